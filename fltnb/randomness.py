@@ -1,0 +1,48 @@
+"""Random streams keyed by what they are for, so that no draw depends on what was drawn before it.
+
+A stream is a pure function of (seed, purpose, keys). A run therefore gives the same numbers whatever the back end,
+the grouping of clients, the number of workers, the evaluation frequency, and whether it was resumed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+# Values are part of every stored result: append, never renumber.
+PURPOSES = {
+    "partition": 1,
+    "init": 2,
+    "participation": 3,
+    "order": 4,
+    "dropout": 5,
+    "kmeans": 6,
+    "umap": 7,
+    "encoder": 8,
+    "finetune": 9,
+    "split": 10,
+    "method": 11,
+}
+
+
+def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence([int(seed), PURPOSES[purpose], *(int(key) for key in keys)])
+
+
+def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
+    """Return the generator of one purpose.
+
+    Parameters
+    ----------
+    seed : int
+        Non-negative run or partition seed.
+    purpose : str
+        One of :data:`PURPOSES`.
+    *keys : int
+        For example round and client.
+    """
+    return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, keys)))
+
+
+def integer(seed: int, purpose: str, *keys: int) -> int:
+    """Return a 31-bit seed for libraries that want an integer (scikit-learn, UMAP, torch)."""
+    return int(_sequence(seed, purpose, keys).generate_state(1)[0] >> 1)
