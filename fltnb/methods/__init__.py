@@ -1,0 +1,92 @@
+"""Federated methods, one file per algorithm or close family.
+
+:func:`build` turns a method's settings (a JSON-able dict) back into the method, so a run can be described in a file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from ..errors import FltnbError, choose
+from .base import RULES, VARIANTS, Context, Method, mix
+from .fedsem import FedSEM
+from .flt import FLT, PCAKMHC, fit_clusterer
+from .graph import FedAvg, GraphMethod, Oracle
+from .local import Local
+
+METHODS = {cls.__name__: cls for cls in (FedAvg, Local, Oracle, FLT, PCAKMHC, FedSEM)}
+_BY_NAME = {cls.name: cls for cls in METHODS.values()}
+
+__all__ = [
+    "FLT",
+    "METHODS",
+    "PCAKMHC",
+    "RULES",
+    "VARIANTS",
+    "Context",
+    "FedAvg",
+    "FedSEM",
+    "GraphMethod",
+    "Local",
+    "Method",
+    "Oracle",
+    "build",
+    "fit_clusterer",
+    "mix",
+]
+
+
+def build(settings: dict[str, Any]) -> Method:
+    """Make a method from its settings.
+
+    Parameters
+    ----------
+    settings : dict
+        ``name`` (or ``kind``, the class name) and the constructor's options; ``clusterer`` and ``encoder`` as dicts.
+
+    Raises
+    ------
+    FltnbError
+        Unknown method, option or option value.
+    """
+    options = dict(settings)
+    name = options.pop("name", None)
+    kind = options.pop("kind", None)
+    if kind is not None:
+        cls = METHODS[choose(kind, METHODS, "method kind")]
+    else:
+        cls = _BY_NAME[choose(name, _BY_NAME, "method")]
+    known = set(inspect.signature(cls).parameters)
+    for option in options:
+        choose(option, known, f"option of method {cls.name}")
+    if isinstance(options.get("clusterer"), dict):
+        options["clusterer"] = _build_clusterer(options["clusterer"])
+    if isinstance(options.get("encoder"), dict):
+        options["encoder"] = _build_encoder(options["encoder"])
+    if "name" in known and name is not None:
+        options["name"] = name
+    try:
+        return cls(**options)
+    except TypeError as error:
+        raise FltnbError(f"Method {cls.name} cannot be built from {settings}: {error}.") from error
+
+
+def _build_clusterer(settings: dict[str, Any]):
+    from .. import relatedness
+
+    options = dict(settings)
+    cls = getattr(relatedness, choose(options.pop("name"), relatedness.CLUSTERERS, "clusterer"))
+    known = set(inspect.signature(cls).parameters)
+    for option in options:
+        choose(option, known, f"option of clusterer {cls.__name__}")
+    return cls(**options)
+
+
+def _build_encoder(settings: dict[str, Any]):
+    from ..encoders import EncoderSpec
+
+    known = set(inspect.signature(EncoderSpec).parameters)
+    for option in settings:
+        choose(option, known, "encoder option")
+    return EncoderSpec(**settings)

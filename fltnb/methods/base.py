@@ -1,0 +1,145 @@
+"""What a federated method is: three answers per round, and no training code.
+
+A method says what each participant starts from (:meth:`Method.dispatch`), how what came back is mixed
+(:meth:`Method.collect`) and which model serves each client (:meth:`Method.serve`); :meth:`Method.start` runs once
+before round 1 and may cluster the clients. Everything a method remembers is in ``state``, a dict of arrays, so a run
+can be saved between any two rounds and continued bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+    from ..models import Model
+
+State = dict[str, np.ndarray]
+
+VARIANTS = ("described", "published")
+RULES = ("participants", "last_local", "last_aggregate")
+PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed Tables 1 and 2 (docs/differences.md)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What ``start`` may use besides the federation and the model.
+
+    Attributes
+    ----------
+    seed : int
+        Run seed, for :mod:`fltnb.randomness`.
+    cache : callable or None
+        ``cache(key, compute) -> dict of arrays``: keeps a one-off result (a clustering) between runs.
+    progress : bool
+        Whether long one-off work may show progress.
+    n_jobs : int or None
+        Processes for one-off work (embedding the clients); None lets the library choose.
+    """
+
+    seed: int
+    cache: Callable[[dict, Callable[[], State]], State] | None = None
+    progress: bool = False
+    n_jobs: int | None = None
+
+
+class Method:
+    """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
+
+    ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
+    that one participant receives and sends per round: traffic is counted from them.
+    """
+
+    name = "method"
+    models_down = 1
+    models_up = 1
+
+    def settings(self) -> dict[str, Any]:
+        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method."""
+        return {"name": self.name}
+
+    def prepare(self, fed: Federation, context: Context) -> None:
+        """Do one-off work that runs with other seeds share, so that it is done once; most methods have none."""
+
+    def start(self, fed: Federation, model: Model, context: Context) -> State:
+        """Return the state before round 1."""
+        raise NotImplementedError
+
+    def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(theta (K, P), rows (n,))``: client ``clients[j]`` starts from ``theta[rows[j]]``."""
+        return state["models"], state["row"][clients]
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Return the state after the round; ``theta`` (n, P) are the trained models, ``clients`` ascending."""
+        raise NotImplementedError
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Return ``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
+        return state["models"], state["row"]
+
+    def labels(self, state: State) -> np.ndarray | None:
+        """Cluster of each client (M,), or None for methods without clusters."""
+        return state.get("labels")
+
+    def setup_bytes(self, state: State) -> tuple[int, int]:
+        """Bytes sent once before round 1, over all clients: ``(up, down)``."""
+        return 0, 0
+
+
+def resolve_rule(rule: str | None, variant: str) -> str:
+    """Non-participant rule: as given, else the variant's.
+
+    ``participants``
+        Only this round's participants are averaged (what the FLT paper's Algorithms 1 and 3 describe).
+    ``last_local``
+        Everybody is averaged: who did not take part contributes the last model it trained (the initial one if none).
+    ``last_aggregate``
+        Everybody is averaged: who did not take part contributes the aggregate it was served last.
+    """
+    choose(variant, VARIANTS, "variant")
+    if rule is None:
+        return PUBLISHED_RULE if variant == "published" else "participants"
+    return choose(rule, RULES, "non-participant rule")
+
+
+def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
+    """Aggregate models: ``W @ theta`` in float64, returned in the type of ``theta``.
+
+    Parameters
+    ----------
+    W : array (R, n)
+        Non-negative rows that sum to 1.
+    theta : array (n, P)
+        Models, in client-id order: the sum has a fixed order, so it does not depend on who finished first.
+    block : int
+        Parameters per step; bounds the float64 copy.
+
+    Returns
+    -------
+    array (R, P)
+
+    Raises
+    ------
+    FltnbError
+        A row is negative somewhere or does not sum to 1.
+    """
+    W = np.asarray(W, dtype=np.float64)
+    if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, atol=1e-9):
+        raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
+    out = np.empty((W.shape[0], theta.shape[1]), dtype=theta.dtype)
+    for begin in range(0, theta.shape[1], block):
+        out[:, begin : begin + block] = W @ theta[:, begin : begin + block].astype(np.float64)
+    return out
+
+
+def check_clusters(n_clusters: int, n_clients: int) -> int:
+    """Return ``n_clusters`` if it lies between 1 and the number of clients."""
+    if not 1 <= n_clusters <= n_clients:
+        raise FltnbError(f"{n_clusters} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}.")
+    return int(n_clusters)

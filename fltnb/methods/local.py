@@ -1,0 +1,31 @@
+"""Every client trains alone (the papers' Local or NoFed)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import Context, Method, State
+
+
+class Local(Method):
+    """No aggregation: a client keeps the model it trained last.
+
+    As in FLT's code only the round's participants train, so the budget equals that of the federated methods; all start
+    from one common initialisation. Nothing is sent.
+    """
+
+    name = "local"
+    models_down = 0
+    models_up = 0
+
+    def start(self, fed, model, context: Context) -> State:
+        """One model per client."""
+        return {
+            "models": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
+            "row": np.arange(fed.n_clients, dtype=np.int64),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Keep what each participant trained."""
+        state["models"][clients] = theta
+        return state

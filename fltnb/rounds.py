@@ -1,0 +1,320 @@
+"""The one loop over rounds: who takes part, dispatch, train, collect, evaluate, record, checkpoint.
+
+:func:`run` is a pure function of its settings. Stopping it (Ctrl-C, ``kill -9``, a power cut) loses at most the time
+since the last checkpoint, and the run that continues ends with the same bits as one that was never disturbed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import warnings
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import metrics
+from .errors import FltnbError
+from .paths import write_atomically
+from .randomness import stream
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .federations import Federation
+    from .methods import Method
+
+CHECKPOINT_SECONDS = 20.0
+
+
+@dataclass
+class Run:
+    """What a run leaves behind.
+
+    Attributes
+    ----------
+    history : DataFrame
+        One row per evaluated round and split: ``round, split, accuracy`` (percent, unweighted mean over clients),
+        ``variance`` (population variance of client accuracies, percent squared), ``worst`` (percent), ``loss`` (mean
+        over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far, all clients).
+    clients : DataFrame
+        One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent).
+    labels : array (M,) or None
+        Final cluster of each client.
+    theta, rows : arrays (K, P), (M,)
+        Final models; client i is served by ``theta[rows[i]]``.
+    settings : dict
+        Everything that determines the numbers.
+    seconds : float
+        Wall time, resumed parts included.
+    stopped : str
+        Why the run ended early (a client's loss was not finite), else empty.
+    """
+
+    history: pd.DataFrame
+    clients: pd.DataFrame
+    labels: np.ndarray | None
+    theta: np.ndarray
+    rows: np.ndarray
+    settings: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    stopped: str = ""
+
+    @property
+    def accuracy(self) -> float:
+        """Mean test accuracy over clients at the last round, percent."""
+        test = self.history[self.history["split"] == "test"]
+        return float(test["accuracy"].iloc[-1])
+
+    def __repr__(self) -> str:
+        return (
+            f"Run({self.settings.get('method', {}).get('name', '?')}, {self.history['round'].max()} rounds,"
+            f" test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
+        )
+
+
+class DivergedError(FltnbError):
+    """Training produced a loss that is not finite; ``run`` holds everything up to the round before."""
+
+    def __init__(self, message: str, run: Run):
+        super().__init__(message)
+        self.run = run
+
+
+def participants(n_clients: int, participation: float, seed: int, round: int) -> np.ndarray:
+    """Clients of one round, ascending: ``max(int(participation * M), 1)`` drawn without replacement."""
+    n = max(int(participation * n_clients + 1e-9), 1)
+    return np.sort(stream(seed, "participation", round).choice(n_clients, size=n, replace=False))
+
+
+def run(
+    method: Method,
+    fed: Federation,
+    model: str = "mlp",
+    rounds: int = 20,
+    local_epochs: int = 1,
+    participation: float = 0.2,
+    batch_size: int = 10,
+    lr: float = 0.01,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    proximal: float = 0.0,
+    seed: int = 0,
+    device: str = "auto",
+    backend: str = "auto",
+    n_workers: int | None = None,
+    eval_every: int = 1,
+    dtype: str = "float32",
+    checkpoint: str | Path | None = None,
+    cache=None,
+    progress: bool = True,
+    n_jobs: int | None = None,
+) -> Run:
+    """Run a federated method on a federation.
+
+    Parameters
+    ----------
+    method : Method
+        For example ``fl.methods.FedAvg()``.
+    fed : Federation
+        Who holds which samples.
+    model : str
+        A name of :data:`fltnb.models.NAMES`.
+    rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
+        Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B, SGD's learning rate, momentum
+        and weight decay, and the weight mu of the proximal term.
+    seed : int
+        Determines initial weights, participation, batch order, dropout and the method's own draws. The partition has
+        its own seed, in the federation.
+    device, backend, n_workers, dtype
+        Where and how to train (:func:`fltnb.training.make_engine`); the result depends on them up to rounding only.
+    eval_every : int
+        Evaluate every so many rounds, and after the last.
+    checkpoint : path, optional
+        File that is written about every 20 s and continued from if it exists; removed by nobody.
+    cache, n_jobs
+        See :class:`fltnb.methods.Context`.
+    progress : bool
+        Show a bar with the time left.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    FltnbError
+        A setting is out of range; before any work starts.
+    DivergedError
+        A client's loss or model stopped being finite; the error carries the run up to the round before.
+    """
+    from . import models, training
+    from .methods import Context
+
+    _check_settings(rounds, participation, eval_every, seed)
+    spec = training.TrainSpec(local_epochs, batch_size, lr, momentum, weight_decay, proximal, seed, dtype)
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    settings = {
+        "method": method.settings(),
+        "federation": fed.settings,
+        "data": fed.fingerprint(),
+        "model": model,
+        "rounds": rounds,
+        "local_epochs": local_epochs,
+        "participation": participation,
+        "batch_size": batch_size,
+        "lr": lr,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "proximal": proximal,
+        "seed": seed,
+        "dtype": dtype,
+        "eval_every": eval_every,
+    }
+    with _one_blas_thread(), training.make_engine(fed, net, spec, backend, device, n_workers) as engine:
+        return _loop(engine, method, fed, net, settings, Context(seed, cache, progress, n_jobs), checkpoint, progress)
+
+
+def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> Run:
+    saved = _load(checkpoint, settings) if checkpoint else None
+    if saved is None:
+        begun, done, history, seconds = time.monotonic(), 0, [], 0.0
+        state = method.start(fed, net, context)
+        if settings["dtype"] == "float64":
+            state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
+        up, down = method.setup_bytes(state)
+    else:
+        state, done, history, seconds, up, down = saved
+        begun = time.monotonic() - seconds
+    rounds, written = settings["rounds"], time.monotonic()
+    model_bytes = net.n_parameters * 4  # models travel as float32
+    bar = _bar(rounds, done, method.name, progress)
+    last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
+
+    def evaluate(round: int) -> None:
+        theta, rows = method.serve(state)
+        history[:] = [row for row in history if row["round"] != round]
+        now = {"seconds": time.monotonic() - begun, "bytes_up": int(up), "bytes_down": int(down)}
+        for split in ("train", "test"):
+            result = engine.evaluate(theta, rows, np.arange(fed.n_clients), split)
+            accuracy = last[split] = metrics.accuracy(result.correct, result.total)
+            row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
+            row |= {"variance": metrics.variance(accuracy), "worst": metrics.worst(accuracy)}
+            history.append(row | {"loss": float(np.mean(result.loss))} | now)
+        bar.set_postfix_str(f"test accuracy {history[-1]['accuracy']:.1f} %", refresh=False)
+
+    stopped = ""
+    if done == 0:
+        evaluate(0)
+    for round in range(done + 1, rounds + 1):
+        clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
+        trained = engine.train(*method.dispatch(state, clients), clients, round)
+        lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
+        if lost.any():
+            stopped = (
+                f"Training stopped at round {round} of {rounds}: the loss of client {clients[lost][0]} is not finite;"
+                " choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
+            )
+            break
+        state = method.collect(state, clients, trained.theta, round)
+        up += len(clients) * method.models_up * model_bytes
+        down += len(clients) * method.models_down * model_bytes
+        if round % settings["eval_every"] == 0 or round == rounds:
+            evaluate(round)
+        if checkpoint and round < rounds and time.monotonic() - written > CHECKPOINT_SECONDS:
+            _save(checkpoint, settings, state, round, history, time.monotonic() - begun, up, down)
+            written = time.monotonic()
+        bar.update()
+    bar.close()
+    if stopped:
+        evaluate(round - 1)
+
+    result = _finish(method, fed, state, history, last, settings, time.monotonic() - begun, stopped)
+    if stopped:
+        raise DivergedError(stopped, result)
+    return result
+
+
+def _finish(method, fed, state, history, last, settings, seconds, stopped) -> Run:
+    import pandas as pd
+
+    theta, rows = method.serve(state)
+    labels = method.labels(state)
+    clients = pd.DataFrame(
+        {
+            "client": np.arange(fed.n_clients),
+            "cluster": -1 if labels is None else labels,
+            "true_cluster": -1 if fed.clusters is None else fed.clusters,
+            "samples": np.asarray(fed.sizes),
+            "train": last["train"],
+            "test": last["test"],
+        }
+    )
+    return Run(pd.DataFrame(history), clients, labels, theta, rows, settings, seconds, stopped)
+
+
+def _check_settings(rounds, participation, eval_every, seed) -> None:
+    if rounds < 1:
+        raise FltnbError(f"rounds={rounds}: choose at least 1 round.")
+    if not 0 < participation <= 1:
+        raise FltnbError(f"participation={participation}: choose a share of clients above 0 and at most 1.")
+    if eval_every < 1:
+        raise FltnbError(f"eval_every={eval_every}: evaluate every 1 or more rounds.")
+    if seed < 0:
+        raise FltnbError(f"seed={seed}: choose a seed of 0 or more.")
+
+
+def _one_blas_thread():
+    """Limit NumPy to one thread, so that sums have one order on every machine and under every scheduler."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1, user_api="blas")
+
+
+def _bar(rounds: int, done: int, text: str, enabled: bool):
+    import sys
+
+    from tqdm import tqdm
+
+    # A terminal gets a live bar. Elsewhere (a notebook, a log) only long runs speak, and seldom.
+    quiet = 1.0 if sys.stderr.isatty() else 20.0
+    return tqdm(
+        total=rounds,
+        initial=done,
+        desc=text,
+        unit="round",
+        leave=False,
+        mininterval=quiet,
+        delay=quiet,
+        **({} if enabled else {"disable": True}),  # left out, so that TQDM_DISABLE is honoured
+    )
+
+
+def _save(path, settings, state, round, history, seconds, up, down) -> None:
+    meta = {"settings": settings, "round": round, "history": history, "seconds": seconds, "up": up, "down": down}
+    meta = np.array(json.dumps(meta))
+    write_atomically(path, lambda file: np.savez(file, meta=meta, **{f"state/{k}": v for k, v in state.items()}))
+
+
+def _load(path, settings):
+    """Return the saved run, or None if there is none, it is damaged, or it belongs to other settings."""
+    path = Path(path)
+    if not path.exists():
+        return None
+    try:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            meta = json.loads(str(file["meta"]))
+            state = {name.removeprefix("state/"): file[name] for name in file.files if name != "meta"}
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+        warnings.warn(
+            f"Checkpoint {path} is damaged ({error}): this run starts again from round 1, others are not affected.",
+            stacklevel=2,
+        )
+        return None
+    if meta["settings"] != json.loads(json.dumps(settings)):
+        raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")
+    return state, meta["round"], meta["history"], meta["seconds"], meta["up"], meta["down"]

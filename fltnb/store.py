@@ -1,0 +1,485 @@
+"""The result store: a run is looked up by the hash of its settings and code, else resumed, else computed.
+
+One folder per run under ``results/store/runs/<key>/``: ``history.csv`` (the whole curve), ``clients.csv`` (accuracy per
+client), ``arrays.npz`` (cluster labels), ``result.json`` (settings, provenance, checksums; written last, so its
+presence means the entry is whole) and, while the run is under way, ``checkpoint.npz``. Deleting a folder costs that run
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import paths
+from .errors import FltnbError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# The modules that decide numbers. Changing a plot, a table or a comment must not throw results away.
+_CODE = (
+    "data.py",
+    "federations.py",
+    "models.py",
+    "encoders.py",
+    "randomness.py",
+    "rounds.py",
+    "metrics.py",
+    "training",
+    "relatedness",
+    "methods",
+)
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One run: everything that decides its numbers, and the labels under which tables show it.
+
+    ``federation`` and ``method`` are what :func:`fltnb.federations.build` and :func:`fltnb.methods.build` take.
+    ``experiment``, ``dataset``, ``method_id``, ``variant`` and ``note`` are labels and do not enter the key.
+    """
+
+    federation: dict[str, Any]
+    method: dict[str, Any]
+    model: str
+    rounds: int
+    local_epochs: int = 1
+    participation: float = 0.2
+    batch_size: int = 10
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    proximal: float = 0.0
+    seed: int = 0
+    eval_every: int = 1
+    experiment: str = ""
+    dataset: str = ""
+    method_id: str = ""
+    variant: str = "described"
+    note: str = ""
+
+    LABELS = ("experiment", "dataset", "method_id", "variant", "note")
+
+    def settings(self) -> dict[str, Any]:
+        """All that decides the numbers, JSON-able."""
+        return {name: value for name, value in asdict(self).items() if name not in self.LABELS}
+
+    def labels(self) -> dict[str, str]:
+        """How tables show the run."""
+        return {name: getattr(self, name) for name in self.LABELS}
+
+    def federation_built(self):
+        """Return the federation (the last few are kept in memory)."""
+        return _federation(json.dumps(self.federation, sort_keys=True))
+
+    def key(self) -> str:
+        """Hash of settings, data and code: the name of the run's folder in the store."""
+        return _hash(
+            {"settings": self.settings(), "data": self.federation_built().fingerprint(), "code": code_version()}
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.dataset} {self.method_id} ({self.variant}{', ' + self.note if self.note else ''}) seed {self.seed}"
+        )
+
+
+@dataclass
+class Result:
+    """One stored run: its spec, the curve, the clients, the labels, and where the numbers come from."""
+
+    spec: Spec
+    key: str
+    history: pd.DataFrame
+    clients: pd.DataFrame
+    labels: np.ndarray | None
+    provenance: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def stopped(self) -> str:
+        """Why the run ended early, else empty."""
+        return self.provenance.get("stopped", "")
+
+
+@functools.lru_cache(maxsize=8)
+def _federation(settings: str):
+    from . import federations
+
+    return federations.build(json.loads(settings))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
+
+
+@functools.cache
+def code_version() -> str:
+    """Hash of the code that decides numbers, blind to comments, docstrings and layout."""
+    package = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for name in _CODE:
+        part = package / name
+        for file in (
+            sorted(part.rglob("*.py")) if part.is_dir() else [part, *sorted((package / part.stem).rglob("*.py"))]
+        ):
+            if not file.exists():
+                continue
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            for node in ast.walk(tree):
+                body = getattr(node, "body", None)
+                if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
+                    value = body[0].value
+                    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                        node.body = body[1:]
+            digest.update(str(file.relative_to(package)).encode() + ast.dump(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """Package versions, commit and hardware: what goes with every number."""
+    from importlib.metadata import version
+
+    return {
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in _PACKAGES},
+        "commit": _commit(),
+        "code": code_version(),
+        "hardware": _hardware(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=paths.ROOT, capture_output=True, text=True, timeout=10, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _hardware() -> str:
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                name = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    text = f"{cores} x {name}"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        text += f", {torch.cuda.get_device_name(0)}"
+    return text
+
+
+def folder(key: str) -> Path:
+    """Return the store's folder of one run."""
+    return paths.store() / "runs" / key
+
+
+def load(spec: Spec) -> Result | None:
+    """Return the stored result of a spec, or None if it is not there (or damaged: then a warning names the file)."""
+    key = spec.key()
+    where = folder(key)
+    if not (where / "result.json").exists():
+        return None
+    try:
+        record = json.loads((where / "result.json").read_text(encoding="utf-8"))
+        files = {}
+        for name, digest in record["files"].items():
+            files[name] = (where / name).read_bytes()
+            if hashlib.sha256(files[name]).hexdigest() != digest:
+                raise ValueError(f"{name} does not match its checksum")
+        import pandas as pd
+
+        history = pd.read_csv(io.BytesIO(files["history.csv"]), float_precision="round_trip")
+        clients = pd.read_csv(io.BytesIO(files["clients.csv"]), float_precision="round_trip")
+        with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
+            labels = arrays["labels"] if "labels" in arrays.files else None
+        return Result(spec, key, history, clients, labels, record["provenance"])
+    except (OSError, ValueError, KeyError) as error:
+        warnings.warn(
+            f"Store entry {where} is damaged ({error}): only this run ({spec}) is computed again.", stacklevel=2
+        )
+        return None
+
+
+def save(spec: Spec, run) -> Result:
+    """Write a finished run to the store; ``result.json`` goes last."""
+    key = spec.key()
+    where = folder(key)
+    arrays = io.BytesIO()
+    np.savez(arrays, **({} if run.labels is None else {"labels": run.labels}))
+    files = {
+        "history.csv": run.history.to_csv(index=False).encode(),
+        "clients.csv": run.clients.to_csv(index=False).encode(),
+        "arrays.npz": arrays.getvalue(),
+    }
+    for name, content in files.items():
+        paths.write_atomically(where / name, lambda file, content=content: file.write(content))
+    fed = spec.federation_built()
+    provenance = {
+        **environment(),
+        "data_origin": fed.origin,
+        "data": fed.fingerprint(),
+        "seconds": round(run.seconds, 2),
+        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "stopped": run.stopped,
+    }
+    record = {
+        "key": key,
+        "settings": spec.settings(),
+        "provenance": provenance,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    }
+    text = json.dumps(record, indent=1).encode()
+    paths.write_atomically(where / "result.json", lambda file: file.write(text))
+    (where / "checkpoint.npz").unlink(missing_ok=True)
+    return Result(spec, key, run.history, run.clients, run.labels, provenance)
+
+
+def cached_arrays(key: dict, compute) -> dict[str, np.ndarray]:
+    """Keep the arrays of a one-off computation (a clustering) in the store.
+
+    Parameters
+    ----------
+    key : dict
+        JSON-able description of the computation; the code version is added.
+    compute : callable
+        Returns a dict of arrays.
+    """
+    path = paths.store() / "arrays" / f"{_hash({'key': key, 'code': code_version()})}.npz"
+    if path.exists() and not _fresh(path):
+        try:
+            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
+            warnings.warn(f"Store entry {path} is damaged ({error}): only this one is computed again.", stacklevel=2)
+    arrays = compute()
+    paths.write_atomically(path, lambda file: np.savez(file, **arrays))
+    return arrays
+
+
+_BEGUN = time.time()
+
+
+def _fresh(path: Path) -> bool:
+    """Whether FRESH=1 asks to ignore this file: it is older than this process."""
+    return os.environ.get("FLTNB_FRESH", "") not in ("", "0") and path.stat().st_mtime < _BEGUN
+
+
+def compute(
+    specs: Sequence[Spec],
+    n_jobs: int = 1,
+    fresh: bool | None = None,
+    progress: bool = True,
+    device: str = "auto",
+    backend: str = "auto",
+) -> list[Result]:
+    """Return the results of many runs: looked up, resumed or computed, in the order of ``specs``.
+
+    Parameters
+    ----------
+    specs : sequence of Spec
+        For example ``fl.experiments.specs("01_scenario1", "demo")``.
+    n_jobs : int
+        Runs at a time (joblib; a cluster through ``joblib.parallel_config``). Each then trains on one core.
+    fresh : bool, optional
+        Ignore what is stored; by default the environment variable ``FLTNB_FRESH`` decides.
+    device, backend
+        See :func:`fltnb.training.make_engine`.
+
+    Raises
+    ------
+    FltnbError
+        A spec cannot run (unknown method, too many clusters, ...); found before any of them starts.
+    """
+    from . import methods, models
+
+    if n_jobs < 1:
+        raise FltnbError(f"n_jobs={n_jobs}: run at least one at a time.")
+    for spec in specs:  # everything that can be wrong is found before the first minute is spent
+        fed = spec.federation_built()
+        models.make(spec.model, fed.input_shape, fed.n_classes)
+        methods.build(spec.method)
+    if fresh is None:
+        fresh = os.environ.get("FLTNB_FRESH", "") not in ("", "0")
+    keys = [spec.key() for spec in specs]
+    known = {} if fresh else {key: load(spec) for key, spec in zip(keys, specs, strict=True)}
+    missing = {key: spec for key, spec in zip(keys, specs, strict=True) if known.get(key) is None}
+    if fresh:
+        for key in missing:
+            shutil.rmtree(folder(key), ignore_errors=True)
+    for spec in missing.values():  # clusterings are shared by many runs: make each once, with all cores
+        method = methods.build(spec.method)
+        method.prepare(spec.federation_built(), methods.Context(spec.seed, cached_arrays, progress))
+    done = _computed(list(missing.values()), n_jobs, progress, device, backend)
+    known |= dict(zip(missing, done, strict=True))
+    # Equal settings under two labels (a switch set to its default, say) are one run with two names.
+    return [replace(known[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
+
+
+def _computed(specs, n_jobs, progress, device, backend):
+    import joblib
+    from tqdm import tqdm
+
+    bar = {} if progress else {"disable": True}
+    quiet = 1.0 if sys.stderr.isatty() else 20.0
+    if n_jobs == 1 or len(specs) < 2:
+        work = (_one(spec, progress, device, backend, None) for spec in specs)
+    else:
+        work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(
+            joblib.delayed(_one)(spec, False, device, backend, 1) for spec in specs
+        )
+    yield from tqdm(work, total=len(specs), desc="runs", unit="run", leave=False, mininterval=quiet, delay=quiet, **bar)
+
+
+def _one(spec: Spec, progress: bool, device: str, backend: str, n_workers: int | None) -> Result:
+    from . import methods, rounds
+
+    settings = spec.settings()
+    arguments = {name: value for name, value in settings.items() if name not in ("federation", "method")}
+    try:
+        run = rounds.run(
+            methods.build(spec.method),
+            spec.federation_built(),
+            **arguments,
+            device=device,
+            backend=backend,
+            n_workers=n_workers,
+            n_jobs=n_workers,
+            checkpoint=folder(spec.key()) / "checkpoint.npz",
+            cache=cached_arrays,
+            progress=progress,
+        )
+    except rounds.DivergedError as error:
+        run = error.run  # stored with its reason: a table shows it as such
+    return save(spec, run)
+
+
+def tidy(results: Sequence[Result]) -> pd.DataFrame:
+    """Long table of the last round: one row per run, split and metric, with the key of its provenance.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``experiment, dataset, model, method, variant, note, rule, seed, split, metric, value, n, key``.
+        Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared), ``ari`` and
+        ``n_clusters`` of the final clusters, ``seconds``, ``bytes``.
+    """
+    import pandas as pd
+
+    from . import metrics
+
+    rows = []
+    for result in results:
+        spec, history = result.spec, result.history
+        base = {
+            "experiment": spec.experiment,
+            "dataset": spec.dataset,
+            "model": spec.model,
+            "method": spec.method_id,
+            "variant": spec.variant,
+            "note": spec.note,
+            "rule": spec.method.get("rule") or ("" if spec.method.get("name") == "local" else "participants"),
+            "momentum": spec.momentum,
+            "seed": spec.seed,
+        }
+
+        def add(split, metric, value, n=np.nan, base=base, key=result.key):
+            rows.append({**base, "split": split, "metric": metric, "value": value, "n": n, "key": key})
+
+        for split in ("train", "test"):
+            last = history[history["split"] == split].iloc[-1]
+            n = _pooled(spec, split)
+            add(split, "accuracy", last["accuracy"], n)
+            add(split, "accuracy_variance", last["variance"])
+            add(split, "worst", last["worst"])
+        if result.labels is not None:
+            truth = result.clients["true_cluster"].to_numpy()
+            if (truth >= 0).all():
+                add("", "ari", metrics.adjusted_rand_index(truth, result.labels))
+            add("", "n_clusters", len(np.unique(result.labels)))
+        add("", "bytes", float(history["bytes_up"].iloc[-1] + history["bytes_down"].iloc[-1]))
+        add("", "seconds", result.provenance["seconds"])
+    return pd.DataFrame(rows)
+
+
+def _pooled(spec: Spec, split: str) -> int:
+    """Distinct samples behind a split's accuracies, over all clients: the n of the papers' binomial error."""
+    fed = spec.federation_built()
+    return len(np.unique(np.concatenate(getattr(fed, split))))
+
+
+def curves(results: Sequence[Result]) -> pd.DataFrame:
+    """Stack the curves of all runs, with the columns ``dataset, method, variant, note, seed`` in front."""
+    import pandas as pd
+
+    frames = []
+    for result in results:
+        spec = result.spec
+        labels = {"dataset": spec.dataset, "method": spec.method_id, "variant": spec.variant, "note": spec.note}
+        frames.append(result.history.assign(**labels, seed=spec.seed))
+    table = pd.concat(frames, ignore_index=True)
+    front = ["dataset", "method", "variant", "note", "seed"]
+    return table[front + [name for name in table.columns if name not in front]]
+
+
+def write_results(results: Sequence[Result], profile: str, name: str) -> list[Path]:
+    """Write ``results/<profile>/<name>.csv``, ``_curves.csv``, ``_clients.csv`` and ``_provenance.json``.
+
+    The provenance file holds, for every key of the tables, the settings, seed, package versions, commit, hardware, data
+    origin, wall time and date of its run.
+    """
+    import pandas as pd
+
+    where = paths.results(profile)
+    table = curves(results).drop(columns=["seconds"]).round(4)
+    clients = pd.concat(
+        [
+            r.clients[["client", "cluster", "true_cluster", "samples", "train", "test"]].round(4).assign(key=r.key)
+            for r in results
+        ],
+        ignore_index=True,
+    )
+    record = {
+        r.key: {"settings": r.spec.settings(), "labels": r.spec.labels(), "provenance": r.provenance} for r in results
+    }
+    written = {
+        f"{name}.csv": tidy(results).to_csv(index=False),
+        f"{name}_curves.csv": table.to_csv(index=False),
+        f"{name}_clients.csv": clients.to_csv(index=False),
+        f"{name}_provenance.json": json.dumps(record, indent=1),
+    }
+    return [
+        paths.write_atomically(where / file, lambda handle, text=text: handle.write(text.encode()))
+        for file, text in written.items()
+    ]

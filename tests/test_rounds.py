@@ -1,0 +1,191 @@
+"""The loop over rounds on digits: reproducible, resumable bit for bit, honest about divergence."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fltnb as fl
+from fltnb import rounds
+from fltnb.errors import FltnbError
+from fltnb.rounds import DivergedError, participants, run
+
+QUICK = {"model": "mlp", "rounds": 4, "lr": 0.05, "progress": False, "n_workers": 1}
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return fl.federations.label_clusters(
+        fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2, shared_classes=0, seed=0
+    )
+
+
+def same(a, b):
+    keep = [name for name in a.history.columns if name != "seconds"]
+    assert a.history[keep].equals(b.history[keep])
+    assert a.clients.equals(b.clients)
+    assert np.array_equal(a.theta, b.theta)
+
+
+def test_history_and_clients_agree(fed):
+    result = run(fl.methods.FedAvg(), fed, **QUICK)
+    assert list(result.history["round"].unique()) == [0, 1, 2, 3, 4]
+    last = result.history[result.history["split"] == "test"].iloc[-1]
+    assert last["accuracy"] == pytest.approx(result.clients["test"].mean())
+    assert last["variance"] == pytest.approx(result.clients["test"].var(ddof=0))
+    assert last["worst"] == result.clients["test"].min()
+    # 2 of 10 clients, 4 rounds, one model of 4 bytes a parameter each way
+    parameters = result.theta.shape[1]
+    assert last["bytes_up"] == last["bytes_down"] == 4 * 2 * 4 * parameters
+
+
+def test_accuracy_is_what_the_model_says(fed):
+    """Recompute one client's accuracy with nothing but the plain network."""
+    import torch
+
+    result = run(fl.methods.Oracle(), fed, **QUICK)
+    net = fl.models.make("mlp", fed.input_shape, fed.n_classes)
+    x, y = fed.client(7, "test")
+    theta = torch.from_numpy(result.theta[result.rows[7]])
+    predicted = net.forward(net.unflatten(theta), torch.from_numpy(x)).argmax(1).numpy()
+    assert result.clients["test"][7] == pytest.approx(100 * (predicted == y).mean())
+
+
+def test_two_runs_are_bit_identical_and_seeds_differ(fed):
+    a, b, c = (run(fl.methods.FedSEM(2), fed, **QUICK, seed=seed) for seed in (3, 3, 4))
+    same(a, b)
+    assert not np.array_equal(a.theta, c.theta)
+
+
+def test_evaluation_frequency_and_workers_do_not_matter(fed):
+    often = run(fl.methods.FedAvg(), fed, **QUICK)
+    seldom = run(fl.methods.FedAvg(), fed, **QUICK | {"n_workers": 2}, eval_every=3)
+    assert np.array_equal(often.theta, seldom.theta)
+    assert list(seldom.history["round"].unique()) == [0, 3, 4]
+
+
+@pytest.mark.parametrize("rule", fl.methods.RULES)
+def test_resuming_gives_the_same_bits(fed, tmp_path, monkeypatch, rule):
+    """Stop in the middle of a round, continue from the checkpoint, compare with an undisturbed run."""
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    make = lambda: fl.methods.FedAvg(rule)  # noqa: E731
+    whole = run(make(), fed, **QUICK)
+    path = tmp_path / "checkpoint.npz"
+
+    class Stop(fl.methods.FedAvg):
+        def collect(self, state, clients, theta, round):
+            if round == 3:
+                raise KeyboardInterrupt
+            return super().collect(state, clients, theta, round)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Stop(rule), fed, **QUICK, checkpoint=path)
+    assert path.exists()
+    same(whole, run(make(), fed, **QUICK, checkpoint=path))
+
+
+JOB = """
+import sys
+import numpy as np
+import fltnb as fl
+from fltnb import rounds
+
+rounds.CHECKPOINT_SECONDS = 0.0
+fed = fl.federations.label_clusters(fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2, seed=0)
+settings = {"rounds": 60, "local_epochs": 3, "lr": 0.05, "progress": False}
+result = fl.run(fl.methods.FedSEM(5), fed, **settings, checkpoint=sys.argv[1])
+np.savez(sys.argv[2], theta=result.theta, test=result.clients["test"])
+"""
+
+
+def test_kill_9_and_resume(tmp_path):
+    """Kill a process while it trains; the rerun equals an undisturbed one bit for bit, and no process is left."""
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    killed, clean = tmp_path / "killed.npz", tmp_path / "clean.npz"
+    command = [sys.executable, str(script), str(tmp_path / "a.npz"), str(killed)]
+    child = subprocess.Popen(command, start_new_session=True)
+    while not (tmp_path / "a.npz").exists() and child.poll() is None:
+        time.sleep(0.01)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    assert not killed.exists(), "the run ended before it could be killed"
+    if Path("/proc").exists():
+        deadline = time.monotonic() + 10
+        while (left := _session(child.pid)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left
+    subprocess.run(command, check=True)
+    subprocess.run([*command[:2], str(tmp_path / "b.npz"), str(clean)], check=True)
+    with np.load(killed) as a, np.load(clean) as b:
+        assert np.array_equal(a["theta"], b["theta"]) and np.array_equal(a["test"], b["test"])
+
+
+def _session(leader: int) -> list[int]:
+    """Living processes of the session that ``leader`` led."""
+    living = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[3]) == leader and fields[0] != "Z":
+            living.append(int(entry.parent.name))
+    return living
+
+
+def test_damaged_checkpoint_is_named_and_ignored(fed, tmp_path):
+    path = tmp_path / "checkpoint.npz"
+    path.write_bytes(b"PK\x03\x04 not really a zip")
+    with pytest.warns(UserWarning, match="checkpoint.npz is damaged"):
+        result = run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
+    same(result, run(fl.methods.FedAvg(), fed, **QUICK))
+
+
+def test_checkpoint_of_another_run_is_refused(fed, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    path = tmp_path / "checkpoint.npz"
+    run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
+    with pytest.raises(FltnbError, match="other settings"):
+        run(fl.methods.FedAvg(), fed, **QUICK | {"lr": 0.1}, checkpoint=path)
+
+
+def test_divergence_names_the_client_and_keeps_what_was_computed(fed):
+    with pytest.raises(DivergedError, match=r"round \d+ of 4: the loss of client \d+ is not finite") as error:
+        run(fl.methods.FedAvg(), fed, **QUICK | {"lr": 1e20})
+    kept = error.value.run
+    assert np.isfinite(kept.theta).all()
+    assert kept.stopped == str(error.value)
+    assert len(kept.history) >= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"rounds": 0}, "at least 1 round"),
+        ({"participation": 0}, "participation=0"),
+        ({"participation": 1.5}, "at most 1"),
+        ({"eval_every": 0}, "eval_every=0"),
+        ({"seed": -1}, "seed of 0 or more"),
+        ({"model": "resnet"}, "Unknown model 'resnet'"),
+        ({"lr": -1.0}, "lr"),
+        ({"backend": "gpu"}, "backend"),
+    ],
+)
+def test_bad_settings_are_refused_before_work(fed, change, sentence):
+    with pytest.raises(FltnbError, match=sentence):
+        run(fl.methods.FedAvg(), fed, **QUICK | change)
+
+
+def test_participants_are_keyed_by_the_round_alone():
+    drawn = participants(100, 0.2, seed=5, round=17)
+    assert len(drawn) == 20 and len(set(drawn)) == 20 and list(drawn) == sorted(drawn)
+    assert np.array_equal(drawn, participants(100, 0.2, seed=5, round=17))
+    assert not np.array_equal(drawn, participants(100, 0.2, seed=5, round=18))
+    assert len(participants(3, 0.2, 0, 1)) == 1
+    assert len(participants(10, 0.3, 0, 1)) == 3  # 0.3 * 10 is a hair under 3 in floating point

@@ -1,0 +1,175 @@
+"""The store: looked up, recomputed when damaged, carrying its provenance."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fltnb import experiments, store
+from fltnb.errors import FltnbError
+from fltnb.store import Spec
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv("FLTNB_FRESH", raising=False)
+
+
+def quick(seed=0, **changes) -> Spec:
+    federation = experiments.federation("digits", "described", 0) | {"n_clients": 10}
+    settings = {"rounds": 2, "lr": 0.05, "seed": seed, "dataset": "digits", "method_id": "fedavg"}
+    return Spec(federation, {"name": "fedavg", "rule": "participants"}, "mlp", **settings | changes)
+
+
+def test_second_time_is_read_not_computed(monkeypatch):
+    (first,) = store.compute([quick()], progress=False)
+    monkeypatch.setattr(store, "_one", lambda *a: pytest.fail("computed again"))
+    (second,) = store.compute([quick()], progress=False)
+    assert second.history.equals(first.history)
+    assert second.clients.equals(first.clients)
+    assert second.provenance == first.provenance
+
+
+def test_provenance_is_complete():
+    (result,) = store.compute([quick()], progress=False)
+    record = json.loads((store.folder(result.key) / "result.json").read_text())
+    for name in ("commit", "hardware", "packages", "python", "data_origin", "seconds", "finished", "code", "data"):
+        assert record["provenance"][name] not in ("", None), name
+    assert record["provenance"]["packages"]["torch"]
+    assert record["settings"]["seed"] == 0
+    assert not (store.folder(result.key) / "checkpoint.npz").exists()
+
+
+@pytest.mark.parametrize("name", ["history.csv", "clients.csv", "arrays.npz", "result.json"])
+def test_damage_is_named_and_only_that_run_is_recomputed(name):
+    specs = [quick(0), quick(1)]
+    first = store.compute(specs, progress=False)
+    untouched = (store.folder(first[1].key) / "result.json").stat().st_mtime_ns
+    path = store.folder(first[0].key) / name
+    path.write_bytes(path.read_bytes()[:-7] + b"garbage")
+    with pytest.warns(UserWarning, match=f"{first[0].key} is damaged"):
+        again = store.compute(specs, progress=False)
+    keep = [c for c in first[0].history.columns if c != "seconds"]
+    assert again[0].history[keep].equals(first[0].history[keep])
+    assert (store.folder(first[1].key) / "result.json").stat().st_mtime_ns == untouched
+    assert store.load(specs[0]) is not None
+
+
+def test_labels_do_not_change_the_key_but_settings_do():
+    assert quick().key() == quick(experiment="x", variant="published", note="y").key()
+    keys = {quick(**c).key() for c in ({}, {"lr": 0.1}, {"seed": 1}, {"momentum": 0.5}, {"rounds": 3})}
+    assert len(keys) == 5
+
+
+def test_equal_settings_under_two_labels_are_computed_once(monkeypatch):
+    calls = []
+    original = store._one
+    monkeypatch.setattr(store, "_one", lambda spec, *a: calls.append(spec) or original(spec, *a))
+    a, b = store.compute([quick(method_id="fedavg"), quick(method_id="again")], progress=False)
+    assert len(calls) == 1
+    assert (a.spec.method_id, b.spec.method_id) == ("fedavg", "again")
+    assert a.history.equals(b.history)
+
+
+def test_parallel_runs_equal_serial_ones(tmp_path, monkeypatch):
+    specs = [quick(0), quick(1)]
+    one = store.compute(specs, n_jobs=1, progress=False)
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "other"))
+    two = store.compute(specs, n_jobs=2, progress=False)
+    keep = [c for c in one[0].history.columns if c != "seconds"]
+    for a, b in zip(one, two, strict=True):
+        assert a.key == b.key
+        assert a.history[keep].equals(b.history[keep])
+        assert a.clients.equals(b.clients)
+
+
+def test_fresh_ignores_the_store(monkeypatch):
+    (first,) = store.compute([quick()], progress=False)
+    before = (store.folder(first.key) / "result.json").stat().st_mtime_ns
+    monkeypatch.setenv("FLTNB_FRESH", "1")
+    store.compute([quick()], progress=False)
+    assert (store.folder(first.key) / "result.json").stat().st_mtime_ns > before
+
+
+def test_bad_specs_are_found_before_the_first_run(monkeypatch):
+    monkeypatch.setattr(store, "_one", lambda *a: pytest.fail("started working"))
+    with pytest.raises(FltnbError, match="Unknown model"):
+        store.compute([quick(), quick(1, model="resnet")], progress=False)
+    with pytest.raises(FltnbError, match="Unknown method"):
+        store.compute([quick(), quick(1, method={"name": "fedawg"})], progress=False)
+    with pytest.raises(FltnbError, match="n_jobs=0"):
+        store.compute([quick()], n_jobs=0)
+
+
+def test_a_diverged_run_is_stored_with_its_reason():
+    (result,) = store.compute([quick(lr=1e20)], progress=False)
+    assert "is not finite" in result.stopped
+    assert np.isfinite(result.history["accuracy"]).all()
+
+
+def test_cached_arrays_survive_and_mend(tmp_path):
+    calls = []
+
+    def compute():
+        calls.append(1)
+        return {"a": np.arange(5)}
+
+    for _ in range(2):
+        assert np.array_equal(store.cached_arrays({"x": 1}, compute)["a"], np.arange(5))
+    assert len(calls) == 1
+    (path,) = (tmp_path / "store" / "arrays").glob("*.npz")
+    path.write_bytes(b"garbage")
+    with pytest.warns(UserWarning, match=f"{path.name} is damaged"):
+        store.cached_arrays({"x": 1}, compute)
+    assert len(calls) == 2
+
+
+def test_tidy_matches_the_curve():
+    specs = [quick(method={"name": "oracle"}, method_id="oracle")]
+    (result,) = store.compute(specs, progress=False)
+    table = store.tidy([result]).set_index(["split", "metric"])["value"]
+    assert table["test", "accuracy"] == pytest.approx(result.clients["test"].mean())
+    assert table["test", "accuracy_variance"] == pytest.approx(result.clients["test"].var(ddof=0))
+    assert table["", "ari"] == 1.0
+    assert table["", "n_clusters"] == 5
+
+
+def test_code_version_ignores_comments_and_docstrings(tmp_path, monkeypatch):
+    package = tmp_path / "fltnb"
+    package.mkdir()
+    monkeypatch.setattr(store, "__file__", str(package / "store.py"))
+
+    def version(source: str) -> str:
+        (package / "data.py").write_text(source)
+        store.code_version.cache_clear()
+        return store.code_version()
+
+    first = version('def f():\n    """One."""\n    return 1\n')
+    assert version('def f():\n    """Another."""\n\n    return 1  # why\n') == first
+    assert version('def f():\n    """One."""\n    return 2\n') != first
+    monkeypatch.undo()
+    store.code_version.cache_clear()
+
+
+def test_every_profile_lists_its_runs():
+    for name in experiments.NOTEBOOKS:
+        for profile in experiments.PROFILES:
+            specs = experiments.specs(name, profile)
+            assert specs and all(spec.experiment == name for spec in specs)
+            assert len({json.dumps([s.settings(), s.labels()], sort_keys=True) for s in specs}) == len(specs)
+    with pytest.raises(FltnbError, match="Unknown profile 'huge'"):
+        experiments.specs("01_scenario1", "huge")
+    with pytest.raises(FltnbError, match="Unknown notebook"):
+        experiments.specs("1", "demo")
+
+
+def test_small_profile_is_the_published_setting():
+    """FLT section 4: M = 100, C = 5, rho = 0.2, E = 1, B = 10, lr 0.01, T = 100 on MNIST."""
+    specs = [s for s in experiments.specs("01_scenario1", "small") if s.dataset == "mnist"]
+    assert {s.seed for s in specs} == {0, 1, 2}
+    assert {s.variant for s in specs} == {"described", "published"}
+    assert {s.method_id for s in specs} == set(experiments.SCENARIO1_METHODS)
+    for s in specs:
+        assert (s.rounds, s.participation, s.local_epochs, s.batch_size, s.lr) == (100, 0.2, 1, 10, 0.01)
+        assert (s.federation["n_clients"], s.federation["n_clusters"]) == (100, 5)
