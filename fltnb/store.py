@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 # The modules that decide numbers. Changing a plot, a table or a comment must not throw results away.
 _CODE = (
     "data.py",
-    "federations.py",
-    "models.py",
-    "encoders.py",
     "randomness.py",
-    "rounds.py",
-    "metrics.py",
+    "federations",
+    "models.py",
+    "encoders",
     "training",
     "relatedness",
     "methods",
+    "metrics.py",
+    "rounds.py",
 )
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
@@ -138,11 +138,7 @@ def code_version() -> str:
     digest = hashlib.sha256()
     for name in _CODE:
         part = package / name
-        for file in (
-            sorted(part.rglob("*.py")) if part.is_dir() else [part, *sorted((package / part.stem).rglob("*.py"))]
-        ):
-            if not file.exists():
-                continue
+        for file in sorted(part.rglob("*.py")) if part.is_dir() else [part]:
             tree = ast.parse(file.read_text(encoding="utf-8"))
             for node in ast.walk(tree):
                 body = getattr(node, "body", None)
@@ -483,3 +479,60 @@ def write_results(results: Sequence[Result], profile: str, name: str) -> list[Pa
         paths.write_atomically(where / file, lambda handle, text=text: handle.write(text.encode()))
         for file, text in written.items()
     ]
+
+
+def per_client(results: Sequence[Result]) -> pd.DataFrame:
+    """Stack the last-round test accuracy of every client: ``method, variant, seed, client, cluster, accuracy``."""
+    import pandas as pd
+
+    frames = []
+    for result in results:
+        table = result.clients.rename(columns={"test": "accuracy"})
+        table["cluster"] = table["true_cluster"]
+        labels = {"method": result.spec.method_id, "variant": result.spec.variant, "seed": result.spec.seed}
+        frames.append(table[["client", "cluster", "accuracy"]].assign(**labels))
+    return pd.concat(frames, ignore_index=True)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Committed results of one notebook and profile: the tidy table and the record of each run behind it."""
+
+    profile: str
+    tidy: pd.DataFrame
+    record: dict[str, Any]
+
+    def provenance(self) -> pd.DataFrame:
+        """One line per data set: runs, seeds, wall time, commit, hardware, data origin, last day."""
+        import pandas as pd
+
+        rows = []
+        for dataset in dict.fromkeys(entry["labels"]["dataset"] for entry in self.record.values()):
+            runs = [entry for entry in self.record.values() if entry["labels"]["dataset"] == dataset]
+            where = [entry["provenance"] for entry in runs]
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "runs": len(runs),
+                    "seeds": len({entry["settings"]["seed"] for entry in runs}),
+                    "minutes of training": sum(p["seconds"] for p in where) / 60,
+                    "commit": ", ".join(sorted({p["commit"] for p in where})),
+                    "hardware": ", ".join(sorted({p["hardware"] for p in where})),
+                    "data": ", ".join(sorted({p["data_origin"] for p in where})),
+                    "last run": max(p["finished"] for p in where)[:10],
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+def stored(name: str) -> list[Stored]:
+    """Return the committed results of a notebook, one entry per profile that has them (``demo`` is not committed)."""
+    import pandas as pd
+
+    found = []
+    for profile in ("small", "paper"):
+        table, record = (paths.results(profile) / f"{name}{end}" for end in (".csv", "_provenance.json"))
+        if table.exists() and record.exists():
+            tidy = pd.read_csv(table, keep_default_na=False, na_values={"value": [""], "n": [""]})
+            found.append(Stored(profile, tidy, json.loads(record.read_text(encoding="utf-8"))))
+    return found

@@ -139,6 +139,7 @@ def test_code_version_ignores_comments_and_docstrings(tmp_path, monkeypatch):
     package = tmp_path / "fltnb"
     package.mkdir()
     monkeypatch.setattr(store, "__file__", str(package / "store.py"))
+    monkeypatch.setattr(store, "_CODE", ("data.py",))
 
     def version(source: str) -> str:
         (package / "data.py").write_text(source)

@@ -1,0 +1,182 @@
+"""What the scenario notebooks read off their runs: clusterings, the effect of single switches, the paper's claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import metrics
+from .store import Spec, cached_arrays
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .notebook import Claims
+
+ENCODERS = {"flt_enc1": "Enc1", "flt_enc2": "Enc2"}
+
+
+def clusterings(specs: Iterable[Spec]) -> dict[tuple, tuple]:
+    """Fit (or read from the store) the clusterer of every FLT run.
+
+    Returns
+    -------
+    dict
+        (dataset, method id, variant, seed) -> (fitted clusterer, true clusters (M,)).
+    """
+    from . import methods
+
+    fitted = {}
+    for spec in specs:
+        if spec.method_id in ENCODERS and not spec.note:
+            method, fed = methods.build(spec.method), spec.federation_built()
+            context = methods.Context(spec.seed, cached_arrays, progress=True)
+            clusterer = methods.fit_clusterer(method.clusterer, fed, method.encoder, context)
+            fitted[spec.dataset, spec.method_id, spec.variant, spec.seed] = (clusterer, fed.clusters)
+    return fitted
+
+
+def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """Share of client pairs that are linked, ``(inside, across)`` the true clusters.
+
+    Parameters
+    ----------
+    adjacency : array (M, M)
+        0/1; the diagonal does not count.
+    clusters : array (M,)
+        True labels.
+    """
+    same = clusters[:, None] == clusters[None]
+    pair = ~np.eye(len(clusters), dtype=bool)
+    linked = np.asarray(adjacency, dtype=bool)
+
+    def share(which: np.ndarray) -> float:
+        return float(linked[which].mean()) if which.any() else float("nan")
+
+    return share(same & pair), share(~same)
+
+
+def clustering_table(fitted: dict[tuple, tuple]) -> pd.DataFrame:
+    """One row per clustering: clusters found, ARI with the truth, links inside and across the true clusters."""
+    import pandas as pd
+
+    rows = []
+    for (dataset, method, variant, seed), (clusterer, clusters) in fitted.items():
+        inside, across = link_shares(clusterer.adjacency_, clusters)
+        rows.append(
+            {
+                "dataset": dataset,
+                "encoder": ENCODERS[method],
+                "variant": variant,
+                "seed": seed,
+                "clusters found": int(clusterer.n_clusters_),
+                "ARI": metrics.adjusted_rand_index(clusters, clusterer.labels_),
+                "links inside": inside,
+                "links across": across,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def rules_table(tidy: pd.DataFrame, dataset: str | None = None) -> pd.DataFrame:
+    """Accuracy and variance of FedAvg and FLT under each rule for absent clients, beside the printed numbers.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Results of scenario 1 (:func:`fltnb.store.tidy`); the published variant is used, all else being equal.
+    dataset : str, optional
+        One data set; all by default.
+    """
+    import pandas as pd
+
+    from . import published
+
+    chosen = tidy[(tidy["variant"] == "published") & tidy["method"].isin(["fedavg", "flt_enc1"])]
+    if dataset is not None:
+        chosen = chosen[chosen["dataset"] == dataset]
+    ours = published.aggregate(chosen[chosen["split"] == "test"])
+    printed = published.numbers("flt", "T1").set_index(["dataset", "method", "metric"])["value"]
+    rows = []
+    for (name, method, rule), group in ours.groupby(["dataset", "method", "rule"], sort=False):
+        row = {"dataset": name, "method": method, "absent clients contribute": rule}
+        for metric in ("accuracy", "accuracy_variance"):
+            cell = group[group["metric"] == metric].iloc[0]
+            spread = f" ± {cell['spread']:.2f}" if cell["seeds"] > 1 else ""
+            row[metric.replace("accuracy_", "")] = f"{cell['mean']:.2f}{spread}"
+            row[f"printed {metric.replace('accuracy_', '')}"] = printed.get((name, method, metric), "–")
+        rows.append(row | {"seeds": int(group["seeds"].iloc[0])})
+    order = {"participants": 0, "last_local": 1, "last_aggregate": 2}
+    return (
+        pd.DataFrame(rows)
+        .sort_values(
+            ["dataset", "method", "absent clients contribute"],
+            key=lambda column: column.map(order) if column.name.startswith("absent") else column,
+            kind="stable",
+        )
+        .reset_index(drop=True)
+    )
+
+
+def scenario1_claims(tidy: pd.DataFrame, found: pd.DataFrame | None = None) -> Claims:
+    """Check FLT's claims about Table 1 (and our own about the clustering) on results.
+
+    Parameters
+    ----------
+    tidy : DataFrame
+        Results of scenario 1.
+    found : DataFrame, optional
+        :func:`clustering_table` of the same profile.
+    """
+    from .notebook import Claims
+
+    claims = Claims()
+    for dataset in dict.fromkeys(tidy["dataset"]):
+        if found is not None:
+            rows = found[(found["dataset"] == dataset) & (found["variant"] == "described")]
+            whole = bool((rows["ARI"] == 1).all() and (rows["clusters found"] == 5).all())
+            evidence = f"ARI {rows['ARI'].min():.2f} or more in {len(rows)} clusterings"
+            claims.check(f"{dataset}: FCR as described finds the five clusters by itself", whole, evidence)
+        for variant in ("described", "published"):
+            mean = _means(tidy, dataset, variant, "accuracy")
+            if {"fedavg", "local", "fedsem", "flt_enc1", "flt_enc2"} <= set(mean):
+                _table1_claims(claims, f"{dataset}, {variant}", dataset, mean)
+        _rule_claims(claims, tidy, dataset)
+    return claims
+
+
+def _table1_claims(claims: Claims, where: str, dataset: str, mean: dict[str, float]) -> None:
+    flt, other = (mean["flt_enc1"] + mean["flt_enc2"]) / 2, abs(mean["flt_enc1"] - mean["flt_enc2"])
+    gap = flt - mean["fedavg"]
+    claims.check(f"{where}: FLT beats FedAvg by 10 points or more", gap > 10, f"{gap:+.1f}", must=True)
+    claims.check(f"{where}: Enc1 and Enc2 agree within 0.1 points", other <= 0.1, f"{other:.2f} apart")
+    best = max(mean, key=mean.get)
+    beaten = flt >= max(mean.values()) - 0.1
+    claims.check(f"{where}: FLT is best, or within 0.1 points of it", beaten, f"best is {best}")
+    if dataset == "cifar10":
+        lead = flt - mean["fedsem"]
+        claims.check(f"{where}: FLT leads FedSEM by 7 to 9 points", 7 <= lead <= 9, f"{lead:+.1f}")
+
+
+def _rule_claims(claims: Claims, tidy: pd.DataFrame, dataset: str) -> None:
+    """Compare the rules for absent clients: FedAvg's variance tells them apart, its mean does not."""
+    rows = tidy[(tidy["method"] == "fedavg") & (tidy["variant"] == "published") & (tidy["dataset"] == dataset)]
+    rows = rows[rows["split"] == "test"]
+    table = rows.pivot_table(index="rule", columns="metric", values="value")
+    if not {"participants", "last_local"} <= set(table.index):
+        return
+    ratio = table["accuracy_variance"]["participants"] / table["accuracy_variance"]["last_local"]
+    shift = abs(table["accuracy"]["participants"] - table["accuracy"]["last_local"])
+    claims.check(
+        f"{dataset}: FedAvg's variance, not its mean, tells the rules apart",
+        bool(ratio > 2 and shift < 5),
+        f"variance x {ratio:.1f}, mean {shift:.1f} points apart",
+    )
+
+
+def _means(tidy: pd.DataFrame, dataset: str, variant: str, metric: str) -> dict[str, float]:
+    rows = tidy[(tidy["dataset"] == dataset) & (tidy["variant"] == variant) & (tidy["note"].fillna("") == "")]
+    rows = rows[(rows["split"] == "test") & (rows["metric"] == metric)]
+    return rows.groupby("method", sort=False)["value"].mean().to_dict()

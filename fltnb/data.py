@@ -1,0 +1,378 @@
+"""Named image sets: embedded digits, prepared files, torchvision downloads, pretraining sets of the encoders.
+
+A *prepared* set is one file ``<name>.npz`` without pickles: ``images`` uint8 (N, H, W) or (N, H, W, 3), ``labels``
+int64 (N,), ``split`` uint8 (N,) with 0 for training and 1 for test, ``class_names`` unicode (K,), and optionally
+``writers`` int32 (N,), ``domains`` uint8 (N,) and ``origin`` (one unicode string). Files written here also have a
+``<name>.npz.json`` beside them with their SHA-256, which every later load verifies.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import socket
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from . import paths
+from .errors import FltnbError, choose
+from .randomness import stream
+
+# name -> (torchvision class, keyword arguments, rough download in MB)
+SOURCES = {
+    "mnist": ("MNIST", {}, 11),
+    "fashion_mnist": ("FashionMNIST", {}, 31),
+    "emnist_balanced": ("EMNIST", {"split": "balanced"}, 562),
+    "cifar10": ("CIFAR10", {}, 170),
+    "cifar100": ("CIFAR100", {}, 169),
+}
+STAND_IN = "emnist_balanced_small"
+NAMES = ("digits", *SOURCES, STAND_IN)
+"""Names that :func:`load` knows."""
+
+# CIFAR-100 class ids of FLT's public code; the paper only says how many.
+PRETRAINING = {
+    "cifar20": (11, 20, 22, 31, 37, 51, 54, 65, 86, 90),
+    "cifar100_disjoint": (3, 8, 13, 15, 20, 22, 25, 29, 31, 37, 43, 46, 51, 54, 65, 84, 85, 86, 90, 92),
+}
+"""Names that only :func:`pretraining_set` knows, with the CIFAR-100 class ids they take."""
+
+# Prepared files need not say where they come from; these are recognised by ImageSet.digest.
+_KNOWN_CONTENT = {
+    "1b4e30a1ff17e97e": "official release in the official order (recognised by content)",
+    "efec6dcd877845ed": "official release in the official order (recognised by content)",
+    "937185eb88d9a994": "all 60,000 CIFAR-10 images in the official parts, reshuffled, from JPEG copies (quality 75):"
+    " not the official pixels",
+    "8a35ab43ce9b1cb2": "300 of the 600 images of each CIFAR-100 class from WebP copies (quality 75), division of our"
+    " own: not the official release",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet:
+    """Images with labels and a division into training and test part.
+
+    Parameters
+    ----------
+    name : str
+        Short name; stored with every result.
+    images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
+    labels : ndarray of int64, shape (N,)
+        Class of each image, 0 to K-1.
+    split : ndarray of uint8, shape (N,)
+        0 training, 1 test.
+    class_names : tuple of str, length K
+    origin : str
+        Where the pixels come from, in words; stored with every result.
+    writers : ndarray of int32, shape (N,), optional
+        Person who wrote each image.
+    domains : ndarray of uint8, shape (N,), optional
+        Domain (style) of each image.
+
+    Raises
+    ------
+    FltnbError
+        An array has the wrong type, shape or values.
+    """
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+    split: np.ndarray
+    class_names: tuple[str, ...]
+    origin: str
+    writers: np.ndarray | None = None
+    domains: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        fault = self._fault()
+        if fault:
+            raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
+
+    def _fault(self) -> str | None:
+        """Say what is wrong with the arrays, or None."""
+        types = {"images": np.uint8, "labels": np.int64, "split": np.uint8, "writers": np.int32, "domains": np.uint8}
+        arrays = {key: getattr(self, key) for key in types}
+        for key, array in arrays.items():
+            if array is None and key in ("writers", "domains"):
+                continue
+            if not isinstance(array, np.ndarray) or array.dtype != types[key]:
+                return f"{key} must be {np.dtype(types[key])}, not {getattr(array, 'dtype', type(array).__name__)}"
+            if key != "images" and array.shape != (len(self.images),):
+                return f"{key} has shape {array.shape} for {len(self.images)} images"
+        shape = self.images.shape
+        if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3) or 0 in shape:
+            return f"images must have shape (N, H, W) or (N, H, W, 3) and hold at least one image, not {shape}"
+        if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
+            low, high = self.labels.min(), self.labels.max()
+            return f"labels run from {low} to {high} but there are {self.n_classes} class names"
+        if self.split.max() > 1:
+            return "split must hold only 0 (training) and 1 (test)"
+        return None
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.images.shape[1:]))
+        return (
+            f"ImageSet {self.name}: {len(self.train_index):,} training and {len(self.test_index):,} test images"
+            f" {shape}, {self.n_classes} classes; {self.origin}"
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes K, with or without images."""
+        return len(self.class_names)
+
+    @cached_property
+    def train_index(self) -> np.ndarray:
+        """Positions of the training images, int64, ascending."""
+        return np.flatnonzero(self.split == 0)
+
+    @cached_property
+    def test_index(self) -> np.ndarray:
+        """Positions of the test images, int64, ascending."""
+        return np.flatnonzero(self.split == 1)
+
+    @cached_property
+    def digest(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
+        return array_digest(self.images, self.labels, self.split)
+
+    def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
+        """Return the images at ``index`` (positions or a mask of length N), in that order, with the same classes.
+
+        Raises
+        ------
+        FltnbError
+            A position lies outside the set.
+        """
+        try:
+            part = {
+                key: None if value is None else value[index]
+                for key in ("images", "labels", "split", "writers", "domains")
+                for value in [getattr(self, key)]
+            }
+        except IndexError as error:
+            raise FltnbError(f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}.") from error
+        return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
+
+    def summary(self):
+        """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
+        import pandas as pd
+
+        counts = [
+            np.bincount(self.labels[part], minlength=self.n_classes) for part in (self.train_index, self.test_index)
+        ]
+        return pd.DataFrame({"class": self.class_names, "train": counts[0], "test": counts[1]})
+
+
+def array_digest(*arrays: np.ndarray) -> str:
+    """First 16 hexadecimal digits of the SHA-256 over types, shapes and contents of arrays."""
+    total = hashlib.sha256()
+    for array in arrays:
+        array = np.ascontiguousarray(array)
+        total.update(f"{array.dtype.str}{array.shape}".encode())
+        total.update(array.reshape(-1).view(np.uint8).data)
+    return total.hexdigest()[:16]
+
+
+def checksum(path: Path | str) -> str:
+    """Return the SHA-256 of a file, hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def load(name: str, root: Path | str | None = None) -> ImageSet:
+    """Load an image set by name.
+
+    ``digits`` comes with scikit-learn (1,797 real 8x8 images). Any other set is read from its prepared file
+    ``<name>.npz``; where there is none, torchvision downloads the official release (it verifies checksums) and the
+    prepared file is written once. Where ``emnist_balanced.npz`` is absent but ``emnist_balanced_small.npz`` is
+    there, that stand-in is returned under its own name.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`NAMES`.
+    root : path, optional
+        Folder of prepared files. Default: ``$FLTNB_DATA``, then ``data/``; a download goes to the first of them.
+
+    Raises
+    ------
+    FltnbError
+        Unknown name, damaged prepared file, or nothing prepared and no network.
+    """
+    choose(name, NAMES, "data set")
+    if name == "digits":
+        return _digits()
+    folders = [Path(root)] if root is not None else paths.data()
+    path = _find(name, folders)
+    if path is None and name == "emnist_balanced":
+        path = _find(STAND_IN, folders)
+    if path is None:
+        path = _download(name, folders[0])
+    return _read(path)
+
+
+def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
+    """Return an image set that FLT's encoders are pretrained on (Section 4.1, "Encoders").
+
+    ``emnist_balanced`` (Enc1 of MNIST) and ``fashion_mnist`` (Enc2 of MNIST), like every other name that
+    :func:`load` knows, are passed on to it. Two sets are put together here; the paper does not list their classes,
+    the ids are those of its public code:
+
+    - ``cifar20`` (Enc1 of CIFAR-10): CIFAR-10 as classes 0 to 9 and ten CIFAR-100 classes as 10 to 19.
+    - ``cifar100_disjoint`` (Enc2 of CIFAR-10): twenty CIFAR-100 classes. None of them is a CIFAR-10 class, and the
+      two collections are mutually exclusive by construction, so no image is shared; the nearest relatives are bus,
+      train and tank (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion and rabbit.
+
+    Nine of the ten CIFAR-100 classes of ``cifar20`` (all but "boy") are also in ``cifar100_disjoint``.
+
+    Raises
+    ------
+    FltnbError
+        As :func:`load`.
+    """
+    choose(name, [*NAMES, *PRETRAINING], "pretraining set")
+    if name not in PRETRAINING:
+        return load(name, root)
+    extra = _keep_classes(load("cifar100", root), PRETRAINING[name], name)
+    if name == "cifar100_disjoint":
+        return extra
+    first = load("cifar10", root)
+    return ImageSet(
+        name=name,
+        images=np.concatenate([first.images, extra.images]),
+        labels=np.concatenate([first.labels, extra.labels + first.n_classes]),
+        split=np.concatenate([first.split, extra.split]),
+        class_names=first.class_names + extra.class_names,
+        origin=f"CIFAR-10: {first.origin}; CIFAR-100: {extra.origin}",
+    )
+
+
+def _keep_classes(images: ImageSet, ids: Iterable[int], name: str) -> ImageSet:
+    """Keep the classes ``ids`` and number them 0, 1, ... in that order."""
+    ids = np.asarray(ids)
+    new_label = np.full(images.n_classes, -1, dtype=np.int64)
+    new_label[ids] = np.arange(len(ids))
+    kept = images.subset(new_label[images.labels] >= 0, name)
+    names = tuple(images.class_names[i] for i in ids)
+    return replace(kept, labels=new_label[kept.labels], class_names=names)
+
+
+def _digits() -> ImageSet:
+    """scikit-learn's digits, grey values 0..16 scaled to 0..255; a fixed fifth of each class is the test part."""
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    labels = raw.target.astype(np.int64)
+    split = np.zeros(len(labels), dtype=np.uint8)
+    for c in range(10):
+        members = stream(0, "split", c).permutation(np.flatnonzero(labels == c))
+        split[members[: round(len(members) / 5)]] = 1
+    return ImageSet(
+        name="digits",
+        images=np.rint(raw.images * (255 / 16)).astype(np.uint8),
+        labels=labels,
+        split=split,
+        class_names=tuple(map(str, range(10))),
+        origin="scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own",
+    )
+
+
+def _find(name: str, folders: list[Path]) -> Path | None:
+    return next((path for folder in folders if (path := folder / f"{name}.npz").is_file()), None)
+
+
+def _note(path: Path) -> Path:
+    """File beside a prepared set that holds its checksum."""
+    return path.with_name(f"{path.name}.json")
+
+
+def _read(path: Path) -> ImageSet:
+    """Read and check one prepared file."""
+    mend = "delete it and load again, or prepare it anew"
+    try:
+        if _note(path).is_file() and json.loads(_note(path).read_text())["sha256"] != checksum(path):
+            mend = f"delete both it and {_note(path).name} and load again, or prepare it anew"
+            raise ValueError("its SHA-256 is not the one noted when it was written")
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in file.files}
+        missing = {"images", "labels", "split", "class_names"} - set(arrays)
+        if missing:
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        images = ImageSet(
+            name=path.stem,
+            class_names=tuple(map(str, arrays["class_names"])),
+            origin=str(arrays.get("origin", "")),
+            **{key: arrays.get(key) for key in ("images", "labels", "split", "writers", "domains")},
+        )
+    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        reason = str(error).rstrip(".") or type(error).__name__
+        raise FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.") from error
+    if images.name == STAND_IN:
+        stand_in = f"stand-in: {len(images):,} EMNIST images ({STAND_IN}), not the official Balanced release"
+        return replace(images, origin=stand_in)
+    if images.origin:
+        return images
+    unknown = f"prepared file without stated origin (sha256 {images.digest})"
+    return replace(images, origin=_KNOWN_CONTENT.get(images.digest, unknown))
+
+
+def _download(name: str, folder: Path) -> Path:
+    """Fetch the official release with torchvision, convert it and write the prepared file."""
+    path = folder / f"{name}.npz"
+    place = f"place the prepared file {path.name} in {folder}, or set FLTNB_DATA to a folder that holds it"
+    if name not in SOURCES:
+        raise FltnbError(f"The data set {name!r} has no download: {place}.")
+    kind, options, megabytes = SOURCES[name]
+    print(f"{name}: downloading the official release with torchvision, about {megabytes} MB, into {path}")
+    patience = socket.getdefaulttimeout()
+    try:
+        import torchvision
+
+        folder.mkdir(parents=True, exist_ok=True)
+        # torchvision opens connections without a time limit: a silent network would hang the notebook for ever
+        socket.setdefaulttimeout(30)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as temporary:
+            make = getattr(torchvision.datasets, kind)
+            parts = [make(temporary, train=train, download=True, **options) for train in (True, False)]
+    except (OSError, RuntimeError) as error:
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+            raise FltnbError(f"Cannot write in {folder} ({error.strerror}): free some space or {place}.") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # torchvision lists every mirror
+        raise FltnbError(
+            f"{path.name} is in none of the data folders and the download failed ({reason}): connect to the network"
+            f" and try again, or {place}."
+        ) from error
+    finally:
+        socket.setdefaulttimeout(patience)
+    arrays = _convert(name, *((np.asarray(part.data), np.asarray(part.targets)) for part in parts))
+    arrays["class_names"] = np.array([label.split(" - ")[0] for label in parts[0].classes])
+    arrays["origin"] = np.array("official release, downloaded with torchvision")
+    paths.write_atomically(path, lambda file: np.savez(file, **arrays))
+    note = json.dumps({"sha256": checksum(path), "origin": str(arrays["origin"])})
+    paths.write_atomically(_note(path), lambda file: file.write(note.encode()))
+    return path
+
+
+def _convert(name: str, train: tuple, test: tuple) -> dict[str, np.ndarray]:
+    """Join (images, labels) of both parts; EMNIST's files hold every image transposed, so it is turned upright."""
+    images = np.concatenate([train[0], test[0]]).astype(np.uint8)
+    if name.startswith("emnist"):
+        images = np.ascontiguousarray(images.transpose(0, 2, 1))
+    return {
+        "images": images,
+        "labels": np.concatenate([train[1], test[1]]).astype(np.int64),
+        "split": np.repeat(np.array([0, 1], dtype=np.uint8), [len(train[1]), len(test[1])]),
+    }

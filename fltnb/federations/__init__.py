@@ -1,0 +1,81 @@
+"""Federations: how the samples of an image set, or a user's own, are spread over clients."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from ..data import load
+from ..errors import FltnbError, choose
+from .arrays import from_arrays
+from .base import SPLITS, Federation, to_inputs
+from .labels import label_clusters
+from .skew import dirichlet
+
+__all__ = [
+    "KINDS",
+    "SPLITS",
+    "Federation",
+    "build",
+    "complete",
+    "dirichlet",
+    "from_arrays",
+    "label_clusters",
+    "to_inputs",
+]
+
+KINDS = {"label_clusters": label_clusters, "dirichlet": dirichlet}
+"""Partitions that :func:`build` knows: functions of an ImageSet and keyword arguments."""
+
+
+def complete(settings: dict) -> dict:
+    """Return federation settings with every default filled in; loads nothing.
+
+    Raises
+    ------
+    FltnbError
+        Unknown kind or key, or a key that is missing.
+    """
+    settings = dict(settings)
+    kind = settings.pop("kind", None)
+    if kind == "from_arrays":
+        raise FltnbError(
+            "A federation of your own arrays cannot be rebuilt from its settings: call Federation.from_arrays with the"
+            " arrays again."
+        )
+    choose(kind, KINDS, "kind of federation")
+    if "content" in settings:
+        raise FltnbError(
+            f"A federation of the image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt from its"
+            f" settings: call {kind} with the image set again."
+        )
+    parameters = list(inspect.signature(KINDS[kind]).parameters.values())[1:]  # without the images
+    allowed = ["dataset", *(p.name for p in parameters)]
+    for key in settings:
+        choose(key, allowed, f"setting of a {kind} federation")
+    full = {p.name: p.default for p in parameters if p.default is not p.empty} | settings
+    missing = [key for key in allowed if key not in full]
+    if missing:
+        raise FltnbError(f"The settings of a {kind} federation lack {', '.join(missing)}.")
+    return {"kind": kind, **{key: full[key] for key in allowed}}
+
+
+def build(settings: dict, root: Path | str | None = None) -> Federation:
+    """Make the federation that ``settings`` describe.
+
+    Parameters
+    ----------
+    settings : dict
+        ``kind`` (one of :data:`KINDS`), ``dataset`` (a name that :func:`fltnb.load` knows) and the arguments of that
+        function; what is left out has its default. ``Federation.settings`` is such a dict.
+    root : path, optional
+        Folder of prepared data sets, as for :func:`fltnb.load`.
+
+    Raises
+    ------
+    FltnbError
+        Unknown kind or key, a key that is missing, or whatever the data set or the partition refuse.
+    """
+    full = complete(settings)
+    make = KINDS[full.pop("kind")]
+    return make(load(full.pop("dataset"), root), **full)

@@ -1,0 +1,283 @@
+"""Federation: who holds which training, validation and test samples, and the true clusters of the clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..data import array_digest
+from ..errors import FltnbError, choose
+
+SPLITS = ("train", "val", "test")
+
+
+def to_inputs(images: np.ndarray, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
+    """Turn stored samples into model inputs.
+
+    Parameters
+    ----------
+    images : ndarray, shape (n, d), (n, H, W) or (n, H, W, C)
+        uint8 pixels are scaled to ``(pixel / 255 - mean) / std``; floating-point data are taken as they are.
+    mean, std : float
+        Pixel scaling.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, C, H, W), contiguous
+        Vectors become (n, 1, 1, d).
+    """
+    pixels = images.dtype == np.uint8
+    if images.ndim == 2:
+        images = images[:, None, None, :]
+    elif images.ndim == 3:
+        images = images[:, None]
+    else:
+        images = images.transpose(0, 3, 1, 2)
+    inputs = np.array(images, dtype=np.float32, order="C")
+    if pixels:
+        inputs /= np.float32(255)
+        if mean != 0:
+            inputs -= np.float32(mean)
+        if std != 1:
+            inputs /= np.float32(std)
+    return inputs
+
+
+def pixel_scaling(images: np.ndarray) -> dict[str, float]:
+    """Return ``mean`` and ``std`` as FLT's public code scales: colour images to [-1, 1], grey ones to [0, 1]."""
+    colour = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3
+    return {"mean": 0.5, "std": 0.5} if colour else {"mean": 0.0, "std": 1.0}
+
+
+def as_samples(images: np.ndarray) -> np.ndarray:
+    """Return samples as uint8 or float32, or raise FltnbError for another type, a shape without meaning, or NaN."""
+    images = np.asarray(images)
+    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
+        raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
+    if images.ndim not in (2, 3, 4) or 0 in images.shape:
+        raise FltnbError(
+            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C) with N at least 1, not {images.shape}."
+        )
+    if images.dtype == np.uint8:
+        return images
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes inf and is refused as such
+        images = images.astype(np.float32, copy=False)
+    if not np.isfinite(images).all():
+        raise FltnbError("The samples hold NaN or infinite values: remove or replace them first.")
+    return images
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Federation:
+    """Clients, their samples and, where known, their true clusters.
+
+    Parameters
+    ----------
+    images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
+        Pool of samples, uint8 or floating point (stored as float32).
+    labels : ndarray of int, shape (N,)
+        Classes of the samples, 0 to ``n_classes - 1``.
+    train, val, test : sequences of M integer arrays
+        Positions in the pool, one array per client. ``val`` may hold empty arrays or be left out. Clients with a
+        common test set should be given the same array object: evaluation then computes it once.
+    n_classes : int
+        Number of classes K, outputs of a model.
+    name, origin : str
+        What the samples are and where they come from; stored with every result.
+    settings : dict
+        JSON-able settings from which :func:`fltnb.federations.build` makes the same federation.
+    class_names : sequence of str, length K, optional
+        Default: "0", "1", ...
+    clusters : ndarray of int, shape (M,), optional
+        True cluster of each client.
+    mean, std : float
+        Pixel scaling of uint8 samples, see :func:`to_inputs`.
+
+    Raises
+    ------
+    FltnbError
+        No client, an empty client, an index outside the pool, a label outside the classes, NaN among the samples,
+        or lengths that disagree.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    train: Sequence[np.ndarray]
+    test: Sequence[np.ndarray]
+    n_classes: int
+    val: Sequence[np.ndarray] | None = None
+    name: str = "federation"
+    origin: str = "not stated"
+    settings: dict = field(default_factory=dict)
+    class_names: Sequence[str] | None = None
+    clusters: np.ndarray | None = None
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __post_init__(self) -> None:
+        images, labels = as_samples(self.images), np.asarray(self.labels)
+        if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+            raise FltnbError(
+                f"Labels must be {len(images)} integers, one per sample, not {labels.dtype} of shape {labels.shape}:"
+                " np.unique(labels, return_inverse=True)[1] turns any labels into 0, 1, ..."
+            )
+        if labels.min() < 0 or labels.max() >= self.n_classes:
+            raise FltnbError(
+                f"Labels run from {labels.min()} to {labels.max()} but n_classes is {self.n_classes}: labels must lie"
+                f" in 0 to {self.n_classes - 1}."
+            )
+        if not self.std > 0:
+            raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
+        names = tuple(map(str, range(self.n_classes) if self.class_names is None else self.class_names))
+        if len(names) != self.n_classes:
+            raise FltnbError(f"There are {len(names)} class names for {self.n_classes} classes: give one per class.")
+        try:
+            json.dumps(self.settings)
+        except TypeError as error:
+            raise FltnbError(f"The settings of a federation must be plain JSON values ({error}).") from error
+        keep = object.__setattr__  # the dataclass is frozen; this is its own initialisation
+        keep(self, "images", images)
+        keep(self, "labels", labels.astype(np.int64, copy=False))
+        keep(self, "class_names", names)
+        if self.val is None:
+            keep(self, "val", [np.empty(0, dtype=np.int64)] * len(self.train))
+        seen: dict[int, np.ndarray] = {}  # arrays shared by clients stay shared
+        for split in SPLITS:
+            keep(self, split, tuple(self._index(split, i, a, seen) for i, a in enumerate(getattr(self, split))))
+        if not self.train or len(self.val) != len(self.train) or len(self.test) != len(self.train):
+            raise FltnbError(
+                f"A federation needs at least one client, each with its part of every split, but there are"
+                f" {len(self.train)} training, {len(self.val)} validation and {len(self.test)} test parts."
+            )
+        if self.clusters is not None:
+            clusters = np.asarray(self.clusters)
+            if clusters.shape != (self.n_clients,) or not np.issubdtype(clusters.dtype, np.integer):
+                raise FltnbError(
+                    f"clusters must be {self.n_clients} integers, one per client, not {clusters.dtype} of shape"
+                    f" {clusters.shape}."
+                )
+            keep(self, "clusters", clusters.astype(np.int64, copy=False))
+
+    def _index(self, split: str, client: int, given: np.ndarray, seen: dict[int, np.ndarray]) -> np.ndarray:
+        if id(given) in seen:
+            return seen[id(given)]
+        index = np.asarray(given)
+        if index.size == 0 and split != "val":
+            what = "training" if split == "train" else "test"
+            raise FltnbError(f"Client {client} has no {what} samples: leave it out or give it some.")
+        if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
+            raise FltnbError(f"The {split} part of client {client} must be a flat array of integer positions.")
+        if index.size and (index.min() < 0 or index.max() >= len(self.images)):
+            raise FltnbError(
+                f"The {split} part of client {client} points to samples {index.min()} to {index.max()} but the pool"
+                f" holds 0 to {len(self.images) - 1}."
+            )
+        seen[id(given)] = index.astype(np.int64, copy=False)
+        return seen[id(given)]
+
+    @classmethod
+    def from_arrays(cls, x: np.ndarray, y: np.ndarray, client_ids: Sequence, **options) -> Federation:
+        """Make a federation of a user's own data: see :func:`fltnb.federations.from_arrays`."""
+        from .arrays import from_arrays
+
+        return from_arrays(x, y, client_ids, **options)
+
+    @property
+    def n_clients(self) -> int:
+        """Number of clients M."""
+        return len(self.train)
+
+    @property
+    def n_clusters(self) -> int | None:
+        """Number of true clusters, or None where they are not known."""
+        return None if self.clusters is None else len(np.unique(self.clusters))
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Training samples per client, int64 (M,)."""
+        return np.array([len(index) for index in self.train], dtype=np.int64)
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Shape (C, H, W) of one model input; (1, 1, d) for vectors."""
+        return to_inputs(self.images[:1]).shape[1:]
+
+    def inputs(self, index: np.ndarray) -> np.ndarray:
+        """Return samples of the pool as model inputs, float32 (n, C, H, W), contiguous."""
+        return to_inputs(self.images[index], self.mean, self.std)
+
+    def client(self, i: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
+        """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client.
+
+        Raises
+        ------
+        FltnbError
+            Unknown client or split.
+        """
+        choose(split, SPLITS, "split")
+        if not 0 <= i < self.n_clients:
+            raise FltnbError(f"There is no client {i}: this federation has clients 0 to {self.n_clients - 1}.")
+        index = getattr(self, split)[i]
+        return self.inputs(index), self.labels[index]
+
+    def label_counts(self, split: str = "train") -> np.ndarray:
+        """Return how many samples of each class every client holds, int64 (M, K); repeated samples count each time."""
+        choose(split, SPLITS, "split")
+        return np.array([np.bincount(self.labels[index], minlength=self.n_classes) for index in getattr(self, split)])
+
+    def summary(self):
+        """Return a DataFrame with one row per client.
+
+        Columns: client; cluster (where known); train, val, test (numbers of samples); repeated (training samples
+        that the client holds more than once, less the first copies); classes (number of training classes); holds
+        (their names, the most frequent first, at most five); largest_share (of one class in the training samples,
+        0 to 1).
+        """
+        import pandas as pd
+
+        counts = self.label_counts("train")
+        order = np.argsort(-counts, axis=1, kind="stable")
+        classes = (counts > 0).sum(axis=1)
+        holds = [
+            ", ".join(self.class_names[c] for c in row[: min(n, 5)]) + (", ..." if n > 5 else "")
+            for row, n in zip(order, classes, strict=True)
+        ]
+        columns = {"client": np.arange(self.n_clients)}
+        if self.clusters is not None:
+            columns["cluster"] = self.clusters
+        columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS}
+        columns["repeated"] = [len(index) - len(np.unique(index)) for index in self.train]
+        columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}
+        return pd.DataFrame(columns)
+
+    def fingerprint(self) -> str:
+        """Return 16 hexadecimal digits that identify the data used: samples, labels, who holds what, scaling, clusters.
+
+        Samples that nobody holds do not count.
+        """
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        parts = [index for split in SPLITS for index in getattr(self, split)]
+        used = np.unique(np.concatenate(list({id(index): index for index in parts}.values())))
+        place = np.zeros(len(self.images), dtype=np.int64)
+        place[used] = np.arange(len(used))
+        clusters = np.empty(0, dtype=np.int64) if self.clusters is None else self.clusters
+        scaling = np.array([self.mean, self.std, self.n_classes], dtype=np.float64)
+        sizes = np.array([len(index) for index in parts])
+        held = place[np.concatenate(parts)]
+        return array_digest(self.images[used], self.labels[used], sizes, held, clusters, scaling)
+
+    def __repr__(self) -> str:
+        sizes = self.sizes
+        per_client = f"{sizes[0]:,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
+        clusters = "clusters unknown" if self.clusters is None else f"{self.n_clusters} true clusters"
+        return (
+            f"Federation {self.name}: {self.n_clients:,} clients with {per_client} training samples each,"
+            f" {clusters}, {self.n_classes} classes, inputs {'x'.join(map(str, self.input_shape))}"
+        )

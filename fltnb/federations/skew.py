@@ -1,0 +1,143 @@
+"""Dirichlet label skew: every client its own mixture of classes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..data import ImageSet
+from ..errors import FltnbError
+from ..randomness import stream
+from .base import Federation, pixel_scaling
+from .shares import apportion, integer, source, training_index
+
+
+def dirichlet(
+    images: ImageSet,
+    n_clients: int,
+    alpha: float,
+    seed: int = 0,
+    min_samples: int = 10,
+    n_clusters: int | None = None,
+    max_train: int | None = None,
+) -> Federation:
+    r"""Divide an image set with Dirichlet label skew.
+
+    For each class, shares :math:`p \sim \mathrm{Dir}(\alpha, \dots, \alpha)` over the clients are drawn and its images
+    dealt out accordingly, every training and every test image to exactly one client; numbers of samples then differ
+    between clients too. With ``n_clusters`` the shares are drawn over clusters and divided evenly within each, so
+    that clients of a cluster have the same mixture and the true clusters are known. Test images follow
+    the shares of the training images of their class.
+
+    A client short of ``min_samples`` training images gets the missing ones from the largest client, of that one's
+    most frequent class; a client without test image gets one of the class that it trains on most, where there is any.
+
+    Parameters
+    ----------
+    images : ImageSet
+    n_clients : int
+        M.
+    alpha : float
+        Concentration, above 0: small is strong skew, large approaches equal mixtures.
+    seed : int
+        Partition seed.
+    min_samples : int
+        Least number of training images of a client.
+    n_clusters : int, optional
+        C, number of different mixtures. Default: every client its own, true clusters unknown.
+    max_train : int, optional
+        Use only this many training images, balanced over the classes.
+
+    Raises
+    ------
+    FltnbError
+        Too few images for so many clients, or an argument out of range.
+
+    References
+    ----------
+    Yurochkin et al., Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, experiments
+    (shares over clients, drawn class by class).
+    """
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.number)) or not 0 < alpha < np.inf:
+        raise FltnbError(f"alpha must be a positive number, not {alpha!r}.")
+    settings = {
+        "kind": "dirichlet",
+        **source(images),
+        "n_clients": integer(n_clients, "n_clients"),
+        "alpha": float(alpha),
+        "seed": integer(seed, "seed", 0),
+        "min_samples": integer(min_samples, "min_samples"),
+        "n_clusters": None if n_clusters is None else integer(n_clusters, "n_clusters"),
+        "max_train": None if max_train is None else integer(max_train, "max_train"),
+    }
+    if n_clusters is not None and n_clients < n_clusters:
+        raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
+    index = training_index(images, max_train, seed)
+    if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
+        raise FltnbError(
+            f"There are more clients than samples: {n_clients} clients with at least {min_samples} training and 1 test"
+            f" image each cannot be served from {len(index)} training and {len(images.test_index)} test images."
+        )
+    clusters = np.sort(np.arange(n_clients) % (n_clusters or n_clients))
+    by_class = {
+        "train": [index[images.labels[index] == c] for c in range(images.n_classes)],
+        "test": [images.test_index[images.labels[images.test_index] == c] for c in range(images.n_classes)],
+    }
+    counts = _train_counts([len(held) for held in by_class["train"]], clusters, float(alpha), seed)
+    _raise_to(counts, min_samples)
+    counts = {"train": counts, "test": _test_counts([len(held) for held in by_class["test"]], counts)}
+    parts = {split: [[] for _ in clusters] for split in counts}
+    for c in range(images.n_classes):
+        rng = stream(seed, "partition", 1 + c)
+        for split, number in counts.items():
+            cuts = np.cumsum(number[:, c])[:-1]
+            for i, piece in enumerate(np.split(rng.permutation(by_class[split][c]), cuts)):
+                parts[split][i].append(piece)
+    return Federation(
+        images=images.images,
+        labels=images.labels,
+        n_classes=images.n_classes,
+        class_names=images.class_names,
+        name=images.name,
+        origin=images.origin,
+        settings=settings,
+        clusters=None if n_clusters is None else clusters,
+        **{split: [np.concatenate(pieces) for pieces in held] for split, held in parts.items()},
+        **pixel_scaling(images.images),
+    )
+
+
+def _train_counts(totals: list[int], groups: np.ndarray, alpha: float, seed: int) -> np.ndarray:
+    """Return training images per client and class, int64 (M, K)."""
+    rng = stream(seed, "partition")
+    members = np.bincount(groups)
+    columns = []
+    for n in totals:
+        shares = rng.dirichlet(np.full(len(members), alpha))
+        columns.append(apportion(n, (shares / members)[groups]))
+    return np.stack(columns, axis=1)
+
+
+def _raise_to(counts: np.ndarray, least: int) -> None:
+    """Move samples, in place, from the largest clients to those with fewer than ``least``."""
+    sizes = counts.sum(axis=1)
+    while sizes.min() < least:
+        poor, rich = sizes.argmin(), sizes.argmax()
+        c = counts[rich].argmax()
+        n = min(least - sizes[poor], sizes[rich] - least, counts[rich, c])
+        counts[rich, c] -= n
+        counts[poor, c] += n
+        sizes[rich] -= n
+        sizes[poor] += n
+
+
+def _test_counts(totals: list[int], train: np.ndarray) -> np.ndarray:
+    """Return test images per client and class, int64 (M, K), in proportion to the training images of each class."""
+    weights = np.where(train.sum(axis=0) > 0, train, 1)  # a class nobody trains on is spread evenly
+    counts = np.stack([apportion(n, weights[:, c]) for c, n in enumerate(totals)], axis=1)
+    for poor in np.flatnonzero(counts.sum(axis=1) == 0):
+        spare = counts * (counts.sum(axis=1) > 1)[:, None]
+        usable = np.flatnonzero(spare.sum(axis=0))
+        c = usable[train[poor, usable].argmax()]
+        counts[spare[:, c].argmax(), c] -= 1
+        counts[poor, c] += 1
+    return counts

@@ -1,0 +1,633 @@
+import json
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fltnb import data, federations, paths
+from fltnb.data import ImageSet
+from fltnb.errors import FltnbError
+from fltnb.federations import Federation, dirichlet, from_arrays, label_clusters, to_inputs
+from fltnb.federations.shares import apportion, level, training_index
+
+REAL = paths.ROOT / "data"
+
+
+def image_set(train_counts, test_counts=None, order_seed=0, name="toy"):
+    """1x1 grey images, as many of each class as asked for, in a random order, training part first."""
+    train_counts = list(train_counts)
+    test_counts = [2] * len(train_counts) if test_counts is None else list(test_counts)
+    rng = np.random.default_rng(order_seed)
+    parts = [rng.permutation(np.repeat(np.arange(len(c)), c)) for c in (train_counts, test_counts)]
+    labels = np.concatenate(parts).astype(np.int64)
+    return ImageSet(
+        name=name,
+        images=(np.arange(len(labels)) % 256).astype(np.uint8).reshape(-1, 1, 1),
+        labels=labels,
+        split=np.repeat(np.array([0, 1], dtype=np.uint8), [sum(train_counts), sum(test_counts)]),
+        class_names=tuple(map(str, range(len(train_counts)))),
+        origin="made up",
+    )
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+# --- arithmetic ---------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 200), st.lists(st.integers(0, 40), min_size=1, max_size=8))
+def test_level(total, caps):
+    caps = np.array(caps)
+    shares = level(total, caps)
+    assert shares.sum() == min(total, caps.sum()) and (shares <= caps).all() and (shares >= 0).all()
+    open_ended = shares[shares < caps]
+    if len(open_ended):
+        # nobody holds more than one above any bin that could still take something
+        assert shares.max() <= open_ended.min() + 1 and np.ptp(open_ended) <= 1
+
+
+@given(st.integers(0, 300), st.lists(st.integers(0, 50), min_size=1, max_size=8).filter(any))
+def test_apportion(total, weights):
+    weights = np.array(weights)
+    shares = apportion(total, weights)
+    exact = total * weights / weights.sum()
+    assert shares.sum() == total and (np.abs(shares - exact) < 1).all() and (shares[weights == 0] == 0).all()
+
+
+# --- Federation ---------------------------------------------------------------------------------------------------
+
+
+def by_hand(**changes):
+    shared = np.array([4, 5])
+    fields = {
+        "images": np.arange(6 * 2 * 3, dtype=np.uint8).reshape(6, 2, 3),
+        "labels": [0, 1, 1, 0, 0, 1],
+        "train": [[0, 1], [2, 3, 3]],
+        "test": [shared, shared],
+        "n_classes": 2,
+        "clusters": [0, 1],
+    }
+    return Federation(**(fields | changes))
+
+
+def test_federation_by_hand():
+    fed = by_hand(class_names=["cat", "dog"], name="pets")
+    assert fed.n_clients == 2 and fed.sizes.tolist() == [2, 3] and fed.input_shape == (1, 2, 3)
+    assert fed.n_clusters == 2 and fed.clusters.dtype == fed.labels.dtype == fed.train[0].dtype == np.int64
+    assert fed.label_counts().tolist() == [[1, 1], [2, 1]]
+    assert fed.label_counts("test").tolist() == [[1, 1], [1, 1]]
+    assert fed.label_counts("val").tolist() == [[0, 0], [0, 0]]
+    x, y = fed.client(1)
+    assert x.shape == (3, 1, 2, 3) and x.dtype == np.float32 and x.flags.c_contiguous
+    np.testing.assert_allclose(x[0, 0], np.arange(12, 18).reshape(2, 3) / 255, rtol=1e-6)
+    assert y.tolist() == [1, 0, 0] and fed.client(0, "val")[0].shape == (0, 1, 2, 3)
+    assert fed.test[0] is fed.test[1]
+    table = fed.summary()
+    assert table.columns.tolist() == [
+        *["client", "cluster", "train", "val", "test", "repeated", "classes", "holds", "largest_share"]
+    ]
+    assert table["holds"].tolist() == ["cat, dog", "cat, dog"] and table["repeated"].tolist() == [0, 1]
+    assert table["largest_share"].tolist() == [0.5, 2 / 3]
+    assert repr(fed) == (
+        "Federation pets: 2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, inputs 1x2x3"
+    )
+    assert "cluster" not in by_hand(clusters=None).summary()
+
+
+def test_long_lists_of_classes_are_cut():
+    fed = Federation(images=np.eye(8), labels=np.arange(8), train=[range(7)], test=[[7]], n_classes=8)
+    assert fed.summary()["holds"][0] == "0, 1, 2, 3, 4, ..."
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": [[0, 1], []]}, "Client 1 has no training samples"),
+        ({"test": [[], [4]]}, "Client 0 has no test samples"),
+        ({"train": [[0, 6], [1]]}, "train part of client 0 points to samples 0 to 6 but the pool holds 0 to 5"),
+        ({"train": [[0], [-1]]}, "train part of client 1 points to samples -1"),
+        ({"train": [[0], [0.5]]}, "train part of client 1 must be a flat array of integer positions"),
+        ({"train": [], "test": [], "clusters": None}, "at least one client"),
+        ({"test": [[4]]}, "2 training, 2 validation and 1 test parts"),
+        ({"val": [[4]]}, "1 validation"),
+        ({"labels": [0, 1, 1, 0, 0, 2]}, "Labels run from 0 to 2 but n_classes is 2"),
+        ({"labels": [0, 1, 1, 0, 0, -1]}, "Labels run from -1"),
+        ({"labels": [0, 1]}, "Labels must be 6 integers"),
+        ({"labels": [0.0] * 6}, "Labels must be 6 integers.*np.unique"),
+        ({"clusters": [0]}, "clusters must be 2 integers"),
+        ({"clusters": [0.5, 1]}, "clusters must be 2 integers"),
+        ({"class_names": ["a"]}, "1 class names for 2 classes"),
+        ({"images": np.zeros((6, 2), dtype=np.int64)}, "Samples of type int64"),
+        ({"images": np.zeros(6)}, "Samples must have shape"),
+        ({"images": np.full((6, 2), np.nan)}, "NaN or infinite"),
+        ({"images": np.full((6, 2), 1e300)}, "NaN or infinite"),
+        ({"std": 0.0}, "std above 0"),
+        ({"settings": {"a": np.zeros(2)}}, "plain JSON"),
+    ],
+)
+def test_federation_refuses(changes, message):
+    with pytest.raises(FltnbError, match=message) as caught:
+        by_hand(**changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_client_refuses():
+    with pytest.raises(FltnbError, match="no client 2: this federation has clients 0 to 1"):
+        by_hand().client(2)
+    with pytest.raises(FltnbError, match="no client -1"):
+        by_hand().client(-1)
+    with pytest.raises(FltnbError, match="Unknown split 'tests'"):
+        by_hand().client(0, "tests")
+    with pytest.raises(FltnbError, match="Unknown split"):
+        by_hand().label_counts("all")
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 4, 3), (5, 4, 3, 2)])
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.5, 0.5)])
+def test_to_inputs_against_the_formula(shape, mean, std):
+    pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
+    got = to_inputs(pixels, mean, std)
+    assert got.dtype == np.float32 and got.flags.c_contiguous
+    slow = (pixels.astype(np.float64) / 255 - mean) / std
+    for i in range(5):
+        if len(shape) == 2:
+            np.testing.assert_allclose(got[i, 0, 0], slow[i], atol=1e-6)
+        elif len(shape) == 3:
+            np.testing.assert_allclose(got[i, 0], slow[i], atol=1e-6)
+        else:
+            for channel in range(2):
+                np.testing.assert_allclose(got[i, channel], slow[i, :, :, channel], atol=1e-6)
+    floats = to_inputs(pixels.astype(np.float64), mean, std)  # taken as they are
+    assert floats.dtype == np.float32 and floats.shape == got.shape and floats.max() == pixels.max()
+
+
+def test_fingerprint_follows_the_data_used():
+    fed = by_hand()
+    other_pool = np.concatenate([np.zeros((1, 2, 3), dtype=np.uint8), by_hand().images])  # one unused image more
+    moved = by_hand(images=other_pool, labels=[1, 0, 1, 1, 0, 0, 1], train=[[1, 2], [3, 4, 4]], test=[[5, 6], [5, 6]])
+    assert fed.fingerprint() == by_hand().fingerprint() == moved.fingerprint()
+    assert len(fed.fingerprint()) == 16
+    brighter = fed.images.copy()
+    brighter[4] += 1
+    changed = [
+        by_hand(images=brighter),
+        by_hand(labels=[1, 1, 1, 0, 0, 1]),
+        by_hand(train=[[1, 0], [2, 3, 3]]),
+        by_hand(train=[[0, 1, 2], [3, 3]]),
+        by_hand(clusters=None),
+        by_hand(clusters=[0, 0]),
+        by_hand(mean=0.5, std=0.5),
+        by_hand(n_classes=3),
+    ]
+    assert len({fed.fingerprint(), *(f.fingerprint() for f in changed)}) == len(changed) + 1
+
+
+def test_pickle_keeps_shared_test_sets(digits):
+    fed = label_clusters(digits, 20, 5, 2)
+    copy = pickle.loads(pickle.dumps(fed))
+    assert copy.fingerprint() == fed.fingerprint() and copy.test[0] is copy.test[3]
+    with pytest.raises(AttributeError):
+        copy.name = "frozen"
+
+
+# --- label_clusters, described ------------------------------------------------------------------------------------
+
+
+def test_described_by_hand():
+    """12 training images of 4 classes, 2 clusters of 2 classes, 4 clients."""
+    images = image_set([3, 3, 3, 3], [1, 2, 3, 4])
+    fed = label_clusters(images, 4, 2, 2, seed=5)
+    assert fed.clusters.tolist() == [0, 0, 1, 1] and fed.n_classes == 4
+    counts = fed.label_counts()
+    # 12 / 4 = 3 images wanted, but a class of 3 serves its 2 clients with 1 each: 2 images from 2 classes
+    assert fed.sizes.tolist() == [2, 2, 2, 2] and counts.max() == 1
+    assert np.array_equal(counts[0], counts[1]) and np.array_equal(counts[2], counts[3])
+    assert (counts[0] + counts[2] == 1).all()
+    for cluster in (0, 1):
+        first = 2 * cluster
+        classes = np.flatnonzero(counts[first])
+        assert fed.test[first] is fed.test[first + 1]
+        assert fed.test[first].tolist() == [i for i in range(12, 22) if images.labels[i] in classes]
+    assert fed.settings == {
+        **{"kind": "label_clusters", "dataset": "toy", "content": images.digest, "n_clients": 4, "n_clusters": 2},
+        **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "described"},
+        **{"samples_per_client": None, "max_train": None},
+    }
+
+
+def test_unequal_classes_are_levelled():
+    """2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5 of the large one."""
+    fed = label_clusters(image_set([4, 10]), 2, 1, 2)
+    assert fed.label_counts().tolist() == [[2, 5], [2, 5]]
+
+
+def test_shared_classes_form_a_ring():
+    images = image_set([30] * 10)
+    fed = label_clusters(images, 10, 5, 3, shared_classes=1, seed=1)
+    held = [set(np.flatnonzero(row)) for row in fed.label_counts()[::2]]
+    for a in range(5):
+        for b in range(a + 1, 5):
+            neighbours = b - a in (1, 4)
+            assert len(held[a] & held[b]) == (1 if neighbours else 0)
+    assert set.union(*held) == set(range(10))
+    # 30 wanted of 300 images / 10 clients; 30 // 4 = 7 of the shared ones, 15 of the own one
+    assert fed.sizes.tolist() == [29] * 10
+    everything = np.concatenate(fed.train)
+    assert len(everything) == len(np.unique(everything))
+
+
+def test_two_clusters_share_once():
+    held = [set(np.flatnonzero(row)) for row in label_clusters(image_set([9] * 5), 2, 2, 3, 1).label_counts()]
+    assert len(held[0] & held[1]) == 1 and len(held[0] | held[1]) == 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_described_properties(pick):
+    counts = pick.draw(st.lists(st.integers(12, 40), min_size=6, max_size=9))
+    n_clusters = pick.draw(st.integers(1, 3))
+    shared = pick.draw(st.integers(0, 1))
+    per_cluster = pick.draw(st.integers(max(1, 2 * shared), 2))
+    n_clients = pick.draw(st.integers(n_clusters, 12))
+    seed = pick.draw(st.integers(0, 10))
+    images = image_set(counts)
+    fed = label_clusters(images, n_clients, n_clusters, per_cluster, shared, seed=seed)
+    everything = np.concatenate(fed.train)
+    assert len(everything) == len(np.unique(everything)), "a training image was handed out twice"
+    assert (images.split[everything] == 0).all()
+    assert (np.diff(fed.clusters) >= 0).all() and np.ptp(np.bincount(fed.clusters)) <= 1
+    in_use = (images.split == 0) & np.isin(images.labels, images.labels[everything])
+    assert fed.sizes.max() <= in_use.sum() // n_clients
+    for cluster in range(n_clusters):
+        members = np.flatnonzero(fed.clusters == cluster)
+        rows = fed.label_counts()[members]
+        assert (rows == rows[0]).all() and (rows[0] > 0).sum() == per_cluster
+        assert all(fed.test[i] is fed.test[members[0]] for i in members)
+        of_cluster = np.isin(images.labels, np.flatnonzero(rows[0])) & (images.split == 1)
+        assert np.array_equal(fed.test[members[0]], np.flatnonzero(of_cluster))
+    again = label_clusters(images, n_clients, n_clusters, per_cluster, shared, seed=seed)
+    assert all(np.array_equal(a, b) for a, b in zip(fed.train, again.train, strict=True))
+
+
+def test_seed_changes_the_classes_and_the_images(digits):
+    feds = [label_clusters(digits, 20, 5, 2, seed=s) for s in range(4)]
+    assert len({fed.fingerprint() for fed in feds}) == 4
+    assert len({str(fed.label_counts()[::4] > 0) for fed in feds}) == 4
+
+
+def test_digits_by_default(digits):
+    """The demo: 20 clients of 5 clusters hold 70 or 71 of the 1,438 training images each."""
+    fed = label_clusters(digits, n_clients=20, n_clusters=5, classes_per_cluster=2, shared_classes=0, seed=0)
+    assert fed.input_shape == (1, 8, 8) and set(fed.sizes) <= {70, 71}
+    x, _ = fed.client(3, "test")
+    assert x.min() >= 0 and x.max() == 1
+
+
+def test_samples_per_client_is_kept_or_refused():
+    images = image_set([20] * 4)
+    assert label_clusters(images, 4, 2, 2, samples_per_client=7).sizes.tolist() == [7] * 4
+    with pytest.raises(FltnbError, match="at most 20 different images each"):
+        label_clusters(images, 4, 2, 2, samples_per_client=21)
+
+
+def test_max_train_is_balanced_seeded_and_recorded():
+    images = image_set([3, 20, 20])
+    index = training_index(images, 19, seed=0)
+    assert np.bincount(images.labels[index]).tolist() == [3, 8, 8] and (np.diff(index) > 0).all()
+    assert not np.array_equal(index, training_index(images, 19, seed=1))
+    assert np.array_equal(training_index(images, 1000, 0), training_index(images, None, 0))
+    fed = label_clusters(image_set([20] * 4), 4, 2, 2, max_train=40)
+    assert fed.sizes.tolist() == [10] * 4 and fed.settings["max_train"] == 40
+    assert len(fed.test[0]) == 4  # test images are all kept
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 6, 2), "6 clusters of 2 classes need 12 classes but toy has 10"),
+        ((10, 6, 3, 1), "6 clusters of 3 classes sharing 1 with the next need 12 classes but toy has 10"),
+        ((10, 2, 6, 1), "need 11 classes"),
+        ((3, 5, 2), r"more clusters \(5\) than clients \(3\)"),
+        ((500, 5, 2), "more clients than samples: 500 clients"),
+        ((105, 5, 2, 0, 0, "described", 2), "class '.' has 20 training images for the 21 clients"),
+        ((10, 5, 2, 2), "at most half"),
+        ((0, 5, 2), "n_clients must be a whole number of at least 1, not 0"),
+        ((10, 2.0, 2), "n_clusters must be a whole number"),
+        ((10, 5, True), "classes_per_cluster must be a whole number"),
+        ((10, 5, 2, -1), "shared_classes must be a whole number of at least 0"),
+        ((10, 5, 2, 0, -3), "seed must be a whole number of at least 0"),
+        ((10, 5, 2, 0, 0, "publised"), "Unknown variant 'publised': choose one of described, published"),
+        ((10, 5, 2, 0, 0, "described", 1), "more clients than samples"),
+        ((10, 5, 2, 0, 0, "described", None, 0), "max_train must be"),
+    ],
+)
+def test_label_clusters_refuses(arguments, message):
+    with pytest.raises(FltnbError, match=message) as caught:
+        label_clusters(image_set([20] * 10), *arguments)
+    assert "\n" not in str(caught.value)
+
+
+# --- label_clusters, published ------------------------------------------------------------------------------------
+
+PUBLISHED_LISTS = [[5, 3], [7, 9], [6, 2], [0, 1], [8, 4]]
+
+
+def test_published_lists_blocks_and_filling():
+    """Nine classes of 4 images, class 5 of 1: each of 10 clients wants 37 // 10 // 2 = 1 image of both classes."""
+    images = image_set([4, 4, 4, 4, 4, 1, 4, 4, 4, 4])
+    fed = label_clusters(images, 10, 5, 2, variant="published", seed=9)
+    members = [np.flatnonzero((images.labels == c) & (images.split == 0)) for c in range(10)]
+    for i in range(10):
+        a, b = PUBLISHED_LISTS[i // 2]
+        j = i % 2
+        if i == 1:
+            assert fed.train[i].tolist() == [36, members[3][1]]  # class 5 has run out: the last of 37 images
+        else:
+            assert fed.train[i].tolist() == [members[a][j], members[b][j]]
+        assert np.array_equal(fed.test[i], images.test_index[np.isin(images.labels[37:], [a, b])])
+    other_seed = label_clusters(images, 10, 5, 2, variant="published", seed=0)
+    assert fed.fingerprint() == other_seed.fingerprint()
+
+
+def test_published_sharers_hold_the_same_images():
+    images = image_set([30] * 10)
+    fed = label_clusters(images, 10, 5, 3, 1, variant="published")
+    lists = [[5, 3, 7], [7, 9, 6], [6, 2, 0], [0, 1, 8], [8, 4, 5]]
+    for i in range(10):
+        of_list = images.labels[fed.train[i]].reshape(3, -1)
+        assert of_list.tolist() == [[c] * 10 for c in lists[i // 2]]
+    for c in range(4):  # the last class of a cluster is the first of the next one, block by block
+        assert np.array_equal(fed.train[2 * c][20:], fed.train[2 * c + 2][:10])
+    assert np.array_equal(fed.train[8][20:], fed.train[0][:10])
+
+
+def test_published_works_on_digits(digits):
+    fed = label_clusters(digits, 20, 5, 2, variant="published")
+    assert fed.sizes.tolist() == [70] * 20  # floor(1438 / 20) = 71, halved to 35
+    assert [sorted(np.flatnonzero(fed.label_counts("test")[4 * c])) for c in range(5)] == [
+        sorted(pair) for pair in PUBLISHED_LISTS
+    ]
+
+
+@pytest.fixture(scope="module")
+def mnist():
+    if not (REAL / "mnist.npz").is_file():
+        pytest.skip("data/mnist.npz is not prepared")
+    return data.load("mnist", REAL)
+
+
+def test_published_partition_of_mnist(mnist):
+    """The facts read from the public code: 1,138 fillers in six clients, 58,862 different images."""
+    fed = label_clusters(mnist, 100, 5, 2, variant="published")
+    last = 59_999
+    assert mnist.labels[last] == 8 and (fed.sizes == 600).all()
+    fillers = {i: int((index == last).sum()) for i, index in enumerate(fed.train) if last in index}
+    # client 99 holds the last image in its own right, too
+    assert fillers == {18: 279, 19: 300, 39: 51, 59: 124, 79: 77, 99: 307 + 1}
+    assert sum(fillers.values()) - 1 == 1138
+    assert len(np.unique(np.concatenate(fed.train))) == 58_862
+    own = np.array([np.isin(np.arange(10), PUBLISHED_LISTS[i // 20]) for i in range(100)])
+    foreign = (fed.label_counts() * ~own).sum(axis=1)
+    assert np.flatnonzero(foreign).tolist() == [18, 19, 39, 59, 79]
+    assert [len(fed.test[20 * c]) for c in range(5)] == [1902, 2037, 1990, 2115, 1956]
+
+
+def test_published_scenario_2_of_mnist(mnist):
+    fed = label_clusters(mnist, 100, 5, 3, 1, variant="published")
+    assert sorted(np.unique(fed.label_counts())) == [0, 200]
+    assert len(np.unique(np.concatenate(fed.train))) == 40_000 and (fed.sizes == 600).all()
+
+
+def test_described_partition_of_mnist(mnist):
+    fed = label_clusters(mnist, 100, 5, 2, seed=0)
+    everything = np.concatenate(fed.train)
+    assert len(everything) == len(np.unique(everything)) > 58_000
+    assert fed.sizes.max() == 600 and fed.sizes.min() >= 540  # the two smallest classes: 271 + 292
+    ring = label_clusters(mnist, 100, 5, 3, 1, seed=0)
+    everything = np.concatenate(ring.train)
+    assert len(everything) == len(np.unique(everything)) > 58_000
+
+
+@pytest.mark.skipif(not (REAL / "cifar10.npz").is_file(), reason="data/cifar10.npz is not prepared")
+def test_published_partition_of_cifar10():
+    cifar = data.load("cifar10", REAL)
+    one = label_clusters(cifar, 100, 5, 2, variant="published")
+    assert (one.sizes == 500).all() and len(np.unique(np.concatenate(one.train))) == 50_000
+    two = label_clusters(cifar, 100, 5, 3, 1, variant="published")
+    assert sorted(np.unique(two.label_counts())) == [0, 166]
+    x, _ = one.client(0, "train")
+    assert x.shape == (500, 3, 32, 32) and x.min() == -1 and x.max() == 1
+
+
+# --- from_arrays --------------------------------------------------------------------------------------------------
+
+
+def test_from_arrays_by_hand():
+    x = np.arange(12, dtype=np.float64).reshape(12, 1)
+    y = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
+    fed = Federation.from_arrays(
+        x, y, ["b"] * 6 + ["a"] * 6, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
+    )
+    assert fed.n_clients == 2 and fed.clusters.tolist() == [1, 0] and fed.input_shape == (1, 1, 1)
+    for i, positions in enumerate([range(6, 12), range(6)]):  # client 0 is "a"
+        held = [fed.train[i], fed.val[i], fed.test[i]]
+        assert [len(h) for h in held] == [3, 1, 2]
+        assert sorted(np.concatenate(held)) == list(positions)
+    # two test samples of four and two: shares 4/3 and 2/3, so one of each class
+    assert fed.label_counts("test").tolist() == [[1, 1], [1, 1]]
+    assert fed.client(1, "test")[0].ravel().tolist() == [float(k) for k in fed.test[1]]
+    assert json.dumps(fed.settings) and fed.settings["kind"] == "from_arrays"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=2, max_size=80),
+    st.floats(0.01, 0.8),
+    st.floats(0, 0.19),
+    st.integers(0, 5),
+)
+def test_from_arrays_properties(samples, test_fraction, val_fraction, seed):
+    ids, y = np.array(samples).T
+    x = np.random.default_rng(0).normal(size=(len(y), 3))
+    lonely = np.unique(ids)[np.unique(ids, return_counts=True)[1] == 1]
+    options = {"test_fraction": test_fraction, "val_fraction": val_fraction, "seed": seed, "class_names": "abc"}
+    if len(lonely):
+        with pytest.raises(FltnbError, match=f"Client {lonely[0]} has a single sample"):
+            from_arrays(x, y, ids, **options)
+        return
+    fed = from_arrays(x, y, ids, **options)
+    for i, client in enumerate(np.unique(ids)):
+        held = np.concatenate([fed.train[i], fed.val[i], fed.test[i]])
+        assert np.array_equal(np.sort(held), np.flatnonzero(ids == client))
+        n = len(held)
+        assert len(fed.train[i]) >= 1 and len(fed.test[i]) >= 1
+        assert len(fed.test[i]) == min(max(round(test_fraction * n), 1), n - 1)
+        share = np.bincount(y[held], minlength=3) * len(fed.test[i]) / n
+        assert (np.abs(fed.label_counts("test")[i] - share) < 1).all()
+    again = from_arrays(x, y, ids, **options)
+    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+
+
+def test_from_arrays_seed_and_content():
+    x, y, ids = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 3, np.arange(60) // 20
+    fed = from_arrays(x, y, ids)
+    assert fed.fingerprint() != from_arrays(x, y, ids, seed=1).fingerprint()
+    assert fed.settings["content"] != from_arrays(x + 1, y, ids).settings["content"]
+    assert fed.settings["content"] != from_arrays(x, y, ids, clusters=[0, 1, 0]).settings["content"]
+    # splitting one client does not depend on the others
+    alone = from_arrays(x[:20], y[:20], ids[:20])
+    assert np.array_equal(alone.test[0], fed.test[0])
+
+
+def test_from_arrays_scales_colour_images():
+    pixels = np.full((4, 2, 2, 3), 255, dtype=np.uint8)
+    fed = from_arrays(pixels, [0, 1, 0, 1], [0, 0, 1, 1])
+    assert fed.input_shape == (3, 2, 2) and fed.client(0)[0].max() == 1 and (fed.mean, fed.std) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"y": [0.0, 1, 0, 1]}, r"Labels must be integers.*np\.unique"),
+        ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be integers.*np\.unique"),
+        ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 with only 2 different values: number them 0 to 1"),
+        ({"y": [0, -1, 0, 1]}, "Labels run from -1"),
+        ({"y": [0, 2, 0, 2], "class_names": ["a", "b"]}, "Labels run from 0 to 2 but n_classes is 2"),
+        ({"y": [0, 1, 0]}, r"shapes are \(4, 2\), \(3,\) and \(4,\)"),
+        ({"client_ids": [0, 0, 0, 7]}, "Client 7 has a single sample"),
+        ({"client_ids": np.array([0, 0, "a", "a"], dtype=object)}, "client_ids mix values"),
+        ({"x": np.array([[0.0, 1], [2, np.inf], [0, 0], [0, 0]])}, "NaN or infinite"),
+        ({"x": np.zeros((4, 2), dtype=int)}, "Samples of type int64"),
+        ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
+        ({"clusters": [0, 1, 1]}, "there are 2 clients: give one per client"),
+        ({"test_fraction": 0.0}, "test_fraction must be above 0"),
+        ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave something to train on"),
+        ({"test_fraction": float("nan")}, "must lie between 0 and 1"),
+        ({"seed": -1}, "seed must be"),
+    ],
+)
+def test_from_arrays_refuses(changes, message):
+    arguments = {"x": np.ones((4, 2)), "y": [0, 1, 0, 1], "client_ids": [0, 0, 1, 1]}
+    with pytest.raises(FltnbError, match=message) as caught:
+        from_arrays(**(arguments | changes))
+    assert "\n" not in str(caught.value)
+
+
+# --- dirichlet ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_dirichlet_properties(pick):
+    n_clients = pick.draw(st.integers(1, 12))
+    n_clusters = pick.draw(st.none() | st.integers(1, n_clients))
+    least = pick.draw(st.integers(1, 5))
+    alpha = pick.draw(st.sampled_from([1e-9, 0.05, 0.5, 100.0]))
+    images = image_set(pick.draw(st.lists(st.integers(20, 40), min_size=3, max_size=3)), [5, 4, 3])
+    fed = dirichlet(images, n_clients, alpha, pick.draw(st.integers(0, 9)), least, n_clusters)
+    assert np.array_equal(np.sort(np.concatenate(fed.train)), images.train_index)
+    assert np.array_equal(np.sort(np.concatenate(fed.test)), images.test_index)
+    assert fed.sizes.min() >= least
+    assert (fed.clusters is None) == (n_clusters is None)
+    if n_clusters is not None:
+        assert fed.n_clusters == n_clusters
+
+
+def test_dirichlet_concentration(digits):
+    share = [
+        [dirichlet(digits, 10, alpha, seed).summary()["largest_share"].mean() for seed in range(3)]
+        for alpha in (0.05, 1.0, 1000.0)
+    ]
+    means = np.mean(share, axis=1)
+    assert means[0] > 0.6 and means[2] < 0.13 and all(a > b for a, b in pairwise(means))
+
+
+def test_dirichlet_clusters_have_one_mixture(digits):
+    fed = dirichlet(digits, 12, 0.3, seed=1, min_samples=1, n_clusters=3)
+    counts = fed.label_counts()
+    for cluster in range(3):
+        assert np.ptp(counts[fed.clusters == cluster], axis=0).max() <= 1
+    assert np.abs(counts[0] - counts[4]).max() > 5
+
+
+def test_dirichlet_tests_follow_training(digits):
+    fed = dirichlet(digits, 4, 0.3, seed=0)
+    train, test = fed.label_counts("train"), fed.label_counts("test")
+    expected = train / train.sum(axis=0) * test.sum(axis=0)
+    assert np.abs(test - expected).max() < 1
+
+
+def test_dirichlet_repair_by_hand():
+    """alpha near 0 gives every class to one client; the others get the least number from the largest."""
+    fed = dirichlet(image_set([10, 10], [3, 3]), 5, 1e-9, min_samples=2)
+    assert np.sort(fed.sizes)[:3].tolist() == [2, 2, 2] and fed.sizes.sum() == 20
+    assert all(len(t) >= 1 for t in fed.test)
+    train, test = fed.label_counts(), fed.label_counts("test")
+    assert (train[test > 0] > 0).all()  # nobody is tested on a class it does not train on
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 0.0), "alpha must be a positive number, not 0.0"),
+        ((10, float("nan")), "alpha must be a positive number"),
+        ((10, "a"), "alpha must be a positive number"),
+        ((10, 1.0, 0, 30), "more clients than samples: 10 clients with at least 30 training"),
+        ((25, 1.0, 0, 1), "200 training and 20 test images"),
+        ((10, 1.0, 0, 0), "min_samples must be"),
+        ((10, 1.0, 0, 1, 11), r"more clusters \(11\) than clients \(10\)"),
+        ((10, 1.0, 0, 10, None, 50), "cannot be served from 50 training"),
+    ],
+)
+def test_dirichlet_refuses(arguments, message):
+    with pytest.raises(FltnbError, match=message):
+        dirichlet(image_set([20] * 10), *arguments)
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda d: label_clusters(d, 20, 5, 2, seed=3),
+        lambda d: label_clusters(d, np.int64(20), 5, 3, shared_classes=1, variant="published", max_train=900),
+        lambda d: dirichlet(d, 8, np.float32(0.5), n_clusters=2),
+    ],
+)
+def test_build_makes_the_same_federation(digits, make):
+    fed = make(digits)
+    again = federations.build(json.loads(json.dumps(fed.settings)))
+    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+    assert federations.complete(fed.settings) == fed.settings
+
+
+def test_build_fills_in_defaults(digits):
+    short = {"kind": "label_clusters", "dataset": "digits", "n_clients": 20, "n_clusters": 5, "classes_per_cluster": 2}
+    full = federations.complete(short)
+    assert full["seed"] == 0 and full["variant"] == "described" and "seed" not in short
+    assert federations.build(short).settings == full
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "Unknown kind of federation None"),
+        ({"kind": "writers"}, "Unknown kind of federation 'writers': choose one of label_clusters, dirichlet"),
+        ({"kind": "dirichlet", "dataset": "digits", "aplha": 1}, "Unknown setting of a dirichlet federation 'aplha'"),
+        ({"kind": "dirichlet", "dataset": "digits"}, "lack n_clients, alpha"),
+        ({"kind": "dirichlet", "n_clients": 3, "alpha": 1}, "lack dataset"),
+        ({"kind": "dirichlet", "dataset": "nope", "n_clients": 3, "alpha": 1}, "Unknown data set 'nope'"),
+        ({"kind": "from_arrays", "content": "x"}, "own arrays cannot be rebuilt"),
+        ({"kind": "dirichlet", "dataset": "toy", "content": "x"}, "'toy', which is your own, cannot be rebuilt"),
+    ],
+)
+def test_build_refuses(settings, message):
+    with pytest.raises(FltnbError, match=message):
+        federations.build(settings)
