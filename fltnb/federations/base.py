@@ -229,6 +229,10 @@ class Federation:
         choose(split, SPLITS, "split")
         return np.array([np.bincount(self.labels[index], minlength=self.n_classes) for index in getattr(self, split)])
 
+    def repeated_samples(self) -> np.ndarray:
+        """Return how many training samples of each client repeat one it already holds, int64 (M,)."""
+        return np.array([len(index) - len(np.unique(index)) for index in self.train])
+
     def summary(self):
         """Return a DataFrame with one row per client.
 
@@ -250,7 +254,7 @@ class Federation:
         if self.clusters is not None:
             columns["cluster"] = self.clusters
         columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS}
-        columns["repeated"] = [len(index) - len(np.unique(index)) for index in self.train]
+        columns["repeated"] = self.repeated_samples()
         columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}
         return pd.DataFrame(columns)
 

@@ -1,0 +1,39 @@
+"""Figures: one function per kind, one colour per method everywhere, one helper that writes files.
+
+Every function returns ``(figure, axes)``, never calls ``plt.show()``, draws into ``ax`` where one is given, and takes
+``title``: a title says what was found, so only the notebook that knows the result can give it. matplotlib is imported
+on first use.
+"""
+
+from .clients import (
+    adjacency,
+    adjacency_pair,
+    client_graph,
+    dendrogram,
+    embedding,
+    repeats,
+    sample_images,
+    who_holds_what,
+)
+from .results import accuracy_variance_plane, convergence, per_client
+from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
+
+__all__ = [
+    "CLUSTERS",
+    "METHODS",
+    "Style",
+    "accuracy_variance_plane",
+    "adjacency",
+    "adjacency_pair",
+    "client_graph",
+    "cluster_color",
+    "convergence",
+    "dendrogram",
+    "embedding",
+    "per_client",
+    "repeats",
+    "sample_images",
+    "save",
+    "style",
+    "who_holds_what",
+]

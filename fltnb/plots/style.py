@@ -1,0 +1,144 @@
+"""What all figures share: colours, new axes, and the one helper that writes files."""
+
+from __future__ import annotations
+
+import colorsys
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from .. import paths
+from ..errors import FltnbError, choose
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Style(NamedTuple):
+    """How a method is drawn; the marker tells methods apart without colour."""
+
+    label: str
+    color: str
+    marker: str
+
+
+METHODS: dict[str, Style] = {
+    # Okabe and Ito's colours for what is drawn together most often, Tol's "muted" ones for the rest
+    "fedavg": Style("FedAvg", "#000000", "o"),
+    "local": Style("Local", "#8C8C8C", "v"),
+    "pca_km_hc": Style("PCA+kM+HC", "#E69F00", "s"),
+    "fedsem": Style("FedSEM", "#CC79A7", "D"),
+    "fesem": Style("FeSEM", "#AA4499", "D"),
+    "flt": Style("FLT", "#004488", "^"),
+    "flt_enc1": Style("FLT Enc1", "#0072B2", "^"),
+    "flt_enc2": Style("FLT Enc2", "#56B4E9", "<"),
+    "oracle": Style("Oracle", "#009E73", "*"),
+    "ifca": Style("IFCA", "#D55E00", "P"),
+    "cfl": Style("CFL", "#882255", "X"),
+    "fedprox": Style("FedProx", "#999933", ">"),
+    "transport": Style("Transport signatures", "#661100", "h"),
+    "mthfl": Style("MT-HFL", "#332288", "p"),
+    "emdcfl": Style("EMD-CFL", "#117733", "d"),
+    "pacfl": Style("PACFL", "#44AA99", "8"),
+}
+"""Method id -> label, colour, marker. Add a line for a method of your own, or let :func:`style` invent one."""
+
+CLUSTERS = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#CC79A7",
+    "#D55E00",
+    "#56B4E9",
+    "#F0E442",
+    "#882255",
+    "#999999",
+    "#000000",
+)
+"""Colours of clusters 0, 1, ...; they repeat after ten."""
+
+
+def style(method: str) -> Style:
+    """Look up how a method is drawn; an unknown one gets a colour that depends on its id alone.
+
+    Examples
+    --------
+    >>> style("fedavg").label
+    'FedAvg'
+    """
+    if method in METHODS:
+        return METHODS[method]
+    code = zlib.crc32(method.encode())  # unlike hash(), the same in every process
+    red, green, blue = colorsys.hls_to_rgb(code % 360 / 360, 0.42, 0.75)
+    return Style(
+        method, f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}", "ovsD^<>pPX"[code % 10]
+    )
+
+
+def cluster_color(label: int) -> str:
+    """Colour of a cluster."""
+    return CLUSTERS[int(label) % len(CLUSTERS)]
+
+
+def save(fig: Figure, name: str, profile: str) -> tuple[Path, Path]:
+    """Write ``figures/<profile>/<name>.png`` (150 dpi) and ``.pdf``; nothing else writes figures.
+
+    No date or version is stored, so an unchanged figure is an unchanged file.
+
+    Parameters
+    ----------
+    fig : Figure
+        As returned by the functions here.
+    name : str
+        Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``.
+    profile : {"demo", "small", "paper"}
+        Whose results it shows.
+
+    Returns
+    -------
+    tuple of Path
+        The PNG and the PDF.
+    """
+    import matplotlib as mpl
+
+    from ..experiments import PROFILES
+
+    choose(profile, PROFILES, "profile")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise FltnbError(
+            f"The figure name {name!r} must consist of letters, digits, '_' and '-', without an extension."
+        )
+    folder = paths.figures(profile)
+    dateless = {"CreationDate": None, "Producer": None, "Creator": None}
+    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    with mpl.rc_context({"savefig.bbox": "standard"}):  # Jupyter's inline back end may crop to "tight"
+        paths.write_atomically(png, lambda file: fig.savefig(file, format="png", dpi=150, metadata={"Software": None}))
+        paths.write_atomically(pdf, lambda file: fig.savefig(file, format="pdf", metadata=dateless))
+    return png, pdf
+
+
+def axes_for(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
+    """Return the given axes, or new ones of a fixed size, with their figure."""
+    if ax is not None:
+        return ax.figure, ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")
+
+
+def set_title(ax: Axes, title: str) -> Axes:
+    """Set a title if there is one."""
+    if title:
+        ax.set_title(title, fontsize="medium")
+    return ax
+
+
+def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
+    """Refuse a table that lacks a column."""
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise FltnbError(f"The {what} to draw lack the column {missing[0]!r}: give {', '.join(columns)}.")

@@ -1,0 +1,121 @@
+"""Metrics against hand-worked numbers, against scikit-learn, and against the errors that FLT printed."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fltnb import metrics, published
+from fltnb.errors import FltnbError
+
+percent = arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 100))
+
+
+def test_three_clients_by_hand():
+    correct, total = [9, 3, 10], [10, 4, 20]  # 90, 75 and 50 percent
+    assert metrics.accuracy(correct, total).tolist() == [90, 75, 50]
+    found = metrics.summary(correct, total)
+    assert list(found) == ["accuracy", "variance", "worst"]
+    assert found["accuracy"] == pytest.approx(215 / 3)  # unweighted: 22 of 34 samples would be 64.7
+    assert found["variance"] == pytest.approx((90**2 + 75**2 + 50**2) / 3 - (215 / 3) ** 2)
+    assert found["worst"] == 50
+
+
+def test_a_client_without_samples_is_left_out():
+    values = metrics.accuracy([4, 0, 1], [4, 0, 2])
+    assert np.isnan(values[1])
+    assert metrics.mean_accuracy(values) == 75
+    assert metrics.variance(values) == 625
+    assert metrics.worst(values) == 50
+
+
+def test_no_samples_at_all_is_nan_without_a_warning(recwarn):
+    assert all(math.isnan(value) for value in metrics.summary([0, 0], [0, 0]).values())
+    assert math.isnan(metrics.mean_accuracy([]))
+    assert not recwarn.list
+
+
+@given(percent)
+def test_moments_do_not_depend_on_the_order_of_clients(values):
+    back = values[::-1]
+    assert metrics.mean_accuracy(values) == pytest.approx(metrics.mean_accuracy(back))
+    assert metrics.variance(values) == pytest.approx(metrics.variance(back), abs=1e-9)
+    assert metrics.worst(values) <= metrics.mean_accuracy(values) + 1e-9
+    assert 0 <= metrics.variance(values) <= 2500 + 1e-9  # half the clients at 0, half at 100
+
+
+@pytest.mark.parametrize(
+    ("correct", "total"), [([1, 2], [3]), ([5], [4]), ([-1], [4]), ([0], [-1]), ([float("nan")], [3])]
+)
+def test_impossible_counts_are_refused(correct, total):
+    with pytest.raises(FltnbError):
+        metrics.accuracy(correct, total)
+
+
+@pytest.mark.parametrize(("accuracy", "error"), [(82.73, 0.38), (97.98, 0.14), (33.29, 0.47)])
+def test_binomial_error_is_the_printed_one(accuracy, error):
+    assert round(metrics.binomial_error(accuracy, 10_000), 2) == error
+
+
+def test_binomial_error_by_hand_and_for_arrays():
+    assert metrics.binomial_error(50, 100) == 5.0
+    assert metrics.binomial_error([50, 0, 100], 100).tolist() == [5, 0, 0]
+    assert math.isnan(metrics.binomial_error(50, float("nan")))
+    with pytest.raises(FltnbError, match="0 and 100"):
+        metrics.binomial_error(101, 10)
+    with pytest.raises(FltnbError, match="at least one sample"):
+        metrics.binomial_error(50, 0)
+
+
+def test_flt_prints_binomial_errors():
+    """Nearly all printed errors are the binomial ones of the whole split; the 11 that are not are known."""
+    rows = published.numbers("flt")
+    # scenario 3's writers are not in the paper, so its pooled sizes are unknown
+    rows = rows[rows["setting"].isin(["scenario1", "scenario2", "scenario4", "ablation"]) & (rows["error"] != "")]
+    sizes = {
+        ("mnist", "test"): 10_000,
+        ("mnist", "train"): 60_000,
+        ("cifar10", "test"): 10_000,
+        ("cifar10", "train"): 50_000,
+        ("structured_noniid_femnist", "test"): 18_800,
+        ("structured_noniid_femnist", "train"): 112_800,
+    }
+    n = [sizes[key] for key in zip(rows["dataset"], rows["split"], strict=True)]
+    distance = np.abs(metrics.binomial_error(rows["number"], n) - rows["number_error"])
+    assert len(rows) == 144
+    assert (distance <= 0.005).sum() == 125  # equal to the last printed digit
+    assert (distance <= 0.01).sum() == 133
+    odd = rows[distance > 0.01]
+    assert set(odd["value"]) == {"75.35", "96.58", "76.22", "93.69", "71.24", "72.55", "81.97"}
+    assert all(json.loads(p)["M"] == 500 for p in odd[odd["table"] == "T5"]["params"])
+
+
+def test_seed_spread():
+    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(0.2656, abs=1e-4)  # EMD-CFL prints 0.26
+    assert metrics.seed_spread([1, 3]) == pytest.approx(math.sqrt(2))
+    assert math.isnan(metrics.seed_spread([5.0]))
+    assert math.isnan(metrics.seed_spread([]))
+
+
+def test_adjusted_rand_index():
+    assert metrics.adjusted_rand_index([0, 0, 1, 1], [7, 7, 3, 3]) == 1  # names do not matter
+    assert metrics.adjusted_rand_index([0, 0, 0, 0], [0, 0, 1, 1]) == 0  # one true cluster: 1 or 0 only
+    # pairs together in both: 2; in truth 6; found 3; of 15. Expected 6 * 3 / 15, at most (6 + 3) / 2
+    assert metrics.adjusted_rand_index([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2]) == pytest.approx(
+        (2 - 6 * 3 / 15) / (4.5 - 6 * 3 / 15)
+    )
+    with pytest.raises(FltnbError, match="3 true and 2 found"):
+        metrics.adjusted_rand_index([0, 1, 1], [0, 1])
+
+
+def test_f1_by_hand():
+    true, predicted = [0, 0, 0, 1], [0, 0, 1, 1]
+    assert metrics.f1_micro(true, predicted) == pytest.approx(75)
+    # class 0: precision 1, recall 2/3 -> 0.8; class 1: precision 1/2, recall 1 -> 2/3
+    assert metrics.f1_macro(true, predicted) == pytest.approx(100 * (0.8 + 2 / 3) / 2)
+    with pytest.raises(FltnbError, match="4 labels and 1 predictions"):
+        metrics.f1_macro(true, [0])
