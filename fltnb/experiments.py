@@ -140,7 +140,7 @@ def start_here(profile: str) -> list[Spec]:
     rows = {
         "fedavg": method("fedavg", "digits", "described"),
         "local": method("local", "digits", "described"),
-        "flt": method("flt_enc1", "digits", "described", name="flt"),
+        "flt": method("flt_enc1", "digits", "described") | {"name": "flt"},
         "oracle": {"name": "oracle"},
     }
     return [

@@ -153,11 +153,13 @@ def code_version() -> str:
 @functools.cache
 def environment() -> dict[str, Any]:
     """Package versions, commit and hardware: what goes with every number."""
-    from importlib.metadata import version
+    from importlib.metadata import distributions
 
+    # A GPU machine may lack what its runs do not need (umap-learn): what is absent is left out.
+    there = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
     return {
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in _PACKAGES},
+        "packages": {name: there[name] for name in _PACKAGES if name in there},
         "commit": _commit(),
         "code": code_version(),
         "hardware": _hardware(),

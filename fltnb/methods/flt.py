@@ -136,15 +136,16 @@ class FLT(GraphMethod):
         fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
         labels = np.asarray(fitted.labels_, dtype=np.int64)
         adjacency = fitted.adjacency_ if self.graph_kind == "full" else labels[:, None] == labels[None]
-        return adjacency, labels, {"sent": self._setup_scalars(fitted, fed.n_clients)}
+        return adjacency, labels, {"sent": self._setup_scalars(fitted, fed)}
 
-    def _setup_scalars(self, fitted, n_clients: int) -> np.ndarray:
+    def _setup_scalars(self, fitted, fed: Federation) -> np.ndarray:
         """Scalars sent before round 1 (up: centroids, down: encoder), FLT Table 6."""
         from .. import encoders
 
         centroids = getattr(fitted, "centroids_", None)
-        up = 0 if centroids is None else sum(int(np.size(c)) for c in centroids)
-        return np.array([up, n_clients * encoders.sent_parameters(self.encoder)], dtype=np.int64)
+        up = 0 if centroids is None else int(np.isfinite(centroids).sum())  # NaN fills up clients with fewer centroids
+        down = fed.n_clients * encoders.sent_parameters(self.encoder, fed.input_shape)
+        return np.array([up, down], dtype=np.int64)
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Centroids up and encoder down, four bytes a scalar (FLT, Table 6)."""
