@@ -1,0 +1,41 @@
+"""A Jupyter-first reproducible companion to four papers on clustered federated learning.
+
+``import fltnb as fl`` costs milliseconds: a public name is imported when it is first used.
+"""
+
+from importlib import import_module
+
+from .errors import FltnbError as FltnbError
+
+__version__ = "0.1.0"
+
+_MODULES = [
+    *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
+    *("rounds", "store", "experiments", "published", "plots", "notebook"),
+]
+_OBJECTS = {
+    "load": "data",
+    "ImageSet": "data",
+    "Federation": "federations",
+    "FCR": "relatedness",
+    "PCAKMeans": "relatedness",
+    "run": "rounds",
+    "compute": "store",
+}
+
+__all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
+
+
+def __getattr__(name: str):
+    """Import a public name at its first use (PEP 562)."""
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _OBJECTS:
+        value = getattr(import_module(f".{_OBJECTS[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

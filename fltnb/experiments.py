@@ -124,7 +124,7 @@ def _pixels() -> dict[str, Any]:
 def training(dataset: str, variant: str, profile: str) -> dict[str, Any]:
     """Training settings of scenarios 1 and 2 (FLT, section 4: T = 100, rho = 0.2, B = 10, lr 0.01)."""
     settings = {
-        "mnist": {"model": "mlp", "rounds": 100, "local_epochs": 1, "eval_every": 2},
+        "mnist": {"model": "mlp", "rounds": 100, "local_epochs": 1, "eval_every": 5},
         "cifar10": {"model": "lenet", "rounds": 100, "local_epochs": 5, "eval_every": 10},
         # toy scale: 57 images a client need more passes to learn anything in a few rounds
         "digits": {"model": "mlp", "rounds": 30, "local_epochs": 5, "eval_every": 1, "lr": 0.05},

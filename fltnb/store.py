@@ -218,8 +218,9 @@ def load(spec: Spec) -> Result | None:
                 raise ValueError(f"{name} does not match its checksum")
         import pandas as pd
 
-        history = pd.read_csv(io.BytesIO(files["history.csv"]), float_precision="round_trip")
-        clients = pd.read_csv(io.BytesIO(files["clients.csv"]), float_precision="round_trip")
+        # the python engine reads every float back exactly, in all versions of pandas
+        history = pd.read_csv(io.BytesIO(files["history.csv"]), engine="python")
+        clients = pd.read_csv(io.BytesIO(files["clients.csv"]), engine="python")
         with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
             labels = arrays["labels"] if "labels" in arrays.files else None
         return Result(spec, key, history, clients, labels, record["provenance"])

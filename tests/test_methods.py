@@ -18,7 +18,7 @@ CONTEXT = Context(seed=0)
 def toy(sizes=(10, 30, 20, 20), clusters=(0, 0, 1, 1), theta=(1.0, 2.0)):
     """A federation and a model that the methods can start from."""
     fed = SimpleNamespace(
-        n_clients=len(sizes), sizes=np.array(sizes), clusters=np.array(clusters), fingerprint=lambda: "toy"
+        n_clients=len(sizes), sizes=np.array(sizes), clusters=np.array(clusters), input_shape=(1, 1, 2)
     )
     model = SimpleNamespace(n_parameters=len(theta), init=lambda seed: np.array(theta, dtype=np.float32))
     return fed, model

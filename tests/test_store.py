@@ -17,9 +17,13 @@ def _own_store(tmp_path, monkeypatch):
 
 
 def quick(seed=0, **changes) -> Spec:
-    federation = experiments.federation("digits", "described", 0) | {"n_clients": 10}
-    settings = {"rounds": 2, "lr": 0.05, "seed": seed, "dataset": "digits", "method_id": "fedavg"}
-    return Spec(federation, {"name": "fedavg", "rule": "participants"}, "mlp", **settings | changes)
+    settings = {
+        "federation": experiments.federation("digits", "described", 0) | {"n_clients": 10},
+        "method": {"name": "fedavg", "rule": "participants"},
+        "model": "mlp",
+        **{"rounds": 2, "lr": 0.05, "seed": seed, "dataset": "digits", "method_id": "fedavg"},
+    }
+    return Spec(**settings | changes)
 
 
 def test_second_time_is_read_not_computed(monkeypatch):

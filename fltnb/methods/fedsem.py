@@ -61,18 +61,16 @@ class FedSEM(Method):
         memory[clients] = theta
         labels = self._group(memory, state, round)
         member = np.eye(self.n_clusters)[labels].T  # (K, M)
-        size = member.sum(axis=1, keepdims=True)
-        filled = size[:, 0] > 0
-        state["centers"] = state["centers"].copy()
-        state["centers"][filled] = mix((member / np.maximum(size, 1))[filled], memory)
-
-        counts = np.zeros(len(labels), dtype=bool)
-        counts[clients if self.rule == "participants" else slice(None)] = True
+        counts = np.zeros(len(labels))
+        counts[clients if self.rule == "participants" else slice(None)] = 1
         share = member * state["weights"] * counts
-        trained = share.sum(axis=1) > 0  # a group without any contribution keeps its model
-        models = state["models"].copy()
-        models[trained] = mix(share[trained] / share[trained].sum(axis=1, keepdims=True), memory)
-        return state | {"memory": memory, "row": labels, "labels": labels, "models": models}
+        filled, trained = member.any(axis=1), share.any(axis=1)
+        # Centres are plain means of all members, models weighted means of those that count; one pass over memory.
+        W = np.vstack([member[filled], share[trained]])
+        mixed = mix(W / W.sum(axis=1, keepdims=True), memory)
+        centers, models = state["centers"].copy(), state["models"].copy()
+        centers[filled], models[trained] = mixed[: filled.sum()], mixed[filled.sum() :]  # the others keep theirs
+        return state | {"memory": memory, "row": labels, "labels": labels, "models": models, "centers": centers}
 
     def _group(self, memory: np.ndarray, state: State, round: int) -> np.ndarray:
         """k-means labels (M,) of the rows of ``memory`` (M, P)."""
@@ -85,7 +83,7 @@ class FedSEM(Method):
         points -= points[0]
         gram = np.zeros((len(points), len(points)))
         for begin in range(0, points.shape[1], 65536):
-            part = points[:, begin : begin + 65536].astype(np.float64)
+            part = points[:, begin : begin + 65536]
             gram += part @ part.T
         values, vectors = np.linalg.eigh(gram)
         coordinates = vectors * np.sqrt(np.maximum(values, 0))

@@ -1,0 +1,189 @@
+# What can be done here: type `make`. Works with GNU make 3.81 (macOS) and newer.
+
+PROFILE ?= $(or $(FLTNB_PROFILE),demo)
+JOBS    ?= 2
+NB      ?=
+FRESH   ?=
+DATA    ?=
+PYTHON  ?=
+ALL     ?=
+UPGRADE ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help reproduce test lab lint bench status clean lock format refresh FORCE
+
+# ---- refuse what cannot work before any time is spent --------------------------------------------------------------
+
+OPTIONS := PROFILE JOBS NB FRESH DATA PYTHON ALL UPGRADE SHELL
+UNKNOWN := $(strip $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(filter-out $(OPTIONS),$v))))
+ifneq ($(UNKNOWN),)
+  $(error Unknown option $(UNKNOWN): choose from PROFILE, NB, JOBS, FRESH, DATA (plain `make` explains them))
+endif
+ifneq ($(words $(PROFILE)) $(filter demo small paper,$(PROFILE)),1 $(PROFILE))
+  $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper)
+endif
+ifneq ($(shell expr "x$(JOBS)" : 'x[1-9][0-9]*$$'),$(shell expr "x$(JOBS)" : '.*'))
+  $(error JOBS='$(JOBS)' is not a number of 1 or more: give how many notebooks run at a time)
+endif
+
+ALL_NAMES := $(basename $(notdir $(sort $(wildcard notebooks/[0-9]*.ipynb))))
+NAMES     := $(if $(NB),$(basename $(notdir $(NB))),$(ALL_NAMES))
+NO_SUCH   := $(filter-out $(ALL_NAMES),$(NAMES))
+ifneq ($(NO_SUCH),)
+  $(error Unknown notebook '$(NO_SUCH)': choose from $(if $(ALL_NAMES),$(ALL_NAMES),none: there is no notebook yet))
+endif
+
+ifneq ($(DATA),)
+  FOLDER := $(shell cd "$(DATA)" 2>/dev/null && pwd)
+  ifeq ($(FOLDER),)
+    $(error There is no folder DATA='$(DATA)': give the folder that holds the prepared data sets)
+  endif
+  export FLTNB_DATA := $(FOLDER)
+endif
+ifneq ($(filter-out 0,$(FRESH)),)
+  export FLTNB_FRESH := 1
+  AGAIN := FORCE
+endif
+
+# ---- help ----------------------------------------------------------------------------------------------------------
+
+help:
+	@echo "fltnb: four papers on clustered federated learning, as notebooks that run"
+	@echo
+	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
+	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
+	@echo "  make lab         open the notebooks in JupyterLab"
+	@echo "  make test        style, tests, and the notebooks' own claims (some minutes)"
+	@echo "  make lint        style only"
+	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
+	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
+	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
+	@echo "  make format      tidy the code and the notebooks' metadata"
+	@echo "  make refresh     run the notebooks in place (demo), so that they show their newest outputs"
+	@echo "  make lock        write requirements.lock again after pyproject.toml changed (UPGRADE=1: newest versions)"
+	@echo
+	@echo "Options, after the command:"
+	@echo "  PROFILE=demo     embedded digits, two CPU cores, minutes (this is the default)"
+	@echo "  PROFILE=small    the real data sets on two CPU cores, about 90 minutes"
+	@echo "  PROFILE=paper    the published settings; wants a GPU"
+	@echo "  NB=01_scenario1  this notebook only (default: all)"
+	@echo "  JOBS=2           so many notebooks at a time"
+	@echo "  FRESH=1          compute everything again instead of taking it from the store"
+	@echo "  DATA=folder      where prepared data sets are (default: data/, filled by download when first needed)"
+	@echo
+	@echo "Notebooks: $(or $(ALL_NAMES),none yet)"
+	@echo "The first command sets up .venv by itself (about a minute once the packages, up to 3 GB, are downloaded)."
+
+# ---- set-up --------------------------------------------------------------------------------------------------------
+# .venv/.ready is written last and holds this folder's name: a set-up that was cut short, or a clone that was moved
+# (a virtual environment does not survive that), is made again from nothing.
+
+PY    := .venv/bin/python
+READY := .venv/.ready
+ifneq ($(wildcard $(READY)),)
+  ifneq ($(shell test -x $(PY) && cat $(READY)),$(CURDIR))
+    $(shell rm -f $(READY))
+  endif
+endif
+
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
+
+$(READY): requirements.lock pyproject.toml
+	@set -e; \
+	if test -f $@; then \
+	  echo "Set-up: pyproject.toml or requirements.lock changed, bringing .venv up to date ..."; rm -f $@; \
+	else \
+	  found=; \
+	  for python in $(if $(PYTHON),"$(PYTHON)",python3 python3.13 python3.12 python3.11 python3.14 python); do \
+	    if "$$python" -c '$(FITS)' 2>/dev/null; then found=$$python; break; fi; \
+	  done; \
+	  if test -z "$$found"; then \
+	    echo "No Python 3.11 to 3.14 was found$(if $(PYTHON), at PYTHON='$(PYTHON)'): install one, or name it with PYTHON=/path/to/python3." >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Set-up: making .venv with $$("$$found" --version): about a minute, longer the first time, when up to 3 GB are downloaded ..."; \
+	  "$$found" -m venv --clear .venv; \
+	fi; \
+	$(PY) -m pip install -qq --disable-pip-version-check "uv>=0.8,<1"; \
+	if test -t 2; then quiet=; else quiet=--quiet; fi; \
+	$(PY) -m uv pip install $$quiet --python $(PY) --require-hashes -r requirements.lock; \
+	$(PY) -m uv pip install --quiet --python $(PY) --no-deps --no-build-isolation -e .; \
+	echo "$(CURDIR)" > $@; \
+	echo "Set-up: done."
+
+# ---- reproduce -----------------------------------------------------------------------------------------------------
+# One stamp per notebook, written by the runner after a success: a failed notebook leaves an executed copy too.
+
+STAMPS  := $(NAMES:%=results/$(PROFILE)/stamps/%.done)
+SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*.csv) requirements.lock
+
+$(STAMPS): results/$(PROFILE)/stamps/%.done: notebooks/%.ipynb $(SOURCES) $(AGAIN) | $(READY)
+	@$(PY) -m fltnb notebook $* --profile $(PROFILE) || test $$? = 1
+
+reproduce: $(READY)
+	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
+	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
+	echo; \
+	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
+	echo; \
+	echo "Executed notebooks: results/$(PROFILE)/notebooks/   tables: results/$(PROFILE)/   pictures: figures/$(PROFILE)/"; \
+	echo "Look at them with 'make lab'."; \
+	if test $$run != 0; then \
+	  echo "Not everything succeeded: the table names what failed; its executed copy and log in results/$(PROFILE)/notebooks/ show why."; \
+	fi; \
+	exit $$run
+
+status: $(READY)
+	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE)
+
+lab: $(READY)
+	FLTNB_PROFILE=$(PROFILE) $(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/$(firstword $(NAMES:%=%.ipynb))
+
+# ---- checks --------------------------------------------------------------------------------------------------------
+
+lint: $(READY)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+test: lint
+	$(PY) -m pytest -n $(JOBS)
+ifneq ($(NAMES),)
+	FLTNB_PROFILE=demo TQDM_DISABLE=1 $(PY) -m pytest --nbval-lax --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
+else
+	@echo "There is no notebook to check yet."
+endif
+
+bench: $(READY)
+	$(PY) -m benchmarks.run
+
+# ---- housekeeping --------------------------------------------------------------------------------------------------
+
+STRIP := $(PY) -m nbstripout --keep-output --keep-count --keep-id \
+  --extra-keys "metadata.papermill cell.metadata.papermill cell.metadata.execution"
+
+format: $(READY)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+ifneq ($(NAMES),)
+	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
+endif
+
+refresh: $(READY)
+ifneq ($(NAMES),)
+	FLTNB_PROFILE=demo TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
+	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
+endif
+
+lock: $(READY)
+	$(PY) -m uv pip compile pyproject.toml --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
+	  $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock
+	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
+
+clean:
+	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf notebooks/.ipynb_checkpoints *.egg-info build
+	find $(wildcard fltnb tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
+	$(if $(ALL),rm -rf results/store .venv)
+
+FORCE:

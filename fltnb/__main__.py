@@ -1,0 +1,162 @@
+"""The command line: ``python -m fltnb`` (what the Makefile calls)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+
+from .errors import FltnbError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; return the exit status: 0 fine, 1 something failed, 2 bad input, 130 interrupted."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return options.command(options)
+    except FltnbError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        logging.disable()  # the event loop's remarks on what was under way would bury the sentence
+        print("Stopped: what was computed is kept, and the same command goes on from there.", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m fltnb", description=__doc__.split(":")[0] + " of fltnb.")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    parser.set_defaults(command=None)
+
+    def command(function, name: str, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(command=function)
+        return sub
+
+    profile = {"default": "demo", "help": "demo (default), small or paper"}
+    sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.")
+    sub.add_argument("name", help="for example 01_scenario1")
+    sub.add_argument("--profile", **profile)
+    sub.add_argument(
+        *("-p", "--parameter"),
+        dest="parameters",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("KEY", "VALUE"),
+        help="set a parameter of the notebook; may be repeated",
+    )
+    sub.add_argument("--fresh", action="store_true", help="ignore stored results")
+
+    sub = command(_status, "status", "Show which notebooks are done, stale or failed, and how long they took.")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
+    sub.add_argument("--profile", **profile)
+    sub.add_argument("--format", choices=("text", "json"), default="text")
+    sub.add_argument("--check", action="store_true", help="exit with 1 unless every notebook shown is done")
+
+    sub = command(_compute, "compute", "Fill the result store for one notebook, without Jupyter.")
+    sub.add_argument("name", help="for example 01_scenario1")
+    sub.add_argument("--profile", **profile)
+    sub.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: what suits the profile)")
+    sub.add_argument("--fresh", action="store_true", help="ignore stored results")
+
+    command(_versions, "versions", "Show the versions of Python, the packages and this project.")
+    return parser
+
+
+def _notebook(options: argparse.Namespace) -> int:
+    from . import paths, runner
+
+    def short(path):
+        return path.relative_to(paths.ROOT)
+
+    def announce(log):
+        print(f"{name}: started (profile {options.profile}; what it prints goes to {short(log)})", flush=True)
+
+    name = options.name.removesuffix(".ipynb")
+    report = runner.run_notebook(name, options.profile, dict(options.parameters), options.fresh, announce)
+    if report.status == "done":
+        print(f"{name}: done in {duration(report.wall_s)}", flush=True)
+        return 0
+    where = f"the executed copy is {short(report.output)}"
+    print(f"{name}: FAILED after {duration(report.wall_s)}; {where}\n    {report.error}", flush=True)
+    return 1
+
+
+def _status(options: argparse.Namespace) -> int:
+    from . import runner
+    from .errors import choose
+
+    rows = runner.status(options.profile)
+    if options.names:
+        wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
+        rows = [row for row in rows if row["notebook"] in wanted]
+    if options.format == "json":
+        print(json.dumps(rows, indent=1))
+    elif not rows:
+        print("There is no notebook yet.")
+    else:
+        _print_status(rows)
+    return int(options.check and any(row["state"] != "done" for row in rows))
+
+
+def _print_status(rows: list[dict]) -> None:
+    head = ("notebook", "state", "wall time", "finished (UTC)", "note")
+    table = [head] + [
+        (
+            row["notebook"],
+            row["state"],
+            "" if row["wall_s"] is None else duration(row["wall_s"]),
+            (row["finished"] or "")[:16].replace("T", " "),
+            row["note"],
+        )
+        for row in rows
+    ]
+    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+    for line in table:
+        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _compute(options: argparse.Namespace) -> int:
+    from . import experiments, store
+
+    if options.fresh:
+        os.environ["FLTNB_FRESH"] = "1"  # workers see it too
+    specs = experiments.specs(options.name.removesuffix(".ipynb"), options.profile)
+    jobs = experiments.JOBS[options.profile] if options.jobs is None else options.jobs
+    results = store.compute(specs, n_jobs=jobs)
+    print(f"{len(results)} runs of {options.name} (profile {options.profile}) are in the store.")
+    return 0
+
+
+def _versions(options: argparse.Namespace) -> int:
+    from . import notebook
+
+    notebook.versions()
+    return 0
+
+
+def duration(seconds: float) -> str:
+    """Return a wall time as people say it.
+
+    Examples
+    --------
+    >>> duration(8.25), duration(75), duration(3725)
+    ('8.2 s', '1 min 15 s', '1 h 02 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill, too, ends the kernel and its workers
+    sys.exit(main())

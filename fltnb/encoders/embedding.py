@@ -1,0 +1,119 @@
+"""Embed every client's training samples, after fine-tuning on that client if asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import FltnbError
+from ..federations import to_inputs
+from ..randomness import stream
+from .pretraining import NETWORK_KINDS, EncoderSpec, pretrain
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+
+ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not depend on a client's neighbours
+
+
+def embed_clients(
+    fed: Federation,
+    spec: EncoderSpec,
+    cache: Path | str | None = None,
+    progress: bool = False,
+    n_jobs: int | None = None,
+    device: str = "cpu",
+) -> list[np.ndarray]:
+    """Embeddings of every client's training samples (FLT, Algorithm 2, lines 1-7).
+
+    With ``finetune_epochs`` J > 0 every client starts from the *same* pretrained weights, runs J epochs of Adam on its
+    own samples (mean squared error of the reconstruction) and embeds them with its own tuned encoder. The public code
+    passed one network and one dying learning rate from client to client instead.
+
+    Parameters
+    ----------
+    fed : Federation
+        Images; vectors suit the kinds "pca" and "pixels" only.
+    spec : EncoderSpec
+        The encoder.
+    cache : path, optional
+        Folder of pretrained weights, see :func:`~fltnb.encoders.pretraining.pretrain`.
+    progress : bool
+        Show a bar over the clients.
+    n_jobs : int, optional
+        Clients tuned at a time, each in a thread with one core; by default as many as there are cores. The result does
+        not depend on it.
+    device : str
+        torch device; anything but "cpu" takes one client at a time.
+
+    Returns
+    -------
+    list of M ndarrays (n_i, e) float32
+        e is ``spec.latent``, or the number of pixels for kind "pixels".
+
+    Raises
+    ------
+    FltnbError
+        The pretraining images have another shape, or a client's fine-tuning diverged (the client is named).
+
+    Notes
+    -----
+    Embeddings are taken in evaluation mode. BatchNorm (residual encoder) then uses its running statistics, and an
+    image's embedding does not depend on which images happen to share its batch; the public code left it in training
+    mode, where a batch of one image was normalised by itself.
+    """
+    if spec.kind == "pixels":
+        return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]
+    weights = dict(pretrain(spec, cache, progress, device))
+    shape = tuple(int(s) for s in weights.pop("input_shape"))
+    if shape != tuple(fed.input_shape):
+        raise FltnbError(
+            f"The encoder was pretrained on images of shape {shape} ({spec.pretrain}), but the federation's are"
+            f" {tuple(fed.input_shape)}: choose a pretraining set of that shape."
+        )
+    if spec.kind in NETWORK_KINDS:
+        return _with_network(fed, spec, weights, progress, n_jobs, device)
+    mean, axes = weights["mean"], weights["components"].T
+    return [(to_inputs(fed.images[index]).reshape(len(index), -1) - mean) @ axes for index in fed.train]
+
+
+def _with_network(fed, spec, weights, progress, n_jobs, device) -> list[np.ndarray]:
+    import torch
+    from joblib import Parallel, cpu_count, delayed
+    from tqdm.auto import tqdm
+
+    # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock; and threads
+    # need no second import of torch, work in any kernel and leave nothing behind.
+    n_jobs = (n_jobs or cpu_count()) if device == "cpu" else 1
+    threads = torch.get_num_threads()
+    bar = tqdm(total=fed.n_clients, desc="Embedding clients", disable=not progress)
+    try:
+        work = (delayed(_client)(fed, spec, weights, i, device) for i in range(fed.n_clients))
+        out = []
+        for z in Parallel(n_jobs=n_jobs, backend="threading", return_as="generator")(work):
+            out.append(z)
+            bar.update()
+        return out
+    finally:
+        bar.close()
+        torch.set_num_threads(threads)
+
+
+def _client(fed, spec, weights, i: int, device: str) -> np.ndarray:
+    import torch
+
+    from . import networks
+
+    torch.set_num_threads(1)  # of this thread: the sums, to the last bit, must not depend on n_jobs
+    network = networks.load(spec.kind, fed.input_shape, spec.latent, weights)
+    inputs = torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
+    orders = (stream(spec.seed, "finetune", i, epoch).permutation(len(inputs)) for epoch in range(spec.finetune_epochs))
+    networks.train(network, inputs, orders, spec.batch_size, spec.lr, device)
+    network.to(device).eval()
+    with torch.no_grad():
+        z = torch.cat([network.encode(part.to(device)).cpu() for part in inputs.split(ROWS_AT_ONCE)]).numpy()
+    if not np.isfinite(z).all():
+        raise FltnbError(f"Fine-tuning of the encoder diverged on client {i}: lower lr or finetune_epochs of {spec}.")
+    return z

@@ -1,0 +1,248 @@
+"""The autoencoders of FLT, shaped by the data; the part up to the latent vector is what clients embed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+
+from ..errors import FltnbError, choose
+
+
+def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
+    """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
+
+    Parameters
+    ----------
+    kind : {"convae", "residual"}
+        The network.
+    input_shape : (C, H, W)
+        Shape of one image; H and W must be divisible by 4, because both networks halve them twice.
+    latent : int
+        Embedding dimension e.
+
+    Raises
+    ------
+    FltnbError
+        Images that cannot be halved twice, such as feature vectors.
+    """
+    choose(kind, NETWORKS, "autoencoder")
+    channels, height, width = input_shape
+    if height % 4 or width % 4:
+        raise FltnbError(
+            f"A {kind} encoder needs images whose height and width are multiples of 4, got {height} x {width}: use"
+            " kind='pca' or kind='pixels' for other shapes."
+        )
+    return NETWORKS[kind](channels, height, width, latent)
+
+
+def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dict[str, np.ndarray]) -> nn.Module:
+    """Build an autoencoder that holds a copy of the given weights."""
+    with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
+        network = make(kind, input_shape, latent)
+    state = {name: torch.tensor(value) for name, value in weights.items()}
+    network.load_state_dict(state, assign=True)
+    return network.requires_grad_()
+
+
+def train(
+    network: nn.Module,
+    inputs: torch.Tensor,
+    orders: Iterable[np.ndarray],
+    batch_size: int,
+    lr: float,
+    device: str = "cpu",
+) -> None:
+    """Fit an autoencoder to ``inputs`` in place: Adam on the mean squared error, one epoch for every order given.
+
+    One core does all the sums, so that the weights do not depend on how many there are; batches are too small for more
+    cores to pay, and cores that wait for each other on a busy machine cost ten times what they bring. A last batch of
+    a single image is left out where the network has BatchNorm, which cannot normalise it.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        _train(network, inputs, orders, batch_size, lr, device)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train(network, inputs, orders, batch_size, lr, device) -> None:
+    network.to(device).train()
+    optimiser = torch.optim.Adam(network.parameters(), lr=lr, fused=True)
+    least = 2 if any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) else 1
+    inputs = inputs.to(device)
+    for order in orders:
+        for batch in torch.from_numpy(order).to(device).split(batch_size):
+            if len(batch) < least:
+                continue
+            x = inputs[batch]
+            optimiser.zero_grad()
+            network.loss(x).backward()
+            optimiser.step()
+    network.to("cpu").eval()
+
+
+class ConvAE(nn.Module):
+    """Convolutional autoencoder of FLT (Table 13): two convolutions and one linear layer either way.
+
+    conv 3x3 to 16 channels, ReLU, pool 2; conv 3x3 to 4, ReLU, pool 2; linear to the latent vector (no activation);
+    linear back; two transposed 2x2 convolutions of stride 2, to 16 channels (ReLU) and to the image (sigmoid).
+    51,577 parameters for 28 x 28 grey images and e = 128, of which 25,956 are the encoder's: Table 13's total. The
+    table lists one pooling where that count needs two (28 -> 14 -> 7, 4 * 7 * 7 = 196 inputs of the linear layer), and
+    16 output channels for the last layer where it needs one.
+
+    Images are scaled to [0, 1].
+    """
+
+    mean, std = 0.0, 1.0
+
+    def __init__(self, channels: int, height: int, width: int, latent: int):
+        super().__init__()
+        self.grid = (height // 4, width // 4)
+        cells = 4 * self.grid[0] * self.grid[1]
+        self.conv1 = nn.Conv2d(channels, 16, 3, padding=1)
+        self.conv2 = nn.Conv2d(16, 4, 3, padding=1)
+        self.embed = nn.Linear(cells, latent)
+        self.expand = nn.Linear(latent, cells)
+        self.up1 = nn.ConvTranspose2d(4, 16, 2, stride=2)
+        self.up2 = nn.ConvTranspose2d(16, channels, 2, stride=2)
+        # Positions, in the flattened image with a frame of one pixel, of each pixel's 3 x 3 patch ...
+        frame = np.arange(channels * (height + 2) * (width + 2)).reshape(channels, height + 2, width + 2)
+        patch = np.lib.stride_tricks.sliding_window_view(frame, (3, 3), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
+        # ... and, in the flattened image, of the pixels in the order in which the decoder makes them.
+        pixel = np.arange(channels * height * width).reshape(channels, *(height // 4, 2, 2), *(width // 4, 2, 2))
+        order = pixel.transpose(1, 4, 2, 5, 3, 6, 0)
+        for name, index in (("patch", patch), ("order", order)):
+            self.register_buffer(name, torch.tensor(index.reshape(-1), device="cpu"), persistent=False)
+
+    def encoder_state(self) -> dict[str, torch.Tensor]:
+        """Weights that embedding alone needs."""
+        parts = ("conv1", "conv2", "embed")
+        return {name: value for name, value in self.state_dict().items() if name.split(".")[0] in parts}
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, C, H, W) in [0, 1] -> (n, latent)."""
+        # ReLU and pooling commute; pooling first leaves a quarter of the work. The first convolution, written as a
+        # product with the 3 x 3 patches, comes out with channels last, which makes pooling and its gradient several
+        # times faster on a CPU than the library's own layout.
+        n, _, height, width = x.shape
+        patches = F.pad(x, (1, 1, 1, 1)).flatten(1).index_select(1, self.patch).view(n * height * width, -1)
+        x = torch.addmm(self.conv1.bias, patches, self.conv1.weight.flatten(1).t())
+        x = x.view(n, height, width, -1).permute(0, 3, 1, 2)
+        x = F.relu(F.max_pool2d(x, 2))
+        x = F.relu(F.max_pool2d(self.conv2(x), 2))
+        return self.embed(x.flatten(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, C, H, W) -> reconstruction of the same shape, in (0, 1)."""
+        pixels = self._decode(self.encode(x))
+        return pixels.index_select(1, torch.argsort(self.order)).view_as(x)
+
+    def loss(self, x: torch.Tensor) -> torch.Tensor:
+        """Mean squared error of the reconstruction."""
+        return F.mse_loss(self._decode(self.encode(x)), x.flatten(1).index_select(1, self.order))
+
+    def _decode(self, z: torch.Tensor) -> torch.Tensor:
+        """(n, latent) -> (n, H * W * C), the pixel ``order[j]`` of the image in column j.
+
+        A transposed convolution whose stride equals its kernel is a matrix product per pixel; the 2 x 2 outputs of
+        every pixel stay together, which spares the library's slow path and every transposition of a gradient.
+        """
+        h = self.expand(z).view(len(z), 4, *self.grid).permute(0, 2, 3, 1)
+        h = F.relu(_double(h, self.up1))
+        return torch.sigmoid(_double(h, self.up2)).flatten(1)  # (n, height, width, 2, 2, 2, 2, C)
+
+
+def _double(h: torch.Tensor, layer: nn.ConvTranspose2d) -> torch.Tensor:
+    """Map (..., c_in) to (..., 2, 2, c_out): rows and columns that the layer makes of each pixel."""
+    weight = layer.weight.permute(0, 2, 3, 1)
+    out = h.reshape(-1, weight.shape[0]) @ weight.flatten(1)
+    return out.view(*h.shape[:-1], *weight.shape[1:]) + layer.bias
+
+
+class ResidualConvAE(nn.Module):
+    """Residual autoencoder that FLT's public code used for CIFAR-10; the paper describes only :class:`ConvAE`.
+
+    812,123 parameters for 32 x 32 colour images with e = 64 (the first versions of the code), 877,723 with e = 128
+    (its last version, and what the paper states). Pixels are scaled to [-1, 1].
+    """
+
+    mean, std = 0.5, 0.5
+
+    def __init__(self, channels: int, height: int, width: int, latent: int):
+        super().__init__()
+        grid = (8, height // 4, width // 4)
+        cells = grid[0] * grid[1] * grid[2]
+        self.encoder = nn.Sequential(
+            nn.Conv2d(channels, 64, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.BatchNorm2d(64),
+            nn.Conv2d(64, 128, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.BatchNorm2d(128),
+            nn.Conv2d(128, 128, 3, padding=1),
+            nn.BatchNorm2d(128),
+            _Residual(128, 32),
+            _Residual(128, 32),
+            nn.ReLU(),
+            nn.Conv2d(128, 64, 1),
+            nn.ReLU(),
+            nn.BatchNorm2d(64),
+            nn.Conv2d(64, 8, 1),
+            nn.ReLU(),
+            nn.BatchNorm2d(8),
+            nn.Flatten(),
+            nn.Linear(cells, latent),
+        )
+        self.decoder = nn.Sequential(
+            nn.Linear(latent, cells),
+            nn.Unflatten(1, grid),
+            nn.ConvTranspose2d(8, 64, 1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(64, 128, 1),
+            nn.ReLU(),
+            _Residual(128, 32),
+            _Residual(128, 32),
+            nn.Conv2d(128, 128, 3, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(64, channels, 4, stride=2, padding=1),
+        )
+
+    def encoder_state(self) -> dict[str, torch.Tensor]:
+        """Weights that embedding alone needs."""
+        return self.encoder.state_dict()
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, C, H, W) in [-1, 1] -> (n, latent)."""
+        return self.encoder(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, C, H, W) -> reconstruction of the same shape."""
+        return self.decoder(self.encoder(x))
+
+    def loss(self, x: torch.Tensor) -> torch.Tensor:
+        """Mean squared error of the reconstruction."""
+        return F.mse_loss(self(x), x)
+
+
+class _Residual(nn.Module):
+    def __init__(self, channels: int, narrow: int):
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.ReLU(),
+            nn.Conv2d(channels, narrow, 3, padding=1, bias=False),
+            nn.ReLU(),
+            nn.Conv2d(narrow, channels, 1, bias=False),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.path(x)
+
+
+NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE}

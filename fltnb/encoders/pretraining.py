@@ -1,0 +1,221 @@
+"""Encoders trained once, before the federation exists, and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import numbers
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from .. import paths
+from ..data import ImageSet, array_digest, pretraining_set
+from ..errors import FltnbError, choose
+from ..federations import to_inputs
+from ..randomness import integer, stream
+
+KINDS = ("convae", "residual", "pca", "pixels")
+NETWORK_KINDS = ("convae", "residual")
+_FORMAT = 1  # part of every cache key: raise it when training changes
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """What clients embed their samples with.
+
+    Parameters
+    ----------
+    kind : {"convae", "residual", "pca", "pixels"}
+        FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10, principal components of the
+        pretraining set (one basis for all clients), or the pixels themselves.
+    pretrain : str
+        Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Ignored by
+        "pixels".
+    epochs : int
+        Passes over the pretraining set (autoencoders).
+    finetune_epochs : int
+        J: passes of every client over its own samples, each from the same pretrained weights (FLT, Algorithm 2,
+        line 4; the paper's Enc2 has 5). Autoencoders only.
+    latent : int
+        Embedding dimension e. The paper: 128.
+    batch_size, lr : int, float
+        Of Adam, for pretraining and fine-tuning; the loss is the mean squared error of the reconstruction.
+    seed : int
+        Initial weights and sample order.
+
+    Raises
+    ------
+    FltnbError
+        A value out of range, or fine-tuning asked of an encoder without weights.
+
+    Examples
+    --------
+    >>> EncoderSpec("convae", "emnist_balanced", epochs=8)  # Enc1 of MNIST
+    ... # doctest: +ELLIPSIS
+    EncoderSpec(kind='convae', ...)
+    >>> enc2 = EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5)
+    """
+
+    kind: str = "convae"
+    pretrain: str = "emnist_balanced"
+    epochs: int = 8
+    finetune_epochs: int = 0
+    latent: int = 128
+    batch_size: int = 64
+    lr: float = 1e-3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        choose(self.kind, KINDS, "encoder kind")
+        for name, least in (("epochs", 0), ("finetune_epochs", 0), ("latent", 1), ("batch_size", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+                raise FltnbError(f"{name} of an encoder must be a whole number of {least} or more, got {value!r}.")
+        if not isinstance(self.lr, numbers.Real) or not 0 < self.lr < math.inf:
+            raise FltnbError(f"lr of an encoder must be a positive number, got {self.lr!r}.")
+        if self.finetune_epochs and self.kind not in NETWORK_KINDS:
+            raise FltnbError(f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0.")
+
+
+def pretrain(
+    spec: EncoderSpec, cache: Path | str | None = None, progress: bool = False, device: str = "cpu"
+) -> dict[str, np.ndarray]:
+    """Weights of a pretrained encoder, from the cache or trained now.
+
+    Parameters
+    ----------
+    spec : EncoderSpec
+        ``finetune_epochs`` plays no part.
+    cache : path, optional
+        Folder of trained encoders; by default ``encoders`` in the store.
+    progress : bool
+        Show a bar over the epochs.
+    device : str
+        torch device to train on. Weights from another device or another number of threads differ by rounding; what
+        is in the cache is used wherever it came from.
+
+    Returns
+    -------
+    dict of str to ndarray
+        An autoencoder's state; "mean" (d,) and "components" (latent, d) of a PCA; empty for pixels. "input_shape"
+        (C, H, W) of the images it was trained on is always among them (but for pixels).
+
+    Raises
+    ------
+    FltnbError
+        The pretraining set is missing or does not suit the encoder.
+    """
+    if spec.kind == "pixels":
+        return {}
+    images = pretraining_set(spec.pretrain)
+    train = images.images[images.train_index]
+    settings = {"format": _FORMAT, "kind": spec.kind, "data": array_digest(train), "latent": int(spec.latent)}
+    if spec.kind in NETWORK_KINDS:
+        trained = {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
+        settings |= trained
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
+    path = (Path(cache) if cache is not None else paths.store() / "encoders") / f"{key}.safetensors"
+    weights = _read(path) if path.exists() else None
+    if weights is None:
+        fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
+        weights = fit(spec, train, images, progress, device)
+        _write(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
+    return weights
+
+
+def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None = None) -> int:
+    """Return the numbers that the server sends to each client before round 1 (FLT, Table 6).
+
+    The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
+    it (51,577), mean and axes of a PCA, nothing for pixels. BatchNorm's running statistics count as well.
+
+    Parameters
+    ----------
+    spec : EncoderSpec
+        The encoder.
+    input_shape : (C, H, W), optional
+        Shape of an image; by default that of the pretraining set, which is loaded to find out.
+    """
+    if spec.kind == "pixels":
+        return 0
+    if input_shape is None:
+        input_shape = to_inputs(pretraining_set(spec.pretrain).images[:1]).shape[1:]
+    if spec.kind == "pca":
+        return (spec.latent + 1) * math.prod(input_shape)
+    from . import networks
+
+    network = networks.make(spec.kind, input_shape, spec.latent)
+    state = network.state_dict() if spec.finetune_epochs else network.encoder_state()
+    return sum(value.numel() for value in state.values() if value.is_floating_point())
+
+
+def _fit_network(spec: EncoderSpec, train, images: ImageSet, progress: bool, device: str) -> dict[str, np.ndarray]:
+    import torch
+    from tqdm.auto import tqdm
+
+    from . import networks
+
+    shape = to_inputs(train[:1]).shape[1:]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(integer(spec.seed, "encoder"))
+        network = networks.make(spec.kind, shape, spec.latent)
+    inputs = torch.from_numpy(to_inputs(train, network.mean, network.std))
+    bar = tqdm(range(spec.epochs), desc=f"Pretraining {spec.kind} on {images.name}", disable=not progress)
+    orders = (stream(spec.seed, "encoder", epoch).permutation(len(train)) for epoch in bar)
+    networks.train(network, inputs, orders, spec.batch_size, spec.lr, device)
+    weights = {name: value.numpy() for name, value in network.state_dict().items()}
+    if not all(np.isfinite(value).all() for value in weights.values()):
+        raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
+    return weights | {"input_shape": np.array(shape)}
+
+
+def _fit_pca(spec: EncoderSpec, train, images: ImageSet, progress: bool, device: str) -> dict[str, np.ndarray]:
+    from sklearn.decomposition import PCA
+
+    inputs = to_inputs(train)
+    x = inputs.reshape(len(inputs), -1).astype(np.float64)  # a float32 mean over all images would lose digits
+    if spec.latent > min(x.shape):
+        raise FltnbError(
+            f"{spec.latent} principal components cannot be taken from {x.shape[0]} images of {x.shape[1]} pixels of"
+            f" {images.name}: lower latent."
+        )
+    solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
+    fitted = PCA(spec.latent, svd_solver=solver).fit(x)
+    return {
+        "mean": fitted.mean_.astype(np.float32),
+        "components": fitted.components_.astype(np.float32),
+        "input_shape": np.array(inputs.shape[1:]),
+    }
+
+
+def _write(path: Path, weights: dict[str, np.ndarray], settings: dict) -> None:
+    from safetensors.numpy import save
+
+    # One digest over everything: safetensors itself notices a cut file but not a flipped bit.
+    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
+    contiguous = {name: np.ascontiguousarray(value) for name, value in weights.items()}
+    paths.write_atomically(path, lambda file: file.write(save(contiguous, metadata=notes)))
+
+
+def _read(path: Path) -> dict[str, np.ndarray] | None:
+    """Read weights from a cache file; None (with a warning that names it) if it is damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            intact = (file.metadata() or {}).get("digest") == _digest(weights)
+    except (SafetensorError, OSError, ValueError):
+        intact = False
+    if intact:
+        return weights
+    warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
+    return None
+
+
+def _digest(weights: dict[str, np.ndarray]) -> str:
+    return array_digest(*(weights[name] for name in sorted(weights)))

@@ -1,0 +1,340 @@
+"""The papers' networks by name, shaped by the data.
+
+A model is a short list of layers. Everything else follows from that list: the number of parameters, an ``nn.Module``
+for plain autograd, a functional forward pass, and the *stages* that the fast training steps work on. The parameters
+of a model are one flat vector of P numbers, so K models are the rows of one (K, P) matrix.
+
+Images of less than 28 pixels on a side are padded by two pixels before each 5x5 convolution of ``lenet`` and
+``mnist_cnn`` ("same" size), because without it nothing would be left of an 8x8 digit; larger ones are not padded, as
+published.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from .errors import FltnbError, choose
+from .randomness import stream
+
+NAMES = ("mlp", "mlp_plain", "leaf_cnn", "lenet", "mnist_cnn")
+HIDDEN = 200  # hidden units of FLT's MLP
+KERNEL, POOL = 5, 2  # every convolution of the papers is 5x5, every pooling 2x2
+
+
+@dataclass(frozen=True)
+class Flatten:
+    """(C, H, W) to C*H*W features, in that order."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Fully connected layer with bias."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Conv:
+    """5x5 convolution with bias and stride 1."""
+
+    inputs: int
+    outputs: int
+    padding: int
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """2x2 max pooling with stride 2; an odd last row or column is dropped."""
+
+
+@dataclass(frozen=True)
+class ReLU:
+    """max(0, x)."""
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Drops units with probability p in training and scales the kept ones by 1 / (1 - p).
+
+    ``channels=True`` drops whole channels (dropout2d).
+    """
+
+    p: float = 0.5
+    channels: bool = False
+
+
+Layer = Flatten | Dense | Conv | MaxPool | ReLU | Dropout
+
+
+class Stage(NamedTuple):
+    """A linear map and what follows it up to the next linear map.
+
+    Max pooling, ReLU and multiplication by a non-negative mask commute, values and gradients alike, so their
+    order need not be kept: the training steps pool first because later operations then touch a quarter of the numbers.
+    """
+
+    linear: Dense | Conv
+    pool: bool
+    relu: bool
+    dropout: int | None  # position in Model.dropout
+
+
+class KeyedDropout(nn.Module):
+    """Dropout whose keep-mask is given from outside, so that every back end drops the same units.
+
+    Parameters
+    ----------
+    p : float
+        Probability of dropping.
+
+    Attributes
+    ----------
+    keep : Tensor of bool or None
+        Mask of the next batch, shape (b, ...) as in :attr:`Model.dropout`. Ignored in evaluation mode.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+        self.keep: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the mask in training mode."""
+        return _drop(x, self.keep, self.p) if self.training else x
+
+
+def _drop(x: torch.Tensor, keep: torch.Tensor, p: float) -> torch.Tensor:
+    return x * (keep.to(x.dtype) / (1 - p))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network: its layers and the shapes that follow from them.
+
+    Parameters
+    ----------
+    name : str
+    input_shape : tuple (C, H, W)
+    n_classes : int
+        Number of outputs K.
+    layers : tuple of layers
+    """
+
+    name: str
+    input_shape: tuple[int, int, int]
+    n_classes: int
+    layers: tuple[Layer, ...]
+
+    @cached_property
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every parameter tensor, in the order of ``build().parameters()``."""
+        shapes = []
+        for position, layer in enumerate(self.layers):
+            if isinstance(layer, Dense):
+                weight = (layer.outputs, layer.inputs)
+            elif isinstance(layer, Conv):
+                weight = (layer.outputs, layer.inputs, KERNEL, KERNEL)
+            else:
+                continue
+            shapes += [(f"{position}.weight", weight), (f"{position}.bias", (layer.outputs,))]
+        return shapes
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Numbers per parameter tensor."""
+        return [math.prod(shape) for _, shape in self.shapes]
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters P."""
+        return sum(self.sizes)
+
+    @cached_property
+    def activations(self) -> list[tuple[int, ...]]:
+        """Per-sample shape after every layer."""
+        shape, out = self.input_shape, []
+        for layer in self.layers:
+            if isinstance(layer, Flatten):
+                shape = (math.prod(shape),)
+            elif isinstance(layer, Dense):
+                shape = (layer.outputs,)
+            elif isinstance(layer, Conv):
+                shrink = KERNEL - 1 - 2 * layer.padding
+                shape = (layer.outputs, shape[1] - shrink, shape[2] - shrink)
+            elif isinstance(layer, MaxPool):
+                shape = (shape[0], shape[1] // POOL, shape[2] // POOL)
+            out.append(shape)
+        return out
+
+    @cached_property
+    def dropout(self) -> list[tuple[tuple[int, ...], float]]:
+        """Per-sample mask shape and drop probability of every dropout layer."""
+        return [
+            ((shape[0], 1, 1) if layer.channels else shape, layer.p)
+            for layer, shape in zip(self.layers, self.activations, strict=True)
+            if isinstance(layer, Dropout)
+        ]
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        """The layers as linear maps with what follows each (see :class:`Stage`)."""
+        groups: list[list[Layer]] = []
+        drops = iter(range(len(self.layers)))
+        dropout: list[int | None] = []
+        for layer in self.layers:
+            if isinstance(layer, Dense | Conv):
+                groups.append([layer])
+                dropout.append(None)
+            elif isinstance(layer, Dropout):
+                dropout[-1] = next(drops)
+            elif not isinstance(layer, Flatten):
+                groups[-1].append(layer)
+        return [
+            Stage(group[0], MaxPool() in group[1:], ReLU() in group[1:], drop)
+            for group, drop in zip(groups, dropout, strict=True)
+        ]
+
+    def init(self, seed: int, index: int = 0) -> np.ndarray:
+        """Draw initial parameters as torch's layers do: uniform within 1 / sqrt(fan-in), weights and biases.
+
+        Parameters
+        ----------
+        seed : int
+        index : int
+            Which of several independent initialisations.
+
+        Returns
+        -------
+        ndarray of float32, shape (P,)
+        """
+        draw = stream(seed, "init", index).random(self.n_parameters, dtype=np.float32)
+        fan_in = [math.prod(shape[1:]) for name, shape in self.shapes if name.endswith("weight")]
+        bounds = np.repeat(1 / np.sqrt(np.repeat(fan_in, 2)), self.sizes).astype(np.float32)
+        return (2 * draw - 1) * bounds
+
+    def build(self) -> nn.Module:
+        """Return a fresh ``nn.Sequential`` (weights arbitrary; the global random state of torch is left alone)."""
+        make = {
+            Flatten: lambda layer: nn.Flatten(),
+            Dense: lambda layer: nn.Linear(layer.inputs, layer.outputs),
+            Conv: lambda layer: nn.Conv2d(layer.inputs, layer.outputs, KERNEL, padding=layer.padding),
+            MaxPool: lambda layer: nn.MaxPool2d(POOL),
+            ReLU: lambda layer: nn.ReLU(),
+            Dropout: lambda layer: KeyedDropout(layer.p),
+        }
+        with torch.random.fork_rng(devices=[]):
+            return nn.Sequential(*(make[type(layer)](layer) for layer in self.layers))
+
+    def unflatten(self, theta: torch.Tensor | np.ndarray) -> list[torch.Tensor]:
+        """Return the parameter tensors of one flat vector (P,) as views of it."""
+        theta = torch.as_tensor(theta)
+        return [part.view(shape) for part, (_, shape) in zip(theta.split(self.sizes), self.shapes, strict=True)]
+
+    def forward(
+        self,
+        params: Sequence[torch.Tensor],
+        x: torch.Tensor,
+        masks: Sequence[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Compute logits (b, K) of a batch.
+
+        Parameters
+        ----------
+        params : sequence of Tensor
+            As :meth:`unflatten` gives them.
+        x : Tensor, shape (b, C, H, W)
+        masks : sequence of Tensor of bool, optional
+            Keep-mask of every dropout layer, shape (b, ...). None: evaluation, nothing is dropped.
+        """
+        params, drops = iter(params), iter(masks or ())
+        for layer in self.layers:
+            if isinstance(layer, Flatten):
+                x = x.flatten(1)
+            elif isinstance(layer, Dense):
+                x = functional.linear(x, next(params), next(params))
+            elif isinstance(layer, Conv):
+                x = functional.conv2d(x, next(params), next(params), padding=layer.padding)
+            elif isinstance(layer, MaxPool):
+                x = functional.max_pool2d(x, POOL)
+            elif isinstance(layer, ReLU):
+                x = x.relu()
+            elif masks is not None:
+                x = _drop(x, next(drops), layer.p)
+        return x
+
+
+def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
+    """Return a network of the papers, shaped by the data.
+
+    Parameters
+    ----------
+    name : str
+        ``mlp``: FLT's MLP, one hidden layer of 200 with dropout 0.5 before the ReLU (FLT, Table 11).
+        ``mlp_plain``: the same without dropout. ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the
+        second convolution as the code has them; the table's 63 is a slip). ``lenet``: the small CNN that FLT's code
+        trains on CIFAR-10. ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts.
+    input_shape : (C, H, W)
+        Vectors of d features are (1, 1, d); only the MLPs take them.
+    n_classes : int
+        Number of outputs.
+
+    Raises
+    ------
+    FltnbError
+        Unknown name, or images too small for the network's two poolings.
+
+    Examples
+    --------
+    >>> make("mlp", (1, 28, 28), 10).n_parameters
+    159010
+    """
+    choose(name, NAMES, "model")
+    c, h, w = shape = tuple(int(size) for size in input_shape)
+    if n_classes < 1 or min(shape) < 1:
+        raise FltnbError(f"A model needs at least one class and one input, not {n_classes} and shape {shape}.")
+    if name in ("mlp", "mlp_plain"):
+        drop = (Dropout(),) if name == "mlp" else ()
+        features = c * h * w
+        layers = (Flatten(), Dense(features, HIDDEN), *drop, ReLU(), Dense(HIDDEN, n_classes))
+        return Model(name, shape, n_classes, layers)
+
+    if min(h, w) < POOL * POOL:
+        raise FltnbError(
+            f"Model {name!r} needs images of at least 4 x 4 pixels, not {h} x {w}: choose 'mlp' or 'mlp_plain'."
+        )
+    pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
+
+    def flat(channels: int) -> int:
+        sides = (h, w)
+        for _ in range(2):
+            sides = tuple((side - (KERNEL - 1 - 2 * pad)) // POOL for side in sides)
+        return channels * sides[0] * sides[1]
+
+    layers = {
+        "leaf_cnn": lambda: (
+            *(Conv(c, 32, pad), ReLU(), MaxPool()),
+            *(Conv(32, 64, pad), ReLU(), MaxPool()),
+            *(Flatten(), Dense(flat(64), 2048), ReLU(), Dense(2048, n_classes)),
+        ),
+        "lenet": lambda: (
+            *(Conv(c, 6, pad), ReLU(), MaxPool()),
+            *(Conv(6, 16, pad), ReLU(), MaxPool()),
+            *(Flatten(), Dense(flat(16), 120), ReLU(), Dense(120, 84), ReLU(), Dense(84, n_classes)),
+        ),
+        "mnist_cnn": lambda: (
+            *(Conv(c, 10, pad), MaxPool(), ReLU()),
+            *(Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()),
+            *(Flatten(), Dense(flat(20), 50), ReLU(), Dropout(), Dense(50, n_classes)),
+        ),
+    }[name]()
+    return Model(name, shape, n_classes, layers)

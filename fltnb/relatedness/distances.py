@@ -1,0 +1,120 @@
+"""Distances between clients that are each described by a few points (centroids).
+
+Inputs are lists of ``(k_i, u)`` arrays, one per client, or one ``(M, k, u)`` array; outputs are ``(M, M)`` float64,
+symmetric to the last bit, with a zero diagonal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+LARGEST_ENUMERATED = 8  # above it 2^k partial matchings cost more than one linear assignment per pair of clients
+CELLS_AT_ONCE = 2_000_000  # cells of one working array: bounds the memory, not the result
+
+
+def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
+    """Smallest distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16).
+
+    Parameters
+    ----------
+    points : sequence of M arrays (k_i, u)
+        Points of each client; the number of points may differ between clients.
+
+    Returns
+    -------
+    ndarray (M, M)
+        Euclidean distances. Not a metric: clients that share a single point are at distance 0.
+    """
+    k_max = max(len(p) for p in points)
+    # A repeated point never changes a minimum, so it is a safe filler for clients with fewer points.
+    filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points])
+    filled = filled.astype(np.float64)
+    distance = np.full((len(filled), len(filled)), np.inf)
+    for r in range(k_max):
+        for s in range(r, k_max):
+            np.minimum(distance, cdist(filled[:, r], filled[:, s]), out=distance)
+    return _symmetric(distance)
+
+
+def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
+    """Distance under the cheapest one-to-one matching of the points, as the authors of FLT ran it.
+
+    The squared distances of the matched pairs are summed, and the root of the sum is divided by the number of pairs.
+    With different numbers of points ``a < b`` the smaller set is matched into the larger one: ``a`` pairs count, and
+    the ``b - a`` points left over cost nothing.
+
+    Parameters
+    ----------
+    points : sequence of M arrays (k_i, u)
+        Points of each client.
+
+    Returns
+    -------
+    ndarray (M, M)
+
+    Notes
+    -----
+    Up to 8 points the cheapest matching of all pairs of clients is found at once by dynamic programming over the
+    subsets of columns (k 2^(k-1) additions instead of the k! permutations of the public code), above by
+    ``scipy.optimize.linear_sum_assignment`` pair by pair.
+    """
+    sizes = np.array([len(p) for p in points])
+    distance = np.zeros((len(points), len(points)))
+    groups = [np.flatnonzero(sizes == k) for k in np.unique(sizes)]
+    for g, small in enumerate(groups):
+        few = np.stack([points[i] for i in small]).astype(np.float64)
+        for large in groups[g:]:
+            many = np.stack([points[i] for i in large]).astype(np.float64)
+            block = np.sqrt(_matching_cost(few, many)) / few.shape[1]
+            distance[np.ix_(small, large)] = block
+            if large is not small:
+                distance[np.ix_(large, small)] = block.T
+    return _symmetric(distance)
+
+
+def _symmetric(distance: np.ndarray) -> np.ndarray:
+    """Make (i, j) and (j, i) the same number: sums in another order differ in the last bit."""
+    distance = np.minimum(distance, distance.T)
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def _matching_cost(few: np.ndarray, many: np.ndarray) -> np.ndarray:
+    """Return the least sum of squared distances, (A, a, u) against (B, b, u) with a <= b, as (A, B)."""
+    rows = max(1, CELLS_AT_ONCE // (len(many) * few.shape[1] * many.shape[1]))
+    solve = _by_subsets if many.shape[1] <= LARGEST_ENUMERATED else _by_assignment
+    return np.concatenate([solve(few[at : at + rows], many) for at in range(0, len(few), rows)])
+
+
+def _squared(few: np.ndarray, many: np.ndarray) -> list[list[np.ndarray]]:
+    return [[cdist(few[:, r], many[:, s], "sqeuclidean") for s in range(many.shape[1])] for r in range(few.shape[1])]
+
+
+def _by_subsets(few: np.ndarray, many: np.ndarray) -> np.ndarray:
+    """``best[S]``: least cost of matching the first ``len(S)`` rows to the columns ``S``, for all pairs at once."""
+    costs = _squared(few, many)
+    best: dict[tuple[int, ...], np.ndarray] = {(): np.zeros((len(few), len(many)))}
+    for r in range(few.shape[1]):
+        following = {}
+        for columns in combinations(range(many.shape[1]), r + 1):
+            least = None
+            for position, s in enumerate(columns):
+                cost = best[columns[:position] + columns[position + 1 :]] + costs[r][s]
+                least = cost if least is None else np.minimum(least, cost, out=least)
+            following[columns] = least
+        best = following
+    return np.minimum.reduce(list(best.values()))
+
+
+def _by_assignment(few: np.ndarray, many: np.ndarray) -> np.ndarray:
+    costs = np.array(_squared(few, many)).transpose(2, 3, 0, 1)
+    out = np.empty(costs.shape[:2])
+    for i, j in np.ndindex(out.shape):
+        chosen = linear_sum_assignment(costs[i, j])
+        out[i, j] = costs[i, j][chosen].sum()
+    return out

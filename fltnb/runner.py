@@ -1,0 +1,299 @@
+"""Run notebooks with papermill and remember how it went: the machinery behind ``make reproduce`` and ``make status``.
+
+Files of one notebook under ``results/<profile>/``: ``notebooks/<name>.ipynb`` (the executed copy, kept when it failed),
+``notebooks/<name>.log`` (what its cells printed), ``stamps/<name>.json`` (how the last run went) and
+``stamps/<name>.done``, an empty file that exists only after a success with the notebook's own parameters: a failed
+notebook leaves an executed copy too, which make would take for an up-to-date target.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from . import paths
+from .errors import FltnbError, choose
+from .experiments import PROFILES
+
+_START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """How the run of one notebook went.
+
+    Attributes
+    ----------
+    name, profile : str
+        What was run.
+    status : {"done", "failed"}
+    wall_s : float
+        Wall time in seconds.
+    output, log : Path
+        The executed copy and what its cells printed.
+    error : str
+        The last sentence of the error of a failed run, else empty.
+    """
+
+    name: str
+    profile: str
+    status: str
+    wall_s: float
+    output: Path
+    log: Path
+    error: str = ""
+
+
+def names() -> list[str]:
+    """Return the names of all notebooks, in order."""
+    return sorted(file.stem for file in (paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def run_notebook(
+    name: str,
+    profile: str = "demo",
+    parameters: Mapping[str, Any] | None = None,
+    fresh: bool = False,
+    announce: Callable[[Path], None] | None = None,
+) -> RunReport:
+    """Run one notebook from top to bottom in a kernel of its own.
+
+    Parameters
+    ----------
+    name : str
+        Name of the notebook, without its ending.
+    profile : {"demo", "small", "paper"}
+        Handed to the notebook's parameter ``profile``.
+    parameters : mapping, optional
+        More parameters of the notebook. Text is read as the type that the notebook declares.
+    fresh : bool
+        Compute again what the store already has.
+    announce : callable, optional
+        Called with the log's path once everything is checked and the kernel is about to start.
+
+    Returns
+    -------
+    RunReport
+        A failing cell is reported, not raised; the cells before it keep their outputs.
+
+    Raises
+    ------
+    FltnbError
+        Unknown notebook, profile or parameter, or a value of the wrong type; found before anything runs.
+    """
+    name = name.removesuffix(".ipynb")
+    source = paths.ROOT / "notebooks" / f"{choose(name, names(), 'notebook')}.ipynb"
+    choose(profile, PROFILES, "profile")
+    if "profile" in (parameters or {}):
+        raise FltnbError("The profile is no parameter like the others: choose it with --profile (or profile=).")
+    checked = check_parameters(source, {**(parameters or {}), "profile": profile})
+
+    output = paths.results(profile) / "notebooks" / f"{name}.ipynb"
+    done = _stamp(name, profile).with_suffix(".done")
+    stamp = {"notebook": sources_hash(source), "code": _code_version(), "parameters": dict(parameters or {})}
+    log = output.with_suffix(".log")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    done.unlink(missing_ok=True)
+    _write(name, profile, {"status": "running", "pid": os.getpid(), **stamp})
+
+    if announce:
+        announce(log)
+    start = time.monotonic()
+    with log.open("w", encoding="utf-8") as text, _environment(profile, fresh):
+        error = _execute(source, output, checked, text)
+    wall = time.monotonic() - start
+
+    report = RunReport(name, profile, "failed" if error else "done", wall, output, log, error)
+    how = {"status": report.status, "wall_s": round(wall, 1), "error": error}
+    _write(name, profile, {**how, "finished": datetime.now(UTC).isoformat(timespec="seconds"), **stamp})
+    if not error and not parameters:
+        done.touch()
+    return report
+
+
+def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str:
+    """Run the notebook; return the last sentence of its error, or nothing."""
+    import papermill
+
+    error = ""
+    try:
+        papermill.execute_notebook(
+            source,
+            output,
+            parameters=parameters,
+            kernel_name="python3",  # the Python that runs this, whatever the notebook was last saved with
+            cwd=source.parent,
+            progress_bar=False,
+            stdout_file=log,
+            stderr_file=log,
+            start_timeout=_START_TIMEOUT,
+            extra_arguments=["--log-level=ERROR"],  # no warnings about a connection that stays on this machine
+        )
+    except papermill.PapermillExecutionError as failure:
+        log.write("\n".join(failure.traceback) + "\n")
+        lines = [line.strip() for line in failure.evalue.splitlines() if line.strip()]
+        sentence = lines[-1] if lines else "no message"
+        error = sentence if failure.ename == "FltnbError" else f"{failure.ename}: {sentence}"
+    except RuntimeError as failure:  # nbclient's DeadKernelError is one
+        log.write(f"{failure}\n")
+        error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
+    finally:
+        if output.exists():
+            _clean(output)
+    return error
+
+
+def _clean(output: Path) -> None:
+    """Remove what papermill and nbclient note in the metadata: paths of this machine and times."""
+    import nbformat
+
+    notebook = nbformat.read(output, as_version=4)
+    for part in (notebook, *notebook.cells):
+        for key in ("papermill", "execution"):
+            part.metadata.pop(key, None)
+    paths.write_atomically(output, lambda file: file.write((nbformat.writes(notebook) + "\n").encode()))
+
+
+@contextmanager
+def _environment(profile: str, fresh: bool) -> Iterator[None]:
+    """Set the variables that the kernel inherits; one notebook runs per process, so nobody else sees them."""
+    before = os.environ.copy()
+    os.environ["FLTNB_PROFILE"] = profile  # else one set in the shell would take the place of "demo"
+    if fresh:
+        os.environ["FLTNB_FRESH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+# ---------------------------------------------------------------- parameters
+
+
+def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters as the notebook declares them.
+
+    Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes
+    a float whatever the notebook expects).
+
+    Parameters
+    ----------
+    source : Path
+        The notebook.
+    parameters : mapping
+        Values, or text to be read as the declared type.
+
+    Raises
+    ------
+    FltnbError
+        Unknown name, or a value that is not of the declared type.
+    """
+    import papermill
+
+    declared = papermill.inspect_notebook(source)
+    checked = {}
+    for name, value in parameters.items():
+        about = declared[choose(name, declared, f"parameter of {source.stem}")]
+        kind = about["inferred_type_name"].split("[")[0].strip()
+        if kind == "None":
+            kind = type(ast.literal_eval(about["default"])).__name__
+        checked[name] = _convert(value, kind, name)
+    return checked
+
+
+_KINDS = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "tuple": tuple, "dict": dict}
+
+
+def _convert(value: Any, kind: str, name: str) -> Any:
+    choose(kind, _KINDS, f"type of the parameter {name!r}")
+    given = value
+    if isinstance(value, str) and kind != "str":
+        with suppress(ValueError, SyntaxError):  # then it stays text, which is refused below
+            value = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
+    # True is an int to Python, never to a reader
+    if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
+        raise FltnbError(f"The parameter {name!r} must be of type {kind}, not {given!r}: give a value of that type.")
+    return float(value) if kind == "float" else value
+
+
+# ---------------------------------------------------------------- stamps and status
+
+
+def sources_hash(source: Path) -> str:
+    """Return the SHA-256 of a notebook's cells as written: outputs, counts and metadata do not enter."""
+    cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
+    text = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
+    return hashlib.sha256(json.dumps(text).encode()).hexdigest()
+
+
+def _code_version() -> str:
+    from . import store
+
+    return store.code_version()
+
+
+def _stamp(name: str, profile: str) -> Path:
+    return paths.results(profile) / "stamps" / f"{name}.json"
+
+
+def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
+    text = json.dumps(stamp, indent=1, default=repr) + "\n"
+    paths.write_atomically(_stamp(name, profile), lambda file: file.write(text.encode()))
+
+
+def status(profile: str = "demo") -> list[dict[str, Any]]:
+    """Tell how every notebook stands in a profile.
+
+    Returns
+    -------
+    list of dict
+        One per notebook, in order, with the keys ``notebook``, ``state``, ``wall_s`` (float or None), ``finished``
+        (UTC, ISO 8601, or None) and ``note`` (error or own parameters). States: ``done``; ``stale`` (done, but the
+        notebook or the code that decides numbers has changed since); ``failed``; ``running``; ``stopped`` (was
+        running and is no more); ``not run``.
+
+    Raises
+    ------
+    FltnbError
+        Unknown profile.
+    """
+    choose(profile, PROFILES, "profile")
+    return [_state(name, profile) for name in names()]
+
+
+def _state(name: str, profile: str) -> dict[str, Any]:
+    row = {"notebook": name, "state": "not run", "wall_s": None, "finished": None, "note": ""}
+    try:
+        stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
+        state = stamp["status"]
+        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": _code_version()}
+        changed = any(stamp[key] != value for key, value in now.items())
+        note = stamp.get("error", "")
+        if not note and stamp["parameters"]:
+            note = "with " + ", ".join(f"{key}={value}" for key, value in stamp["parameters"].items())
+        if state == "running" and not _alive(stamp["pid"]):
+            state = "stopped"
+    except (OSError, ValueError, KeyError, TypeError):
+        return row  # no stamp, or a damaged one: running again mends it
+    row |= {"state": "stale" if state == "done" and changed else state, "note": note}
+    return row | {key: stamp.get(key) for key in ("wall_s", "finished")}
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

@@ -1,0 +1,88 @@
+"""Local SGD of many clients and tests of many (model, client) pairs: one contract, three back ends.
+
+``serial`` is plain autograd and the reference; ``pool`` (CPU) runs lean steps in one process per core; ``stacked``
+(GPU) trains many clients as one batch. They agree up to rounding, and none depends on grouping or on the number of
+workers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..errors import FltnbError, choose
+from ..models import Model
+from .contract import Engine, Evaluation, Trained, TrainSpec, validate
+from .pool import PoolEngine, PoolUnavailableError
+from .serial import SerialEngine
+from .stacked import StackedEngine
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+
+__all__ = ["BACKENDS", "DEVICES", "Engine", "Evaluation", "TrainSpec", "Trained", "make_engine"]
+
+BACKENDS = ("auto", "serial", "pool", "stacked")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+def make_engine(
+    fed: Federation,
+    model: Model,
+    spec: TrainSpec,
+    backend: str = "auto",
+    device: str = "auto",
+    n_workers: int | None = None,
+) -> Engine:
+    """Return an engine that trains and tests models of a federation's clients.
+
+    Parameters
+    ----------
+    fed : Federation
+    model : Model
+    spec : TrainSpec
+    backend : {"auto", "serial", "pool", "stacked"}
+        "auto": the pool on a CPU, stacked on a GPU.
+    device : {"auto", "cpu", "cuda"}
+        "auto": a GPU where there is one, unless the back end is ``serial`` or ``pool``.
+    n_workers : int, optional
+        Processes of the pool; default one per available core. The results do not depend on it.
+
+    Returns
+    -------
+    Engine
+        Use it in a ``with`` statement, or call ``close()``.
+
+    Raises
+    ------
+    FltnbError
+        Unknown names, a GPU asked for where there is none, or a model that does not fit the federation.
+
+    Warns
+    -----
+    RuntimeWarning
+        Where worker processes cannot be had; the serial back end is returned instead.
+    """
+    choose(backend, BACKENDS, "backend")
+    choose(device, DEVICES, "device")
+    if n_workers is not None and n_workers < 1:
+        raise FltnbError(f"n_workers must be at least 1, not {n_workers}.")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise FltnbError("There is no usable GPU for device 'cuda': choose device 'auto' or 'cpu'.")
+    if device == "cuda" and backend == "pool":
+        raise FltnbError("The pool back end trains on the CPU: choose backend 'stacked' for device 'cuda'.")
+    validate(fed, model)
+    if device == "auto":
+        gpu = backend in ("auto", "stacked") and torch.cuda.is_available()
+        device = "cuda" if gpu else "cpu"
+    if backend == "stacked" or (backend == "auto" and device == "cuda"):
+        return StackedEngine(fed, model, spec, device)
+    if backend == "serial":
+        return SerialEngine(fed, model, spec, device)
+    try:
+        return PoolEngine(fed, model, spec, n_workers)
+    except PoolUnavailableError as error:
+        warnings.warn(f"Training one client at a time: {error}", RuntimeWarning, stacklevel=2)
+        return SerialEngine(fed, model, spec, device)

@@ -1,0 +1,84 @@
+"""Which (model, samples) pairs have to be computed, and one slice of that work.
+
+A clustered method serves K models to M clients that share a few test sets: the pairs that agree in model and samples
+are computed once. Work is cut into slices of fixed size, so a sum never depends on who computed what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from .contract import Evaluation
+
+SLICE = 1000  # samples per forward pass
+
+
+def same_sets(indices: Sequence[np.ndarray]) -> list[int]:
+    """Return for every client the first client that holds the same samples in the same order."""
+    by_object: dict[int, int] = {}
+    by_content: dict[bytes, int] = {}
+    first = []
+    for client, index in enumerate(indices):
+        if id(index) not in by_object:
+            by_object[id(index)] = by_content.setdefault(index.tobytes(), client)
+        first.append(by_object[id(index)])
+    return first
+
+
+class Task(NamedTuple):
+    """Samples ``start`` to ``stop`` of a client's split under one model."""
+
+    row: int
+    client: int
+    start: int
+    stop: int
+
+
+class Plan:
+    """The slices to compute for a list of (row, client) pairs, and the way back to the pairs.
+
+    Parameters
+    ----------
+    rows, clients : list of L ints
+    first : list of M ints
+        From :func:`same_sets`.
+    sizes : list of M ints
+        Samples per client.
+    """
+
+    def __init__(self, rows: list[int], clients: list[int], first: list[int], sizes: list[int]) -> None:
+        pairs = [(row, first[client]) for row, client in zip(rows, clients, strict=True)]
+        unique = {pair: position for position, pair in enumerate(sorted(set(pairs)))}
+        self._owner = [unique[pair] for pair in pairs]
+        self._n = [sizes[client] for _, client in unique]
+        self.tasks = [
+            Task(row, client, start, min(start + SLICE, sizes[client]))
+            for row, client in unique
+            for start in range(0, sizes[client], SLICE)
+        ]
+        self._of_task = [unique[task.row, task.client] for task in self.tasks]
+
+    def gather(self, scores: Sequence[tuple[int, float]]) -> Evaluation:
+        """Add up the slices' (correct, summed loss), given in the order of ``tasks``."""
+        correct = np.zeros(len(self._n), dtype=np.int64)
+        loss = np.zeros(len(self._n))
+        for position, (hits, total) in zip(self._of_task, scores, strict=True):
+            correct[position] += hits
+            loss[position] += total
+        total = np.array(self._n, dtype=np.int64)
+        with np.errstate(invalid="ignore"):
+            loss = np.where(total > 0, loss / np.maximum(total, 1), np.nan)
+        owner = np.array(self._owner, dtype=np.int64)
+        return Evaluation(correct[owner], total[owner], loss[owner])
+
+
+def score(logits: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> tuple[int, float]:
+    """Return the number of correct predictions and the summed cross-entropy of one slice."""
+    out = logits(x)
+    losses = functional.cross_entropy(out, y, reduction="none")
+    return int((out.argmax(1) == y).sum()), float(losses.double().sum())

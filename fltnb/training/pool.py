@@ -1,0 +1,343 @@
+"""One lean trainer per core in persistent worker processes: the default on a CPU.
+
+Samples are inherited (fork) or shared (spawn), models travel through shared slots, and pipes carry only short
+messages. The parent hands out one client at a time, longest first, and keeps one more waiting at each worker, so no
+worker is idle while the parent copies results. Shared memory has no name after creation: nothing is left behind,
+whatever ends the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import multiprocessing as mp
+import os
+import signal
+import sys
+import traceback
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import fields
+from multiprocessing.connection import Connection, wait
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ..models import Model
+from .contract import SPLITS, Engine, Evaluation, Trained, TrainSpec
+from .evaluation import Plan, same_sets, score
+from .samples import Samples, tensor
+from .steps import LeanTrainer
+
+DEPTH = 2  # jobs a worker holds: the one it computes and the next
+HEARTBEAT = 1.0  # seconds between an idle worker's looks at its parent
+PATIENCE = 120.0  # seconds for a worker to start: spawn imports torch, slow from a cold disk
+
+
+class PoolUnavailableError(RuntimeError):
+    """Processes or shared memory cannot be had here."""
+
+
+class WorkerError(RuntimeError):
+    """A worker process died or failed."""
+
+
+class Shared:
+    """An array that worker processes see.
+
+    Anonymous memory where workers are forked (not limited by the size of /dev/shm, touched only when used), a
+    ``RawArray`` where they are spawned.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    dtype : numpy dtype
+    context : multiprocessing context
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype, context) -> None:
+        self.shape, self.dtype = shape, np.dtype(dtype)
+        size = max(1, int(np.prod(shape)) * self.dtype.itemsize)
+        fork = context.get_start_method() == "fork"
+        self._memory = mmap.mmap(-1, size) if fork else context.RawArray("b", size)
+
+    @classmethod
+    def copy(cls, array: np.ndarray, context) -> Shared:
+        """Return a shared copy."""
+        shared = cls(array.shape, array.dtype, context)
+        shared.array()[...] = array
+        return shared
+
+    def array(self) -> np.ndarray:
+        """Return the array on the shared memory."""
+        count = int(np.prod(self.shape))
+        return np.frombuffer(self._memory, dtype=self.dtype, count=count).reshape(self.shape)
+
+
+class _Setup(NamedTuple):
+    """All a worker needs; pickled once where workers are spawned."""
+
+    samples: dict
+    model: Model
+    spec: TrainSpec
+    thetas: Shared  # (n_workers * DEPTH, P)
+    outputs: Shared  # (n_workers, DEPTH, P)
+    parent: int
+
+
+def _work(number: int, connection: Connection, others: list[Connection], setup: _Setup) -> None:
+    """Serve jobs until told to stop or the parent is gone."""
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    for other in others:  # inherited by fork: kept open, they would hide the parent's end from its workers
+        other.close()
+    torch.set_num_threads(1)
+    values = {name: v.array() if isinstance(v, Shared) else v for name, v in setup.samples.items()}
+    worker = _Worker(setup, Samples(**values), setup.thetas.array(), setup.outputs.array()[number])
+    with contextlib.suppress(EOFError, OSError):  # the parent is gone
+        connection.send(None)
+        while True:
+            while not connection.poll(HEARTBEAT):
+                if os.getppid() != setup.parent:
+                    return
+            message = connection.recv()
+            if message is None:
+                return
+            connection.send(worker.answer(*message))
+
+
+class _Worker:
+    def __init__(self, setup: _Setup, samples: Samples, thetas: np.ndarray, outputs: np.ndarray) -> None:
+        self.model, self.samples, self.thetas, self.outputs = setup.model, samples, thetas, outputs
+        self.trainer = LeanTrainer(setup.model, setup.spec, samples)
+        self.own = torch.empty(setup.model.n_parameters, dtype=getattr(torch, setup.spec.dtype))
+
+    def answer(self, job: int, slot: int, place: int, kind: str, arguments: tuple) -> tuple:
+        try:
+            if kind == "train":
+                result = self.trainer.train(self.thetas[slot], *arguments, self.outputs[place])
+            else:
+                result = self.score(slot, *arguments)
+        except Exception:
+            return job, place, False, traceback.format_exc()
+        return job, place, True, result
+
+    @torch.inference_mode()
+    def score(self, slot: int, split: str, client: int, start: int, stop: int) -> tuple[int, float]:
+        # sums may vary with the alignment of their operands, so work on memory that torch aligned
+        params = self.model.unflatten(self.own.copy_(tensor(self.thetas[slot])))
+        index = self.samples.splits[split][client][start:stop]
+        x, y = self.samples.inputs(index, self.own.dtype), self.samples.targets(index)
+        return score(lambda x: self.model.forward(params, x), x, y)
+
+
+class _Crew:
+    """The running workers; holds no reference to the engine, which may thus be garbage-collected."""
+
+    def __init__(self, context, n_workers: int, setup: _Setup) -> None:
+        self.owner = os.getpid()
+        self.thetas, self.outputs = setup.thetas.array(), setup.outputs.array()
+        self.connections: list[Connection] = []
+        self.processes: list = []
+        fork = context.get_start_method() == "fork"
+        try:
+            for number in range(n_workers):
+                ours, theirs = context.Pipe()
+                self.connections.append(ours)
+                others = list(self.connections) if fork else []
+                process = context.Process(target=_work, args=(number, theirs, others, setup), daemon=True)
+                with warnings.catch_warnings():
+                    # Python 3.12 warns of fork with threads around, as in a notebook kernel. The workers run one
+                    # thread and touch none of the parent's locks.
+                    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+                    process.start()
+                theirs.close()
+                self.processes.append(process)
+            for connection in self.connections:
+                if not connection.poll(PATIENCE):
+                    raise OSError(f"a worker process did not start within {PATIENCE:.0f} s")
+                connection.recv()
+        except BaseException:
+            self.stop(kill=True)
+            raise
+
+    def stop(self, kill: bool = False) -> None:
+        """End the workers: at once, or when idle."""
+        if os.getpid() != self.owner:  # a forked child must not end its siblings
+            return
+        for connection in self.connections:
+            with contextlib.suppress(OSError):
+                if not kill:
+                    connection.send(None)
+            connection.close()
+        for process in self.processes:
+            if not kill:
+                process.join(2)
+            if process.is_alive():
+                process.kill()
+            process.join()
+            process.close()
+        self.connections, self.processes = [], []
+
+
+class PoolEngine(Engine):
+    """Lean training in worker processes.
+
+    Parameters
+    ----------
+    fed : Federation
+    model : Model
+    spec : TrainSpec
+    n_workers : int, optional
+        Default: one per available core, at most one per client.
+    start_method : {"fork", "spawn"}, optional
+        Default: fork on Linux, spawn elsewhere (fork is not safe with macOS's system libraries).
+
+    Raises
+    ------
+    PoolUnavailableError
+        No processes or no shared memory here.
+    """
+
+    backend = "pool"
+
+    def __init__(
+        self,
+        fed,
+        model: Model,
+        spec: TrainSpec,
+        n_workers: int | None = None,
+        start_method: str | None = None,
+    ) -> None:
+        super().__init__(fed, model, spec)
+        if n_workers is None:
+            import joblib  # knows about affinity masks and container limits
+
+            n_workers = joblib.cpu_count()
+        self.n_workers = min(n_workers, fed.n_clients)
+        self._context = mp.get_context(start_method or ("fork" if sys.platform == "linux" else "spawn"))
+        self._sizes = {split: [len(part) for part in getattr(fed, split)] for split in SPLITS}
+        self._crew: _Crew | None = None
+        try:
+            self._setup = self._share()
+            self._start()
+        except (OSError, ImportError, EOFError, AssertionError) as error:
+            # AssertionError: multiprocessing's own "daemonic processes are not allowed to have children"
+            raise PoolUnavailableError(f"worker processes cannot be had here ({error}).") from error
+
+    def _share(self) -> _Setup:
+        context, samples = self._context, Samples.of(self.fed)
+        values = {field.name: getattr(samples, field.name) for field in fields(Samples)}
+        if context.get_start_method() != "fork":
+            values |= {name: Shared.copy(values[name], context) for name in ("images", "labels")}
+        width, dtype = self.model.n_parameters, self.spec.dtype
+        thetas = Shared((self.n_workers * DEPTH, width), dtype, context)
+        outputs = Shared((self.n_workers, DEPTH, width), dtype, context)
+        return _Setup(values, self.model, self.spec, thetas, outputs, os.getpid())
+
+    def _start(self) -> _Crew:
+        if self._crew is None:
+            self._crew = _Crew(self._context, self.n_workers, self._setup)
+            self._finalizer = weakref.finalize(self, self._crew.stop)
+        return self._crew
+
+    def close(self) -> None:
+        """End the workers; a later call starts new ones."""
+        self._stop()
+
+    def _stop(self, kill: bool = False) -> None:
+        if self._crew is not None:
+            self._finalizer.detach()
+            self._crew.stop(kill)
+            self._crew = None
+
+    def _train(self, theta, rows, clients, round, sample_weights) -> Trained:
+        out = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
+        loss = np.empty(len(rows))
+        weights = sample_weights or [None] * len(rows)
+        longest = sorted(range(len(rows)), key=lambda j: -self._sizes["train"][clients[j]])
+
+        def receive(position: int, result: float, trained: np.ndarray) -> None:
+            out[longest[position]], loss[longest[position]] = trained, result
+
+        self._run(theta, [(rows[j], "train", (clients[j], round, weights[j])) for j in longest], receive)
+        return Trained(out, loss)
+
+    def _evaluate(self, theta, rows, clients, split) -> Evaluation:
+        plan = Plan(rows, clients, same_sets(getattr(self.fed, split)), self._sizes[split])
+        scores: list = [None] * len(plan.tasks)
+
+        def receive(position: int, result: tuple[int, float], trained: np.ndarray) -> None:
+            scores[position] = result
+
+        self._run(theta, [(task.row, "score", (split, *task[1:])) for task in plan.tasks], receive)
+        return plan.gather(scores)
+
+    def _run(self, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
+        crew = self._start()
+        try:
+            _hand_out(crew, theta, jobs, receive)
+        except BaseException:  # also Ctrl-C: workers in the middle of something are no use any more
+            self._stop(kill=True)
+            raise
+
+
+def _hand_out(crew: _Crew, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
+    """Run jobs (row, kind, arguments) in the given order on whichever worker is free."""
+    n = len(crew.processes)
+    sentinels = {process.sentinel: worker for worker, process in enumerate(crew.processes)}
+    by_connection = {connection: worker for worker, connection in enumerate(crew.connections)}
+    queue = deque(range(len(jobs)))
+    held: list[set[int]] = [set() for _ in range(n)]
+    places = [list(range(DEPTH)) for _ in range(n)]
+    slots: dict[int, int] = {}  # row -> slot that holds it
+    users = [0] * len(crew.thetas)  # jobs out on each slot
+
+    def slot_of(row: int) -> int:
+        if row not in slots:
+            if len(slots) == len(users):  # DEPTH slots a worker: at least one is unused when a job is handed out
+                slots.pop(next(known for known, slot in slots.items() if not users[slot]))
+            slot = min(set(range(len(users))) - set(slots.values()))
+            crew.thetas[slot] = theta[row]
+            slots[row] = slot
+        return slots[row]
+
+    def give(worker: int) -> None:
+        job = queue.popleft()
+        row, kind, arguments = jobs[job]
+        slot = slot_of(row)
+        users[slot] += 1
+        held[worker].add(job)
+        crew.connections[worker].send((job, slot, places[worker].pop(), kind, arguments))
+
+    try:
+        while queue or any(held):
+            for depth in range(1, DEPTH + 1):
+                for worker in range(n):
+                    # the last few jobs wait here, for whoever is free first
+                    if len(held[worker]) < depth and len(queue) > (0 if depth == 1 else n):
+                        give(worker)
+            ready = wait([*by_connection, *sentinels])
+            for source in ready:
+                if source in sentinels:
+                    continue
+                worker = by_connection[source]
+                job, place, done, result = source.recv()
+                if not done:
+                    raise WorkerError(f"A training worker failed:\n{result}")
+                receive(job, result, crew.outputs[worker, place])
+                held[worker].remove(job)
+                places[worker].append(place)
+                users[slots[jobs[job][0]]] -= 1
+            for source in ready:
+                if source in sentinels and held[sentinels[source]]:
+                    raise EOFError
+    except (EOFError, BrokenPipeError, ConnectionError) as error:
+        codes = [process.exitcode for process in crew.processes if not process.is_alive()]
+        raise WorkerError(
+            f"A training worker ended unexpectedly (exit code {codes}; -9 usually means that memory ran out): run the"
+            " call again, with a smaller n_workers if it was memory."
+        ) from error

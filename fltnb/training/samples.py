@@ -1,0 +1,88 @@
+"""A federation's samples as the fast back ends read them: 8-bit pixels in, float inputs out.
+
+The arithmetic is that of :func:`fltnb.federations.to_inputs`, operation by operation, so inputs are equal to the bit.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from .contract import SPLITS
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+
+
+@dataclass(eq=False)
+class Samples:
+    """Pool of samples and who holds which.
+
+    Parameters
+    ----------
+    images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
+    labels : ndarray of int64, shape (N,)
+    splits : dict of split name to M index arrays
+    input_shape : (C, H, W)
+    mean, std : float
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    splits: dict[str, tuple[np.ndarray, ...]]
+    input_shape: tuple[int, int, int]
+    mean: float
+    std: float
+
+    @classmethod
+    def of(cls, fed: Federation) -> Samples:
+        """Take what is needed from a federation, without copying."""
+        splits = {split: tuple(getattr(fed, split)) for split in SPLITS}
+        return cls(fed.images, fed.labels, splits, tuple(fed.input_shape), float(fed.mean), float(fed.std))
+
+    def __post_init__(self) -> None:
+        self.flat = tensor(self.images).view(len(self.images), -1)  # features in the order H, W, C
+        self.classes = tensor(self.labels)
+
+    def fill(self, index: np.ndarray, out: torch.Tensor) -> None:
+        """Write the inputs of some samples into ``out``, logical shape (n, C, H, W), any strides and float type."""
+        c, h, w = self.input_shape
+        raw = self.flat.index_select(0, tensor(index)).view(-1, h, w, c).permute(0, 3, 1, 2)
+        if raw.dtype != torch.uint8:
+            out.copy_(raw)
+            return
+        target = out if out.dtype == torch.float32 else torch.empty(out.shape)
+        target.copy_(raw).div_(255)
+        if self.mean != 0:
+            target.sub_(self.mean)
+        if self.std != 1:
+            target.div_(self.std)
+        if target is not out:
+            out.copy_(target)
+
+    def inputs(self, index: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+        """Return the inputs (n, C, H, W) of some samples, contiguous."""
+        out = torch.empty((len(index), *self.input_shape), dtype=dtype)
+        self.fill(index, out)
+        return out
+
+    def targets(self, index: np.ndarray) -> torch.Tensor:
+        """Return the labels of some samples."""
+        return self.classes[tensor(index)]
+
+
+def tensor(array: np.ndarray) -> torch.Tensor:
+    """Return a tensor on an array's memory, which nobody writes to.
+
+    torch warns when the array is read-only; nothing in this package writes through such a tensor.
+    """
+    array = np.ascontiguousarray(array)
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

@@ -1,0 +1,104 @@
+"""One client after the other with plain autograd: the oracle of the other back ends.
+
+Nothing here is shared with the fast steps except the draws of orders and masks: an ``nn.Module``, ``torch.optim.SGD``
+and ``backward()``, so that an error in the hand-written code cannot hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from ..models import KeyedDropout, Model
+from .contract import Engine, Evaluation, Trained, TrainSpec, keep_masks, order
+from .evaluation import Plan, same_sets, score
+from .samples import tensor
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread: the papers' products are too small to split, and sums then never vary."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class SerialEngine(Engine):
+    """Plain PyTorch training, on CPU or GPU."""
+
+    backend = "serial"
+
+    def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
+        super().__init__(fed, model, spec)
+        self.device = torch.device(device)
+        self.dtype = getattr(torch, spec.dtype)
+        self.module = model.build().to(self.device, self.dtype)
+        self.dropouts = [layer for layer in self.module if isinstance(layer, KeyedDropout)]
+
+    def _load(self, theta: np.ndarray) -> None:
+        with torch.no_grad():
+            for parameter, value in zip(self.module.parameters(), self.model.unflatten(tensor(theta)), strict=True):
+                parameter.copy_(value)
+
+    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.from_numpy(self.fed.inputs(index)).to(self.device, self.dtype)
+        return x, torch.from_numpy(self.fed.labels[index]).to(self.device)
+
+    def _train(self, theta, rows, clients, round, sample_weights) -> Trained:
+        out = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
+        loss = np.empty(len(rows))
+        with one_thread():
+            for j, (row, client) in enumerate(zip(rows, clients, strict=True)):
+                self._load(theta[row])
+                loss[j] = self._client(client, round, None if sample_weights is None else sample_weights[j])
+                parameters = [p.detach().flatten() for p in self.module.parameters()]
+                out[j] = torch.cat(parameters).cpu().numpy()
+        return Trained(out, loss)
+
+    def _client(self, client: int, round: int, sample_weights: np.ndarray | None) -> float:
+        spec, mine = self.spec, self.fed.train[client]
+        parameters = list(self.module.parameters())
+        start = [p.detach().clone() for p in parameters]
+        sgd = torch.optim.SGD(parameters, spec.lr, spec.momentum, weight_decay=spec.weight_decay)
+        self.module.train()
+        for epoch in range(spec.local_epochs):
+            total = 0.0
+            sequence = order(spec, round, client, epoch, len(mine))
+            masks = keep_masks(spec, self.model, round, client, epoch, len(mine))
+            for begin in range(0, len(mine), spec.batch_size):
+                part = slice(begin, begin + spec.batch_size)
+                x, y = self._batch(mine[sequence[part]])
+                for dropout, mask in zip(self.dropouts, masks, strict=True):
+                    dropout.keep = torch.from_numpy(mask[part]).to(self.device)
+                losses = functional.cross_entropy(self.module(x), y, reduction="none")
+                if sample_weights is not None:
+                    losses = losses * torch.from_numpy(sample_weights[sequence[part]]).to(self.device)
+                loss = losses.mean()
+                total += float(losses.detach().double().sum())
+                if spec.proximal:
+                    gaps = zip(parameters, start, strict=True)
+                    loss = loss + spec.proximal / 2 * sum(((p - p0) ** 2).sum() for p, p0 in gaps)
+                sgd.zero_grad()
+                loss.backward()
+                sgd.step()
+        return total / len(mine)
+
+    def _evaluate(self, theta, rows, clients, split) -> Evaluation:
+        parts = getattr(self.fed, split)
+        plan = Plan(rows, clients, same_sets(parts), [len(part) for part in parts])
+        scores, loaded = [], None
+        self.module.eval()
+        with one_thread(), torch.inference_mode():
+            for task in plan.tasks:
+                if task.row != loaded:
+                    self._load(theta[task.row])
+                    loaded = task.row
+                scores.append(score(self.module, *self._batch(parts[task.client][task.start : task.stop])))
+        return plan.gather(scores)

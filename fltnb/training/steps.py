@@ -1,0 +1,345 @@
+"""Local SGD without autograd, optimiser objects or DataLoader: the step the CPU workers run.
+
+At the sizes of the papers' models a step spends most of its time in bookkeeping, so the backward pass is written out
+and the SGD update is folded into the matrix product that makes the gradient (``W <- W - lr/B d^T x`` is one call, and
+no gradient is ever stored). Weights and bias of a dense layer sit in one matrix, met by a constant 1 in the inputs.
+Convolutions keep torch's kernels, channels last, pooled before ReLU and dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from ..models import KERNEL, POOL, Conv, Model, Stage
+from .contract import TrainSpec, keep_masks, order
+from .samples import Samples, tensor
+
+SLAB = 1000  # samples gathered at a time; bounds the working copy where a client holds many
+LARGE = 2**19  # numbers in a weight matrix from which the product is faster the other way round (measured)
+SMALL_BATCH = 16
+
+_pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
+_convolution_backward = torch.ops.aten.convolution_backward.default
+_relu_backward = torch.ops.aten.threshold_backward.default
+
+
+def descend(
+    spec: TrainSpec,
+    parameter: torch.Tensor,
+    velocity: torch.Tensor | None,
+    start: torch.Tensor | None,
+    accumulate: Callable[[torch.Tensor, float, float], object],
+) -> None:
+    """Take one SGD step in place, torch.optim.SGD's rule plus the proximal term.
+
+    Parameters
+    ----------
+    spec : TrainSpec
+    parameter : Tensor
+    velocity : Tensor or None
+        Momentum buffer, with momentum only.
+    start : Tensor or None
+        The parameter before local training, with a proximal term only.
+    accumulate : callable
+        ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha * gradient``.
+    """
+    pull = spec.weight_decay + spec.proximal
+    if velocity is None:
+        accumulate(parameter, 1.0 - spec.lr * pull, -spec.lr)
+        if start is not None:
+            parameter.add_(start, alpha=spec.lr * spec.proximal)
+        return
+    accumulate(velocity, spec.momentum, 1.0)
+    if pull:
+        velocity.add_(parameter, alpha=pull)
+    if start is not None:
+        velocity.add_(start, alpha=-spec.proximal)
+    parameter.add_(velocity, alpha=-spec.lr)
+
+
+def axpby(gradient: torch.Tensor) -> Callable[[torch.Tensor, float, float], object]:
+    """Return the ``accumulate`` of a gradient that exists as a tensor."""
+
+    def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
+        if beta != 1:
+            target.mul_(beta)
+        target.add_(gradient, alpha=alpha)
+
+    return accumulate
+
+
+def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return a (rows, columns) matrix of ones whose rows start at multiples of 16 numbers: faster products."""
+    return torch.ones(rows, -(-columns // 16) * 16, dtype=dtype)[:, :columns]
+
+
+class _Dense:
+    def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
+        self.stage, self.spec, self.dtype = stage, spec, dtype
+        inputs, outputs = stage.linear.inputs, stage.linear.outputs
+        self.weight = padded(outputs, inputs + 1, dtype)  # the last column is the bias
+        self.transposed, self.inner = self.weight.t(), self.weight[:, :inputs]
+        self.velocity = padded(outputs, inputs + 1, dtype) if spec.momentum else None
+        self.start = padded(outputs, inputs + 1, dtype) if spec.proximal else None
+        self.large = outputs * (inputs + 1) > LARGE
+        self.outputs = padded(0, outputs + 1, dtype)
+
+    def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        self.inner.copy_(weight)
+        self.weight[:, -1].copy_(bias)
+        if self.velocity is not None:
+            self.velocity.zero_()
+        if self.start is not None:
+            self.start.copy_(self.weight)
+
+    def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        weight.copy_(self.inner)
+        bias.copy_(self.weight[:, -1])
+
+    def batch(self, b: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for b samples' outputs: with the constant 1 the next layer needs, and without."""
+        if len(self.outputs) < b:
+            self.outputs = padded(b, self.stage.linear.outputs + 1, self.dtype)
+        whole = self.outputs[:b]
+        return whole, whole[:, :-1]
+
+    def forward(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        if self.large and len(x) <= SMALL_BATCH:
+            out.copy_(torch.mm(self.weight, x.t()).t())
+        else:
+            torch.mm(x, self.transposed, out=out)
+
+    def descend(self, d: torch.Tensor, x: torch.Tensor, b: int) -> None:
+        d = d.t()
+        descend(
+            self.spec,
+            self.weight,
+            self.velocity,
+            self.start,
+            lambda target, beta, alpha: target.addmm_(d, x, beta=beta, alpha=alpha / b),
+        )
+
+
+class _Conv:
+    def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
+        self.stage, self.spec = stage, spec
+        conv = stage.linear
+        shape = (conv.outputs, conv.inputs, KERNEL, KERNEL)
+        self.weight = torch.empty(shape, dtype=dtype).to(memory_format=torch.channels_last)
+        self.bias = torch.empty(conv.outputs, dtype=dtype)
+        self.padding = [conv.padding, conv.padding]
+        both = (self.weight, self.bias)
+        self.velocity = [torch.zeros_like(p) for p in both] if spec.momentum else (None, None)
+        self.start = [torch.zeros_like(p) for p in both] if spec.proximal else (None, None)
+
+    def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+        for velocity, start, parameter in zip(self.velocity, self.start, (self.weight, self.bias), strict=True):
+            if velocity is not None:
+                velocity.zero_()
+            if start is not None:
+                start.copy_(parameter)
+
+    def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
+        weight.copy_(self.weight)
+        bias.copy_(self.bias)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        self.x, self.mask = x, mask
+        self.raw = out = functional.conv2d(x, self.weight, self.bias, padding=self.padding)
+        if self.stage.pool:
+            out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
+        if mask is not None:
+            out = out * mask
+        self.out = out.relu_() if self.stage.relu else out
+        return self.out
+
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
+        if self.stage.relu:
+            d = _relu_backward(d, self.out, 0)
+        if self.mask is not None:
+            d = d * self.mask
+        if self.stage.pool:
+            two = [POOL, POOL]
+            d = _pool_backward(d, self.raw, two, two, [0, 0], [1, 1], False, self.winners)
+        grad, *own = _convolution_backward(
+            *(d, self.x, self.weight, [len(self.bias)], [1, 1], self.padding, [1, 1], False, [0, 0], 1),
+            [not first, True, True],
+        )
+        for parameter, gradient, velocity, start in zip(
+            (self.weight, self.bias), own, self.velocity, self.start, strict=True
+        ):
+            descend(self.spec, parameter, velocity, start, axpby(gradient.div_(b)))
+        return grad
+
+
+class LeanTrainer:
+    """Trains one client after the other in private buffers; one per worker process.
+
+    Parameters
+    ----------
+    model : Model
+        Convolution stages (possibly none) followed by dense stages.
+    spec : TrainSpec
+    samples : Samples
+    """
+
+    def __init__(self, model: Model, spec: TrainSpec, samples: Samples) -> None:
+        self.model, self.spec, self.samples = model, spec, samples
+        self.dtype = getattr(torch, spec.dtype)
+        stages = model.stages
+        self.body = [_Conv(stage, spec, self.dtype) for stage in stages if isinstance(stage.linear, Conv)]
+        self.head = [_Dense(stage, spec, self.dtype) for stage in stages[len(self.body) :]]
+        self.layers = [*self.body, *self.head]
+        batches = -(-SLAB // spec.batch_size)
+        self.slab = batches * spec.batch_size
+        self.features = padded(0, self.head[0].stage.linear.inputs + 1, self.dtype)
+
+    @torch.inference_mode()
+    def train(
+        self,
+        theta: np.ndarray,
+        client: int,
+        round: int,
+        sample_weights: np.ndarray | None,
+        out: np.ndarray,
+    ) -> float:
+        """Train one client.
+
+        Parameters
+        ----------
+        theta : ndarray, shape (P,)
+            Start, not modified.
+        client, round : int
+        sample_weights : ndarray, shape (n_i,), or None
+        out : ndarray, shape (P,)
+            Receives the trained model.
+
+        Returns
+        -------
+        float
+            Mean loss of the last local epoch.
+        """
+        for layer, (weight, bias) in zip(self.layers, self._pairs(theta), strict=True):
+            layer.load(weight, bias)
+        mine = self.samples.splits["train"][client]
+        n = len(mine)
+        for epoch in range(self.spec.local_epochs):
+            sequence = order(self.spec, round, client, epoch, n)
+            scales = [
+                torch.from_numpy(keep).to(self.dtype).div_(1 - p)
+                for keep, (_, p) in zip(
+                    keep_masks(self.spec, self.model, round, client, epoch, n),
+                    self.model.dropout,
+                    strict=True,
+                )
+            ]
+            weights = None if sample_weights is None else torch.from_numpy(sample_weights[sequence])
+            last = epoch == self.spec.local_epochs - 1
+            total = 0.0
+            for start in range(0, n, self.slab):
+                part = slice(start, start + self.slab)
+                total += self._slab(
+                    mine[sequence[part]],
+                    [scale[part] for scale in scales],
+                    None if weights is None else weights[part],
+                    last,
+                )
+        for layer, (weight, bias) in zip(self.layers, self._pairs(out), strict=True):
+            layer.store(weight, bias)
+        return total / n
+
+    def _pairs(self, theta: np.ndarray) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        parts = self.model.unflatten(tensor(theta))
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
+    def _slab(self, index: np.ndarray, scales: list, weights: torch.Tensor | None, measure: bool) -> float:
+        """Take the steps of some consecutive batches; return their summed loss if asked to measure it."""
+        n, size = len(index), self.spec.batch_size
+        y = self.samples.targets(index)
+        targets = torch.zeros(n, self.model.n_classes, dtype=self.dtype).scatter_(1, y[:, None], 1.0)
+        logits = torch.empty_like(targets)
+        batches = zip(
+            self._inputs(index).split(size),
+            targets.split(size),
+            logits.split(size),
+            zip(*(scale.split(size) for scale in scales), strict=True) if scales else [()] * -(-n // size),
+            [None] * -(-n // size) if weights is None else weights[:, None].split(size),
+            strict=True,
+        )
+        rooms: dict[int, list] = {}
+        for x, target, out, masks, weight in batches:
+            b = len(x)
+            if b not in rooms:  # at most two sizes: the batch and a short last one
+                rooms[b] = [layer.batch(b) for layer in self.head[:-1]]
+            if not self.body:
+                self._dense(x, target, out, masks, weight, rooms[b])
+                continue
+            for layer in self.body:
+                x = layer.forward(x, _of(layer, masks))
+            d = self._dense(self._flatten(x), target, out, masks, weight, rooms[b])
+            d = d.view(x.shape).contiguous(memory_format=torch.channels_last)
+            for layer in reversed(self.body):
+                d = layer.backward(d, b, layer is self.body[0])
+        if not measure:
+            return 0.0
+        losses = functional.cross_entropy(logits, y, reduction="none")
+        return float((losses if weights is None else losses * weights).double().sum())
+
+    def _inputs(self, index: np.ndarray) -> torch.Tensor:
+        """Return the inputs of a slab: dense layers get rows ending in a 1, convolutions images with channels last."""
+        n, (c, h, w) = len(index), self.model.input_shape
+        if self.body:
+            x = torch.empty(n, h, w, c, dtype=self.dtype).permute(0, 3, 1, 2)
+            self.samples.fill(index, x)
+            return x
+        x = self._room(n)
+        self.samples.fill(index, x[:, :-1].view(n, c, h, w))
+        return x
+
+    def _room(self, n: int) -> torch.Tensor:
+        if len(self.features) < n:
+            self.features = padded(n, self.features.shape[1], self.dtype)
+        return self.features[:n]
+
+    def _flatten(self, x: torch.Tensor) -> torch.Tensor:
+        flat = self._room(len(x))
+        flat[:, :-1].view(x.shape).copy_(x)
+        return flat
+
+    def _dense(self, x, target, out, masks, weight, room) -> torch.Tensor | None:
+        """One step of the dense layers; return the gradient of their inputs where convolutions need it."""
+        head, b = self.head, len(x)
+        inputs = [x]
+        for layer, (whole, z) in zip(head, room, strict=False):
+            layer.forward(inputs[-1], z)
+            mask = _of(layer, masks)
+            if mask is not None:
+                z.mul_(mask)
+            if layer.stage.relu:
+                z.relu_()
+            inputs.append(whole)
+        head[-1].forward(inputs[-1], out)
+        d = torch.softmax(out, 1).sub_(target)
+        if weight is not None:
+            d.mul_(weight)
+        for k in range(len(head) - 1, -1, -1):
+            below = torch.mm(d, head[k].inner) if k or self.body else None  # before the weights change
+            head[k].descend(d, inputs[k], b)
+            if not k:
+                return below
+            layer = head[k - 1]
+            d = _relu_backward(below, room[k - 1][1], 0) if layer.stage.relu else below
+            mask = _of(layer, masks)
+            if mask is not None:
+                d.mul_(mask)
+        return None
+
+
+def _of(layer: _Dense | _Conv, masks: tuple) -> torch.Tensor | None:
+    return None if layer.stage.dropout is None else masks[layer.stage.dropout]

@@ -1,0 +1,271 @@
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+
+from fltnb import encoders, federations, paths
+from fltnb.data import load
+from fltnb.encoders import EncoderSpec, embed_clients, networks, pretrain, pretraining, sent_parameters
+from fltnb.errors import FltnbError
+
+SMALL = EncoderSpec("convae", "digits", epochs=2, finetune_epochs=1, latent=6, batch_size=32, lr=3e-3)
+
+
+@pytest.fixture(autouse=True)
+def private_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return federations.label_clusters(load("digits"), 10, 5, 2, 0, seed=0)
+
+
+def cache_files():
+    return sorted((paths.store() / "encoders").glob("*"))
+
+
+# ------------------------------------------------------------------ networks
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_published_parameter_counts():
+    convae = networks.make("convae", (1, 28, 28), 128)
+    assert count(convae) == 51_577  # FLT, Table 13
+    assert sum(value.numel() for value in convae.encoder_state().values()) == 25_956
+    assert convae.expand.out_features == 196  # two poolings
+    assert convae.up2.out_channels == 1
+    # the public code's CIFAR encoder
+    assert count(networks.make("residual", (3, 32, 32), 64)) == 812_123
+    assert count(networks.make("residual", (3, 32, 32), 128)) == 877_723
+
+
+@pytest.mark.parametrize("shape", [(1, 28, 28), (1, 8, 8), (3, 32, 32), (2, 8, 12)])
+def test_convae_equals_the_plain_layers(shape):
+    torch.manual_seed(0)
+    net = networks.make("convae", shape, 5).double()
+    x = torch.rand(3, *shape, dtype=torch.float64)
+    h = F.max_pool2d(F.relu(net.conv1(x)), 2)
+    h = F.max_pool2d(F.relu(net.conv2(h)), 2)
+    z = net.embed(h.flatten(1))
+    y = torch.sigmoid(net.up2(F.relu(net.up1(net.expand(z).view(3, 4, shape[1] // 4, shape[2] // 4)))))
+    slow = F.mse_loss(y, x)
+    expected = torch.autograd.grad(slow, list(net.parameters()))
+    torch.testing.assert_close(net.encode(x), z, rtol=0, atol=1e-12)
+    torch.testing.assert_close(net(x), y, rtol=0, atol=1e-12)
+    fast = net.loss(x)
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
+    for got, want in zip(torch.autograd.grad(fast, list(net.parameters())), expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["convae", "residual"])
+def test_shapes_follow_the_data(kind):
+    net = networks.make(kind, (1, 8, 8), 7).eval()
+    x = torch.rand(2, 1, 8, 8)
+    assert net.encode(x).shape == (2, 7)
+    assert net(x).shape == x.shape
+    torch.testing.assert_close(net.loss(x), F.mse_loss(net(x), x))
+    with pytest.raises(FltnbError, match="multiples of 4"):
+        networks.make(kind, (1, 1, 64), 7)
+
+
+def test_one_adam_step_by_hand():
+    torch.manual_seed(0)
+    net = networks.make("convae", (1, 8, 8), 4)
+    x = torch.rand(5, 1, 8, 8)
+    before = {name: p.detach().clone() for name, p in net.named_parameters()}
+    gradients = torch.autograd.grad(net.loss(x), list(net.parameters()))
+    networks.train(net, x, [np.arange(5)], batch_size=64, lr=1e-2)
+    for (name, p), g in zip(net.named_parameters(), gradients, strict=True):
+        # Adam's first step is lr * g / (|g| + eps)
+        torch.testing.assert_close(p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5)
+
+
+# ------------------------------------------------------------------ specification
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "vae"}, "encoder kind"),
+        ({"epochs": -1}, "epochs"),
+        ({"epochs": 1.5}, "epochs"),
+        ({"latent": 0}, "latent"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"lr": 0}, "lr"),
+        ({"lr": float("nan")}, "lr"),
+        ({"seed": -1}, "seed"),
+        ({"kind": "pca", "finetune_epochs": 1}, "nothing to fine-tune"),
+    ],
+)
+def test_bad_specification(options, message):
+    with pytest.raises(FltnbError, match=message):
+        EncoderSpec(**options)
+
+
+def test_defaults_are_the_papers_enc1():
+    spec = EncoderSpec()
+    assert (spec.kind, spec.pretrain, spec.latent, spec.finetune_epochs) == ("convae", "emnist_balanced", 128, 0)
+
+
+def test_numbers_sent():
+    shape = (1, 28, 28)
+    assert sent_parameters(EncoderSpec(), shape) == 25_956
+    assert sent_parameters(EncoderSpec(finetune_epochs=5), shape) == 51_577
+    assert sent_parameters(EncoderSpec("pca", latent=10), shape) == 11 * 784
+    assert sent_parameters(EncoderSpec("pixels")) == 0
+    assert sent_parameters(EncoderSpec("pca", "digits", latent=10)) == 11 * 64
+    whole = EncoderSpec("residual", "cifar20", finetune_epochs=1, latent=64)
+    # five BatchNorm layers of the encoder keep a mean and a variance per channel
+    assert sent_parameters(whole, (3, 32, 32)) == 812_123 + 2 * (64 + 128 + 128 + 64 + 8)
+
+
+# ------------------------------------------------------------------ pretraining and its cache
+
+
+def test_pretraining_learns_and_is_cached(monkeypatch):
+    images = load("digits")
+    x = torch.from_numpy(federations.to_inputs(images.images[images.train_index]))
+    losses = []
+    for epochs in (0, 2, 6):
+        weights = pretrain(replace(SMALL, epochs=epochs))
+        weights.pop("input_shape")
+        losses.append(networks.load("convae", (1, 8, 8), 6, weights).loss(x).item())
+    assert losses[0] > 1.2 * losses[1] > 1.2 * losses[2]
+    assert len(cache_files()) == 3
+
+    monkeypatch.setattr(pretraining, "_fit_network", None)  # from now on only the cache can answer
+    again = pretrain(replace(SMALL, epochs=6))
+    for name, value in weights.items():
+        np.testing.assert_array_equal(again[name], value)
+    pretrain(replace(SMALL, epochs=6, finetune_epochs=3))  # fine-tuning does not concern pretraining
+    with pytest.raises(TypeError):
+        pretrain(replace(SMALL, epochs=6, lr=1e-3))
+
+
+def test_pretraining_depends_on_the_seed_alone():
+    first = pretrain(SMALL, cache=paths.store() / "a")
+    torch.manual_seed(99)
+    state = torch.random.get_rng_state()
+    second = pretrain(SMALL, cache=paths.store() / "b")
+    other = pretrain(replace(SMALL, seed=1))
+    assert torch.equal(state, torch.random.get_rng_state())
+    for name, value in first.items():
+        np.testing.assert_array_equal(second[name], value)
+    assert (first["embed.weight"] != other["embed.weight"]).any()
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped bit", "empty", "not a file of weights"])
+def test_damaged_cache_is_named_and_only_it_recomputed(damage):
+    expected = pretrain(SMALL)
+    kept = EncoderSpec("pca", "digits", latent=3)
+    pretrain(kept)
+    sizes = {path: path.stat().st_mtime_ns for path in cache_files()}
+    path = max(cache_files(), key=lambda p: p.stat().st_size)
+    content = bytearray(path.read_bytes())
+    if damage == "flipped bit":
+        content[-5] ^= 1
+    path.write_bytes({"cut": content[:-100], "empty": b"", "not a file of weights": b"x" * 999}.get(damage, content))
+    with pytest.warns(UserWarning, match=path.name):
+        weights = pretrain(SMALL)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(weights[name], value)
+    pretrain(kept)
+    assert [p for p, time in sizes.items() if p.stat().st_mtime_ns != time] == [path]
+    assert cache_files() == sorted(sizes)  # nothing temporary left
+
+
+def test_pca_is_scikit_learns():
+    from sklearn.decomposition import PCA
+
+    images = load("digits")
+    x = images.images[images.train_index].reshape(-1, 64) / 255
+    weights = pretrain(EncoderSpec("pca", "digits", latent=5))
+    expected = PCA(5, svd_solver="full").fit(x)
+    np.testing.assert_allclose(weights["mean"], expected.mean_, atol=1e-6)
+    np.testing.assert_allclose(weights["components"], expected.components_, atol=1e-4)
+    with pytest.raises(FltnbError, match="65 principal components"):
+        pretrain(EncoderSpec("pca", "digits", latent=65))
+
+
+# ------------------------------------------------------------------ embedding
+
+
+def test_pixels_and_pca(fed):
+    pixels = embed_clients(fed, EncoderSpec("pixels"))
+    assert [z.shape for z in pixels] == [(n, 64) for n in fed.sizes]
+    np.testing.assert_array_equal(pixels[3], fed.images[fed.train[3]].reshape(-1, 64).astype(np.float32) / 255)
+    spec = EncoderSpec("pca", "digits", latent=5)
+    weights = pretrain(spec)
+    z = embed_clients(fed, spec)
+    np.testing.assert_allclose(z[3], (pixels[3] - weights["mean"]) @ weights["components"].T, atol=1e-6)
+    assert z[3].dtype == np.float32
+
+
+def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
+    threads = torch.get_num_threads()
+    before = {thread.ident for thread in threading.enumerate()}
+    one = embed_clients(fed, SMALL, n_jobs=1)
+    two = embed_clients(fed, SMALL, n_jobs=2)
+    assert torch.get_num_threads() == threads
+    assert {thread.ident for thread in threading.enumerate()} <= before
+    assert [z.shape for z in one] == [(n, 6) for n in fed.sizes]
+    for a, b in zip(one, two, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+    # by hand: the pretrained weights, this client's own order, its own tuned encoder
+    weights = pretrain(SMALL)
+    weights.pop("input_shape")
+    net = networks.load("convae", (1, 8, 8), 6, weights)
+    x, _ = fed.client(4)
+    x = torch.from_numpy(x)
+    untuned = net.encode(x).detach().numpy()
+    start = net.loss(x).item()
+    order = encoders.embedding.stream(SMALL.seed, "finetune", 4, 0).permutation(len(x))
+    networks.train(net, x, [order], SMALL.batch_size, SMALL.lr)
+    assert net.loss(x).item() < start
+    np.testing.assert_allclose(one[4], net.encode(x).detach().numpy(), atol=1e-5)
+    assert np.abs(one[4] - untuned).max() > 1e-2
+    frozen = embed_clients(fed, replace(SMALL, finetune_epochs=0))
+    np.testing.assert_allclose(frozen[4], untuned, atol=1e-5)
+
+
+def test_batchnorm_embeds_each_image_by_itself(fed):
+    spec = EncoderSpec("residual", "digits", epochs=0, latent=4)
+    weights = pretrain(spec)
+    weights.pop("input_shape")
+    # statistics that a batch of eight images would not have
+    weights = {n: v + 1 if n.endswith("running_mean") else v for n, v in weights.items()}
+    net = networks.load("residual", (1, 8, 8), 4, weights).eval()
+    z = encoders.embedding._client(fed, spec, weights, 0, "cpu")
+    x = torch.from_numpy((fed.client(0)[0] - 0.5) / 0.5)
+    torch.set_num_threads(2)
+    with torch.no_grad():
+        alone = torch.cat([net.encode(x[i : i + 1]) for i in range(8)]).numpy()
+        together = net.train().encode(x[:8]).numpy()
+    np.testing.assert_allclose(z[:8], alone, atol=1e-5)
+    assert np.abs(z[:8] - together).max() > 1e-2
+
+
+def test_residual_fine_tunes_with_a_last_batch_of_one(fed):
+    n = int(fed.sizes[0])
+    spec = EncoderSpec("residual", "digits", epochs=0, finetune_epochs=1, latent=4, batch_size=n - 1)
+    part = replace(fed, train=fed.train[:1], test=fed.test[:1], val=None, clusters=None)
+    assert np.isfinite(embed_clients(part, spec)[0]).all()
+
+
+def test_bad_input(fed):
+    wide = federations.Federation.from_arrays(np.zeros((8, 4, 4), np.uint8), np.arange(8) % 2, np.arange(8) // 4)
+    with pytest.raises(FltnbError, match="pretrained on images of shape"):
+        embed_clients(wide, SMALL)
+    with pytest.raises(FltnbError, match="pretraining set"):
+        embed_clients(fed, replace(SMALL, pretrain="emnist_unbalanced"))
+    with pytest.raises(FltnbError, match="diverged on client"), np.errstate(all="ignore"):
+        embed_clients(fed, replace(SMALL, epochs=0, finetune_epochs=20, lr=1e38))

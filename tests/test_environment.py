@@ -1,0 +1,108 @@
+"""pyproject.toml, requirements.lock and environment.yml tell the same story."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import fltnb
+from fltnb import paths
+
+PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+LOCK = (paths.ROOT / "requirements.lock").read_text(encoding="utf-8")
+CONDA = yaml.safe_load((paths.ROOT / "environment.yml").read_text(encoding="utf-8"))
+CONDA_NAMES = {"torch": "pytorch"}
+DIRECT = [
+    Requirement(text)
+    for group in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
+    for text in group
+]
+
+
+def lock_entries(text):
+    """Return ``(name, version, number of hashes)`` of every requirement of a lock."""
+    entries = []
+    for line in text.replace("\\\n", " ").splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, version = re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)", line).groups()
+            entries.append((canonicalize_name(name), version, len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", line))))
+    return entries
+
+
+def test_lock_reader_sees_versions_markers_and_hashes():
+    digest = "0" * 64
+    text = (
+        f"a-b==1.0 ; os_name == 'nt' \\\n    --hash=sha256:{digest} \\\n    --hash=sha256:{digest}\n    # via x\nc==2\n"
+    )
+    assert lock_entries(text) == [("a-b", "1.0", 2), ("c", "2", 0)]
+
+
+def test_every_locked_package_has_one_version_and_hashes():
+    entries = lock_entries(LOCK)
+    names = [name for name, *_ in entries]
+    assert len(names) > 100
+    assert sorted(set(names)) == sorted(names)
+    assert [name for name, _, hashes in entries if hashes == 0] == []
+
+
+def test_lock_names_no_host_and_no_index():
+    assert "://" not in LOCK
+    assert not re.search(r"^\s*--(?!hash=)|^\s*-[a-z]", LOCK, flags=re.M)
+
+
+@pytest.mark.parametrize("requirement", DIRECT, ids=lambda requirement: requirement.name)
+def test_direct_dependency_is_locked_within_its_range_and_has_the_same_version_at_conda(requirement):
+    locked = {name: version for name, version, _ in lock_entries(LOCK)}[canonicalize_name(requirement.name)]
+    assert requirement.specifier, "give a lower bound"
+    assert requirement.specifier.contains(locked)
+    name = CONDA_NAMES.get(requirement.name, requirement.name)
+    assert f"{name}={re.sub(r'[.]post[0-9]+$', '', locked)}" in CONDA["dependencies"]
+
+
+def test_conda_has_conda_forge_only_and_nothing_that_pyproject_does_not_name():
+    assert CONDA["channels"] == ["conda-forge"]
+    pinned = {entry.split("=")[0] for entry in CONDA["dependencies"]}
+    assert pinned == {CONDA_NAMES.get(r.name, r.name) for r in DIRECT} | {"python", "pip"}
+    minor = next(entry for entry in CONDA["dependencies"] if entry.startswith("python=")).split("=")[1]
+    assert Requirement(f"python{PROJECT['project']['requires-python']}").specifier.contains(minor)
+
+
+def test_constraints_of_the_lock_are_the_locked_versions():
+    locked = {name: version for name, version, _ in lock_entries(LOCK)}
+    for text in PROJECT["tool"]["uv"]["constraint-dependencies"]:
+        constraint = Requirement(text)
+        assert str(constraint.specifier) == f"=={locked[constraint.name]}"  # exact: see the note in pyproject.toml
+
+
+def test_version_is_the_same_everywhere():
+    citation = yaml.safe_load((paths.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert fltnb.__version__ == PROJECT["project"]["version"] == citation["version"]
+
+
+def test_import_is_cheap():
+    code = (
+        "import sys, time; before = set(sys.modules); import fltnb; dir(fltnb);"
+        "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "fltnb" in loaded
+    assert [name for name in loaded if name not in sys.stdlib_module_names] == ["fltnb"]
+
+
+@pytest.mark.parametrize("name", fltnb.__all__)
+def test_public_name_can_be_had(name):
+    value = getattr(fltnb, name)
+    assert value is not None
+    if name in fltnb._MODULES:
+        assert value.__name__ == f"fltnb.{name}"
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        fltnb.nothing  # noqa: B018
+    assert set(dir(fltnb)) >= {"load", "FCR", "run", "compute", "methods"}

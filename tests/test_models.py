@@ -1,0 +1,148 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from fltnb import models
+from fltnb.errors import FltnbError
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "published"),
+    [
+        ("mlp", (1, 28, 28), 10, 159_010),
+        ("mlp", (1, 28, 28), 47, 166_447),
+        ("mlp", (1, 28, 28), 62, 169_462),  # FLT, Table 11
+        ("leaf_cnn", (1, 28, 28), 62, 6_603_710),
+        ("leaf_cnn", (1, 28, 28), 47, 6_572_975),
+        ("lenet", (3, 32, 32), 10, 62_006),
+        ("mnist_cnn", (1, 28, 28), 10, 21_840),
+    ],
+)
+def test_published_sizes(name, shape, classes, published):
+    model = models.make(name, shape, classes)
+    assert model.n_parameters == published
+    assert sum(p.numel() for p in model.build().parameters()) == published
+
+
+def test_the_printed_leaf_count_is_that_of_another_network():
+    # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5
+    # features, which is what two *unpadded* convolutions leave of 32 x 32 pixels.
+    def conv(inputs, outputs):
+        return inputs * outputs * 25 + outputs
+
+    def dense(inputs, outputs):
+        return inputs * outputs + outputs
+
+    assert conv(3, 32) + conv(32, 64) + dense(64 * 5 * 5, 2048) + dense(2048, 62) == 3_459_582
+    assert ((32 - 4) // 2 - 4) // 2 == 5
+    assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 4, 4)])
+@pytest.mark.parametrize("name", models.NAMES)
+def test_module_and_functional_forward_agree(name, shape):
+    model = models.make(name, shape, 5)
+    theta = model.init(1).astype(np.float64)
+    module = model.build().double()
+    assert [tuple(p.shape) for p in module.parameters()] == [shape for _, shape in model.shapes]
+    nn.utils.vector_to_parameters(torch.from_numpy(theta), module.parameters())
+    x = torch.from_numpy(np.random.default_rng(0).random((3, *shape)))
+    params = model.unflatten(theta)
+    torch.testing.assert_close(model.forward(params, x), module.eval()(x), rtol=0, atol=1e-12)
+    # and with dropout: the same masks in both
+    masks = [
+        torch.from_numpy(np.random.default_rng(k).random((3, *mask)) >= p) for k, (mask, p) in enumerate(model.dropout)
+    ]
+    drops = [layer for layer in module if isinstance(layer, models.KeyedDropout)]
+    for drop, mask in zip(drops, masks, strict=True):
+        drop.keep = mask
+    trained = module.train()(x)
+    torch.testing.assert_close(model.forward(params, x, masks), trained, rtol=0, atol=1e-12)
+    assert bool(masks) == (not torch.equal(trained, model.forward(params, x)))
+
+
+def test_keyed_dropout_by_hand():
+    drop = models.KeyedDropout(0.75)
+    drop.keep = torch.tensor([[True, False, True]])
+    x = torch.tensor([[1.0, 2.0, -3.0]])
+    assert drop(x).tolist() == [[4.0, 0.0, -12.0]]
+    assert drop.eval()(x).tolist() == x.tolist()
+
+
+def test_flt_mlp_drops_before_relu_and_the_order_of_layers_is_published():
+    kinds = [type(layer).__name__ for layer in models.make("mlp", (1, 28, 28), 10).layers]
+    assert kinds == ["Flatten", "Dense", "Dropout", "ReLU", "Dense"]
+    kinds = [type(layer).__name__ for layer in models.make("mnist_cnn", (1, 28, 28), 10).layers]
+    assert kinds[3:7] == ["Conv", "Dropout", "MaxPool", "ReLU"]
+    assert models.make("mnist_cnn", (1, 28, 28), 10).dropout == [((20, 1, 1), 0.5), ((50,), 0.5)]
+
+
+def test_stages_tell_pooling_relu_and_dropout_apart():
+    stages = models.make("mnist_cnn", (1, 28, 28), 10).stages
+    assert [(s.pool, s.relu, s.dropout) for s in stages] == [
+        (True, True, None),
+        (True, True, 0),
+        (False, True, 1),
+        (False, False, None),
+    ]
+
+
+def test_initial_values_follow_torch():
+    model = models.make("lenet", (3, 32, 32), 10)
+    parts = [part.numpy() for part in model.unflatten(model.init(0))]
+    for layer in model.build():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            bound = 1 / np.sqrt(nn.init._calculate_fan_in_and_fan_out(layer.weight)[0])
+            weight, bias = parts.pop(0), parts.pop(0)
+            assert np.abs(weight).max() <= bound and np.abs(bias).max() <= bound
+            assert np.abs(weight).max() > 0.97 * bound
+            assert abs(weight.std() - bound / np.sqrt(3)) < 0.1 * bound
+            assert abs(float(layer.weight.detach().std()) - weight.std()) < 0.1 * bound
+    assert not parts
+
+
+def test_initial_values_are_keyed_and_touch_no_global_state():
+    model = models.make("mlp", (1, 8, 8), 10)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    a, b = model.init(3), model.init(3, 1)
+    model.build()
+    assert torch.equal(torch.rand(3), expected)
+    assert a.dtype == np.float32 and a.shape == (model.n_parameters,)
+    assert np.array_equal(a, model.init(3)) and not np.array_equal(a, b) and not np.array_equal(a, model.init(4))
+
+
+def test_unflatten_gives_views():
+    model = models.make("mlp", (1, 8, 8), 3)
+    theta = torch.zeros(model.n_parameters)
+    model.unflatten(theta)[0][0, 0] = 7
+    assert theta[0] == 7
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 3), st.integers(4, 40), st.integers(4, 40), st.integers(1, 12), st.sampled_from(models.NAMES))
+def test_any_image_size_gives_logits(c, h, w, classes, name):
+    if name == "leaf_cnn":
+        h, w = min(h, 12), min(w, 12)  # a large first dense layer takes long
+    model = models.make(name, (c, h, w), classes)
+    with torch.inference_mode():
+        logits = model.forward(model.unflatten(model.init(0)), torch.ones(2, c, h, w))
+    assert logits.shape == (2, classes) and model.activations[-1] == (classes,)
+
+
+def test_vectors_need_an_mlp():
+    assert models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
+    for name in ("leaf_cnn", "lenet", "mnist_cnn"):
+        with pytest.raises(FltnbError, match="at least 4 x 4"):
+            models.make(name, (1, 1, 20), 3)
+
+
+def test_unknown_names_and_empty_shapes_are_refused():
+    with pytest.raises(FltnbError, match="Unknown model 'resnet'"):
+        models.make("resnet", (1, 28, 28), 10)
+    with pytest.raises(FltnbError, match="at least one class"):
+        models.make("mlp", (1, 28, 28), 0)

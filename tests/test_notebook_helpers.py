@@ -1,0 +1,119 @@
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fltnb import notebook
+from fltnb.errors import FltnbError
+
+
+@pytest.fixture(autouse=True)
+def no_profile_in_environment(monkeypatch):
+    monkeypatch.delenv("FLTNB_PROFILE", raising=False)
+
+
+def test_setup_keeps_what_the_notebook_asked_for():
+    settings = notebook.setup("01_scenario1", profile="small", seed=3)
+    assert (settings.name, settings.profile, dict(settings.parameters)) == ("01_scenario1", "small", {"seed": 3})
+    with pytest.raises(TypeError):
+        settings.parameters["seed"] = 4
+    with pytest.raises(AttributeError):
+        settings.profile = "paper"
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "got"),
+    [
+        ("demo", None, "demo"),
+        ("demo", "", "demo"),
+        ("demo", "small", "small"),
+        ("paper", "small", "paper"),
+        ("small", "demo", "small"),
+    ],
+)
+def test_environment_takes_the_place_of_the_default_only(monkeypatch, asked, environment, got):
+    if environment is not None:
+        monkeypatch.setenv("FLTNB_PROFILE", environment)
+    assert notebook.setup("x", asked).profile == got
+
+
+@pytest.mark.parametrize("where", ["parameter", "environment"])
+def test_unknown_profile_is_refused(monkeypatch, where):
+    if where == "environment":
+        monkeypatch.setenv("FLTNB_PROFILE", "huge")
+    with pytest.raises(FltnbError, match="Unknown profile 'huge': choose one of demo, small, paper"):
+        notebook.setup("x", "demo" if where == "environment" else "huge")
+    assert os.environ.get("FLTNB_PROFILE") == ("huge" if where == "environment" else None)
+
+
+def test_claims_are_printed_aligned_and_a_broken_one_of_the_paper_is_only_reported(capsys):
+    claims = notebook.Claims()
+    claims.check("FLT finds the five clusters", np.bool_(True), "ARI 1.00")
+    claims.check("FLT beats FedAvg", False, "98.1 against 98.3")
+    claims.check("All is well", True, must=True)
+    claims.show()
+    assert capsys.readouterr().out.splitlines() == [
+        "holds          FLT finds the five clusters  (ARI 1.00)",
+        "DOES NOT HOLD  FLT beats FedAvg             (98.1 against 98.3)",
+        "holds          All is well",
+    ]
+
+
+def test_a_claim_that_must_hold_fails_after_the_whole_list_is_printed(capsys):
+    claims = notebook.Claims()
+    claims.check("weights sum to 1", False, must=True)
+    claims.check("later claim", True)
+    with pytest.raises(AssertionError, match=r"does not: weights sum to 1$"):
+        claims.show()
+    assert "later claim" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("holds", [float("nan"), np.array([True]), 1, None, "yes"])
+def test_a_claim_needs_a_truth_value(holds):
+    with pytest.raises(FltnbError, match="instead of True or False"):
+        notebook.Claims().check("x", holds)
+
+
+def test_no_claims_print_nothing(capsys):
+    notebook.Claims().show()
+    assert capsys.readouterr().out == ""
+
+
+def test_markdown_table_by_hand():
+    table = pd.DataFrame(
+        {"method": ["FLT|a", "Fed\nAvg"], "accuracy": [97.985, np.nan], "n": [3, 40], "gain": [-0.001, 2.0]}
+    )
+    assert notebook.to_markdown(table).splitlines() == [
+        "| method   |   accuracy |   n |   gain |",
+        "|:---------|-----------:|----:|-------:|",
+        "| FLT\\|a   |      97.98 |   3 |   0.00 |",
+        "| Fed Avg  |            |  40 |   2.00 |",
+    ]
+
+
+def test_markdown_keeps_text_that_looks_like_a_number_and_shows_a_named_index():
+    table = pd.DataFrame({("mean", "paper"): ["1e3", "007"]}, index=pd.Index(["a", "b"], name="who"))
+    lines = notebook.to_markdown(table, digits=0).splitlines()
+    assert lines[0].split() == ["|", "who", "|", "mean", "paper", "|"]
+    assert lines[2].split() == ["|", "a", "|", "1e3", "|"]
+    assert lines[3].split() == ["|", "b", "|", "007", "|"]
+
+
+def test_markdown_of_an_empty_table_has_its_header():
+    assert notebook.to_markdown(pd.DataFrame({"a": [], "b": []})).splitlines()[0].split() == ["|", "a", "|", "b", "|"]
+
+
+def test_shown_table_is_markdown(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    notebook.show_table(pd.DataFrame({"a": [1.26]}), digits=1)
+    assert [item._repr_markdown_() for item in shown] == ["|   a |\n|----:|\n| 1.3 |"]
+
+
+def test_versions_name_what_decides_the_numbers(capsys):
+    notebook.versions()
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert {"python", "torch", "umap-learn", "scikit-learn", "numpy", "pot", "fltnb", "hardware"} <= set(lines)
+    assert lines["numpy"] == np.__version__
+    assert "commit" in lines["fltnb"]

@@ -1,0 +1,128 @@
+"""The notebooks keep the rules, and the rules notice what they should."""
+
+import nbformat
+import pytest
+from nbformat import v4
+from notebook_rules import problems
+
+from fltnb import paths
+
+NOTEBOOKS = sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
+
+
+@pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
+def test_notebook_keeps_the_rules(file):
+    assert problems(file) == []
+
+
+def good():
+    """Return a notebook that keeps all rules."""
+    parameters = 'profile: str = "demo"  # what to run\nrounds: list[int] = [\n    1,\n    2,\n]  # how long'
+    cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+    for number in range(9):
+        output = v4.new_output("stream", text=f"{number}\n")
+        cells += [v4.new_markdown_cell("Why."), v4.new_code_cell(f"print({number})", outputs=[output])]
+    cells[3].metadata["tags"] = ["nbval-check-output"]
+    for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), 1):
+        cell.execution_count = count
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+
+
+def check(notebook, tmp_path):
+    file = tmp_path / "00_x.ipynb"
+    nbformat.write(notebook, file)
+    return problems(file)
+
+
+def test_a_good_notebook_has_no_problem(tmp_path):
+    assert check(good(), tmp_path) == []
+
+
+def source(cell, text):
+    def change(notebook):
+        notebook.cells[cell].source = text
+
+    return change
+
+
+def tag(cell, *names):
+    def change(notebook):
+        notebook.cells[cell].metadata["tags"] = list(names)
+
+    return change
+
+
+def output(cell, item):
+    def change(notebook):
+        notebook.cells[cell].outputs = [item]
+
+    return change
+
+
+def all_code(text):
+    def change(notebook):
+        for cell in notebook.cells[3::2]:
+            cell.source = text
+
+    return change
+
+
+def no_outputs(notebook):
+    for cell in notebook.cells[1::2]:
+        cell.outputs = []
+
+
+BAD = {
+    "0 cells are tagged 'parameters'": tag(1),
+    "2 cells are tagged 'parameters'": tag(5, "parameters"),
+    "is not the first code cell": lambda nb: (tag(1)(nb), tag(5, "parameters")(nb), source(5, nb.cells[1].source)(nb)),
+    "is no Python": source(1, "profile: str = "),
+    "is not 'name: type = literal": source(1, 'profile: str = "demo"  # x\nn = 3  # untyped'),
+    "has no literal": source(1, 'profile: str = "demo"  # x\nn: int = 3 * k  # derived'),
+    "has no comment": source(1, 'profile: str = "demo"  # x\nn: int = 3'),
+    "there is no 'profile'": source(1, "n: int = 3  # how many"),
+    "papermill cannot read n": source(1, 'profile: str = "demo"  # x\nn: int = 3  # n=3 is enough'),
+    "not run once each from top to bottom": lambda nb: nb.cells[5].update(execution_count=7),
+    "with outputs kept": lambda nb: nb.cells[5].update(execution_count=None),
+    "holds an error": output(5, v4.new_output("error", ename="E", evalue="", traceback=[])),
+    "holds no output": no_outputs,
+    "no cell is tagged nbval-check-output": tag(3),
+    "the median code cell has 7 lines": all_code("x = 1\n" * 7),
+    "a code cell has 26 lines": source(5, "x = 1\n" * 26),
+    "has 19 cells": lambda nb: nb.cells.__delitem__(slice(-1, None)),
+    "has 36 cells": lambda nb: nb.cells.extend(v4.new_markdown_cell("x") for _ in range(16)),
+    "does not begin with text": lambda nb: nb.cells.pop(0),
+    "more than two code cells follow": lambda nb: (nb.cells.pop(4), nb.cells.pop(2)),
+    "cell 4 holds a path of one machine: /home/a": source(4, "see `/home/ann/x`"),
+    "cell 5 holds a path of one machine: C:\\U": source(5, r'x = r"C:\Users\ann"'),
+    "cell 7 holds a path of one machine: /tmp/i": output(
+        7, v4.new_output("execute_result", data={"text/plain": "'/tmp/ipykernel_1/2.py'"}, execution_count=4)
+    ),
+    "metadata that only makes noise (papermill)": lambda nb: nb.metadata.update(papermill={"input_path": "x"}),
+    "metadata that only makes noise (execution)": lambda nb: nb.cells[3].metadata.update(execution={"a": "b"}),
+    "the kernel is not python3": lambda nb: nb.metadata.kernelspec.update(name="mine"),
+    "bytes, 1000000 or more": source(4, "x" * 1_000_001),
+}
+
+
+@pytest.mark.parametrize("sentence", BAD)
+def test_a_bad_notebook_is_noticed(tmp_path, sentence):
+    notebook = good()
+    BAD[sentence](notebook)
+    assert any(sentence in problem for problem in check(notebook, tmp_path)), check(notebook, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["https://example.org/home/x", "results/tmp/x", "a/home/b", "ratio 3/4", "see http://a.b/tmp/c.", "C: a"]
+)
+def test_addresses_and_relative_paths_are_no_paths_of_a_machine(tmp_path, text):
+    notebook = good()
+    notebook.cells[4].source = text
+    assert check(notebook, tmp_path) == []
+
+
+def test_a_picture_may_hold_any_letters(tmp_path):
+    notebook = good()
+    notebook.cells[5].outputs = [v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})]
+    assert check(notebook, tmp_path) == []

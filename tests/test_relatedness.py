@@ -1,0 +1,347 @@
+import warnings
+
+import joblib
+import networkx as nx
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+
+from fltnb.errors import FltnbError
+from fltnb.relatedness import CLUSTERERS, FCR, PCAKMeans, base, distances
+
+
+def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
+    """Clients of the embedded digits in shuffled order, and their true clusters; dimensions=None: pixels in [0, 1]."""
+    x, y = load_digits(return_X_y=True)
+    x = x / 16 if dimensions is None else PCA(dimensions, random_state=0).fit_transform(x)
+    rng = np.random.default_rng(seed)
+    classes = rng.permutation(10)
+    rows = [rng.permutation(np.flatnonzero(y == c)) for c in range(10)]
+    members = n_clients // n_clusters
+    clients, truth = [], []
+    for c in range(n_clusters):
+        for i in range(members):
+            held = [rows[d][i::members] for d in classes[c * per_cluster : (c + 1) * per_cluster]]
+            clients.append(x[np.concatenate(held)])
+            truth.append(c)
+    order = rng.permutation(len(clients))
+    return [clients[i] for i in order], np.array(truth)[order]
+
+
+def blocks(*sizes):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    return (labels[:, None] == labels[None, :]).astype(np.uint8), labels
+
+
+def noisy_blocks(seed, missing=0.1, false=0.05, sizes=(6, 7, 9)):
+    rng = np.random.default_rng(seed)
+    adjacency, labels = blocks(*sizes)
+    flip = np.triu(rng.random(adjacency.shape) < np.where(adjacency, missing, false), 1)
+    adjacency ^= (flip | flip.T).astype(np.uint8)
+    order = rng.permutation(len(labels))
+    return adjacency[np.ix_(order, order)], labels[order]
+
+
+# ------------------------------------------------------------------ FCR
+
+
+@pytest.mark.parametrize(("n_clusters", "per_cluster", "n_clients"), [(2, 5, 20), (5, 2, 25), (10, 1, 40)])
+def test_finds_the_number_of_clusters_by_itself(n_clusters, per_cluster, n_clients):
+    clients, truth = digit_clients(n_clients, n_clusters, per_cluster, seed=n_clusters)
+    fcr = FCR(k=per_cluster, n_neighbors=5).fit(clients)
+    assert fcr.n_clusters_ == n_clusters
+    assert adjusted_rand_score(truth, fcr.labels_) == 1.0
+    assert np.nanargmax(fcr.criterion_) == n_clusters
+
+
+def test_finds_one_cluster_where_all_clients_are_alike():
+    clients, _ = digit_clients(20, 1, 10, seed=0)
+    fcr = FCR(n_neighbors=5).fit(clients)
+    assert np.nanmax(fcr.criterion_) > 0  # some cut is always a little better than none ...
+    assert fcr.n_clusters_ == 1  # ... but no better than chance
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    clients, truth = digit_clients(25, 5, 2, seed=1)
+    return clients, truth, FCR(k=2, n_neighbors=5).fit(clients)
+
+
+def test_attributes(fitted):
+    clients, _, fcr = fitted
+    assert fcr.labels_.dtype == np.int64
+    assert fcr.labels_[0] == 0
+    assert fcr.embedding_.shape == (25, 2, 2)
+    assert fcr.centroids_.shape == (25, 2, 16)
+    assert fcr.weights_.shape == (25, 2)
+    np.testing.assert_allclose(fcr.weights_.sum(1), 1)
+    assert fcr.linkage_.shape == (24, 4)
+    assert sorted(fcr.leaf_order_) == list(range(25))
+    assert fcr.adjacency_.dtype == np.uint8
+    assert (fcr.adjacency_ == ((fcr.distance_ < 1) | np.eye(25, dtype=bool))).all()
+    assert (fcr.adjacency_ == fcr.adjacency_.T).all()
+    assert len(fcr.criterion_) == 26
+    # a client's mean is the mean of its centroids, weighted by their shares
+    np.testing.assert_allclose(fcr.weights_[3] @ fcr.centroids_[3], clients[3].mean(0), atol=1e-6)
+
+
+def test_reordered_adjacency_is_block_diagonal(fitted):
+    _, _, fcr = fitted
+    ordered = fcr.labels_[fcr.leaf_order_]
+    assert (np.diff(ordered) != 0).sum() == fcr.n_clusters_ - 1
+
+
+def test_result_depends_neither_on_jobs_nor_on_the_call(fitted, monkeypatch):
+    clients, _, fcr = fitted
+    again = FCR(k=2, n_neighbors=5, n_jobs=2)
+    monkeypatch.setattr(base, "CLIENTS_PER_TASK", 4)
+    with joblib.parallel_config("threading"):  # as good as processes here, and started at once
+        assert (again.fit_predict(clients) == fcr.labels_).all()
+    np.testing.assert_array_equal(again.distance_, fcr.distance_)
+
+
+def test_permuting_clients_permutes_labels(fitted):
+    clients, truth, fcr = fitted
+    order = np.random.default_rng(0).permutation(25)
+    moved = FCR(k=2, n_neighbors=5).fit([clients[i] for i in order])
+    # k-means sees the same client with the same seed wherever it stands; UMAP's layout does depend on the order
+    np.testing.assert_array_equal(moved.centroids_, fcr.centroids_[order])
+    assert adjusted_rand_score(moved.labels_, truth[order]) == 1.0
+
+
+def test_k_may_differ_between_clients(fitted):
+    clients, truth, _ = fitted
+    k = np.full(25, 2)
+    k[4] = 3
+    for distance in ("min", "matching"):
+        fcr = FCR(k=k, n_neighbors=5, n_clusters=5, distance=distance).fit(clients)
+        assert fcr.embedding_.shape == (25, 3, 2)
+        assert np.isnan(fcr.embedding_[0, 2]).all()
+        assert np.isfinite(fcr.embedding_[4]).all()
+        assert np.isfinite(fcr.distance_).all()
+        assert fcr.weights_[0, 2] == 0
+        assert adjusted_rand_score(np.delete(truth, 4), np.delete(fcr.labels_, 4)) == 1.0
+
+
+def test_few_clients_and_no_warnings():
+    clients, _ = digit_clients(2, 2, 5, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert len(FCR(k=2).fit(clients).labels_) == 2
+
+
+def test_exact_neighbours_are_used_for_many_points(monkeypatch):
+    from fltnb.relatedness import fcr
+
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(4, 8)) * 10
+    points = centres[np.arange(200) % 4] + rng.normal(size=(200, 8))
+    monkeypatch.setattr(fcr, "EXACT_ABOVE", 100)
+    plane = fcr.umap_layout(points, 15, 2, 0)
+    gap = [np.linalg.norm(plane[i::4].mean(0) - plane[j::4].mean(0)) for i in range(4) for j in range(i)]
+    assert min(gap) > 3 * max(plane[i::4].std(0).max() for i in range(4))
+
+
+# ------------------------------------------------------------------ PCA + k-means
+
+
+def test_pca_kmeans_limits_of_the_threshold():
+    clients, _ = digit_clients(10, 5, 2, seed=0, dimensions=None)
+    for c in (1, 3, 10):
+        everyone = PCAKMeans(n_clusters=c, threshold=np.inf).fit(clients)
+        assert everyone.n_clusters_ == 1  # all rows equal: no cut can separate them
+    nobody = PCAKMeans(n_clusters=10, threshold=1e-9).fit(clients)
+    assert nobody.labels_.tolist() == list(range(10))
+    assert PCAKMeans(threshold=1e-9).fit(clients).n_clusters_ == 10
+
+
+def test_pca_kmeans_identical_clients_are_at_distance_zero():
+    clients, _ = digit_clients(6, 3, 2, seed=0, dimensions=None)
+    for shared in (False, True):
+        model = PCAKMeans(n_clusters=1, shared_basis=shared).fit([*clients, clients[2].copy()])
+        assert model.distance_[2, 6] < 1e-6
+        assert model.distance_[2, 5] > 0.01
+        assert model.labels_[2] == model.labels_[6]
+
+
+def test_pca_kmeans_repeats_the_rows_of_small_clients():
+    clients, _ = digit_clients(10, 5, 2, seed=0, dimensions=None)
+    clients[3] = clients[3][:7]
+    model = PCAKMeans(n_components=30).fit(clients)
+    assert model.centroids_.shape == (10, 5, 30)
+    # seven images span at most six directions around their mean
+    assert np.linalg.matrix_rank(model.centroids_[3], tol=1e-3) <= 5
+    assert PCAKMeans(n_components=500).fit(clients).centroids_.shape == (10, 5, 64)
+
+
+def test_pca_kmeans_with_one_basis_sees_content():
+    clients, truth = digit_clients(25, 5, 2, seed=0, dimensions=None)
+    own = PCAKMeans(n_clusters=5, k=2, threshold=0.7).fit(clients)
+    shared = PCAKMeans(n_clusters=5, k=2, threshold=0.7, shared_basis=True).fit(clients)
+    assert adjusted_rand_score(truth, shared.labels_) == 1.0
+    assert adjusted_rand_score(truth, own.labels_) < 0.7
+
+
+# ------------------------------------------------------------------ scikit-learn's conventions
+
+
+@pytest.mark.parametrize("estimator", [FCR(k=3, threshold=0.5), PCAKMeans(k=2, shared_basis=True)])
+def test_estimator_conventions(estimator):
+    copy = clone(estimator)
+    assert copy.get_params() == estimator.get_params()
+    assert copy.set_params(k=4).k == 4
+    assert repr(copy).startswith(type(estimator).__name__)
+    assert not [name for name in vars(estimator) if name.endswith("_")]
+    assert type(estimator).__name__ in CLUSTERERS
+
+
+# ------------------------------------------------------------------ cuts
+
+
+def test_canonical_labels():
+    assert base.canonical(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_modularity_equals_networkx(seed):
+    adjacency, _ = noisy_blocks(seed)
+    tree = base.rows_linkage(adjacency)
+    scores = base.modularity_by_cut(adjacency, tree)
+    graph = nx.from_numpy_array(np.triu(adjacency, 1))
+    # networkx counts a loop twice in a degree, the adjacency's diagonal counts once
+    graph.add_weighted_edges_from((i, i, 0.5) for i in graph)
+    checked = 0
+    for c in range(1, len(adjacency) + 1):
+        labels = base.cut(tree, c)
+        if labels.max() != c:
+            assert np.isnan(scores[c])  # the dendrogram has no such cut
+            continue
+        parts = [set(np.flatnonzero(labels == part)) for part in np.unique(labels)]
+        assert scores[c] == pytest.approx(nx.community.modularity(graph, parts), abs=1e-12)
+        checked += 1
+    assert checked > 5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cut_equals_scipy(seed):
+    tree = base.rows_linkage(noisy_blocks(seed)[0])
+    for c in range(1, len(tree) + 1):
+        np.testing.assert_array_equal(base.cut(tree, c), fcluster(tree, c, "maxclust"))
+
+
+def test_modularity_by_hand():
+    # Two pairs and a loner: 2m = 9, degrees 2, 2, 2, 2, 1.
+    adjacency, _ = blocks(2, 2, 1)
+    scores = base.modularity_by_cut(adjacency, base.rows_linkage(adjacency))
+    assert scores[3] == pytest.approx(1 - (16 + 16 + 1) / 81)
+    assert scores[1] == 0
+    assert np.isnan(scores[4:]).all()  # a pair has equal rows and cannot be cut
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (2, 2), (4, 9, 2), (1,) * 6, (7,), (5,) * 10, (1, 1, 8)])
+def test_separate_complete_blocks_are_taken_at_their_word(sizes):
+    adjacency, labels = blocks(*sizes)
+    assert base.chance_modularity(adjacency) == 0
+    tree = base.rows_linkage(adjacency)
+    wanted = base.best_cut(base.modularity_by_cut(adjacency, tree), 0.0)
+    assert wanted == len(sizes)
+    assert (base.canonical(base.cut(tree, wanted)) == labels).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_best_cut_on_noisy_and_on_random_graphs(seed):
+    adjacency, labels = noisy_blocks(seed)
+    tree = base.rows_linkage(adjacency)
+    scores, chance = base.modularity_by_cut(adjacency, tree), base.chance_modularity(adjacency)
+    assert base.best_cut(scores, chance) == 3
+    assert adjusted_rand_score(labels, base.cut(tree, 3)) == 1.0
+    assert base.best_cut(scores, chance, max_clusters=2) == 2
+
+    rng = np.random.default_rng(seed)
+    for density in (0.2, 0.5, 0.9):
+        links = np.triu(rng.random((40, 40)) < density, 1)
+        random = (links | links.T | np.eye(40, dtype=bool)).astype(np.uint8)
+        scores = base.modularity_by_cut(random, base.rows_linkage(random))
+        assert base.best_cut(scores, base.chance_modularity(random)) == 1
+
+
+@pytest.mark.parametrize("method", base.LINKAGES)
+def test_rows_linkage_equals_scipy_on_the_rows(method):
+    adjacency, _ = noisy_blocks(1)
+    np.testing.assert_allclose(
+        base.rows_linkage(adjacency, method), scipy_linkage(adjacency.astype(float), method), atol=1e-9
+    )
+
+
+def test_membership_is_read_in_client_order():
+    """The trap of the public code: labels looked up in leaf order scramble the clusters."""
+    adjacency, labels = noisy_blocks(3, missing=0, false=0)
+    model = PCAKMeans(n_clusters=3)
+    model._threshold_and_cut(np.where(adjacency, 0.0, 9.0))
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert model.leaf_order_.tolist() != list(range(len(labels)))
+
+
+# ------------------------------------------------------------------ bad input
+
+
+def normal_clients():
+    rng = np.random.default_rng(0)
+    return [rng.random((8, 3)) for _ in range(4)]
+
+
+def with_nan():
+    clients = normal_clients()
+    clients[2][1, 1] = np.nan
+    return clients
+
+
+@pytest.mark.parametrize("clusterer", [FCR, PCAKMeans])
+@pytest.mark.parametrize(
+    ("options", "clients", "message"),
+    [
+        ({"k": 9}, normal_clients(), "8 samples of client 0"),
+        ({"k": [2, 2, 10, 2]}, normal_clients(), "client 2"),
+        ({"k": [2, 2]}, normal_clients(), "one per client"),
+        ({"k": 0}, normal_clients(), "client 0"),
+        ({"k": 2.5}, normal_clients(), "whole number"),
+        ({"threshold": -1}, normal_clients(), "negative"),
+        ({"threshold": np.nan}, normal_clients(), "NaN"),
+        ({"n_clusters": 5}, normal_clients(), "number of clients, 4"),
+        ({"n_clusters": 0}, normal_clients(), "n_clusters"),
+        ({"max_clusters": 0}, normal_clients(), "max_clusters"),
+        ({"linkage": "wards"}, normal_clients(), "linkage"),
+        ({"random_state": None}, normal_clients(), "random_state"),
+        ({}, with_nan(), "client 2 hold NaN"),
+        ({}, normal_clients()[:1], "at least 2 clients"),
+        ({}, [*normal_clients(), np.ones((8, 4))], "Client 4 has"),
+        ({}, [*normal_clients(), np.ones(8)], "client 4"),
+        ({}, [*normal_clients(), np.ones((0, 3))], "Client 4 has no"),
+    ],
+)
+def test_bad_input(clusterer, options, clients, message, monkeypatch):
+    monkeypatch.setattr(base, "_kmeans", None)  # it is refused before any work
+    with pytest.raises(FltnbError, match=message):
+        clusterer(**options).fit(clients)
+
+
+def test_bad_input_of_one_clusterer():
+    with pytest.raises(FltnbError, match="client distance"):
+        FCR(distance="max").fit(normal_clients())
+    with pytest.raises(FltnbError, match="n_neighbors"):
+        FCR(n_neighbors=1).fit(normal_clients())
+    with pytest.raises(FltnbError, match="3 centroids"):
+        FCR(k=1).fit(normal_clients()[:3])
+    with pytest.raises(FltnbError, match="divide by 255"):
+        PCAKMeans().fit([255 * client for client in normal_clients()])
+
+
+def test_distances_module_is_what_the_clusterers_use():
+    clients, _ = digit_clients(8, 2, 5, seed=0)
+    fcr = FCR(k=3, n_neighbors=5, distance="matching").fit(clients)
+    np.testing.assert_array_equal(fcr.distance_, distances.matching_distances(fcr.embedding_))

@@ -1,0 +1,263 @@
+"""Tiny notebooks in a project of their own; kernels are real."""
+
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import nbformat
+import pytest
+from nbformat import v4
+
+import fltnb
+from fltnb import __main__ as cli
+from fltnb import paths, runner
+from fltnb.errors import FltnbError
+
+PARAMETERS = """profile: str = "demo"  # which
+n: int = 3  # how many
+rate: float = 0.1  # speed
+fast: bool = False  # hurry
+word = "x"  # untyped
+sizes: list[int] = [1]  # several"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Stand in for the project: an empty folder with notebooks/ and a code version to play with."""
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    code = SimpleNamespace(code_version=lambda: "v1")
+    monkeypatch.setitem(sys.modules, "fltnb.store", code)
+    monkeypatch.setattr(fltnb, "store", code, raising=False)
+    monkeypatch.delenv("FLTNB_FRESH", raising=False)
+    monkeypatch.setenv("FLTNB_PROFILE", "paper")  # a shell's wish must not reach a notebook that was given a profile
+    (tmp_path / "notebooks").mkdir()
+    return tmp_path
+
+
+def write(project, name, *codes, parameters=PARAMETERS):
+    cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+    cells += [v4.new_code_cell(code) for code in codes]
+    kernel = {"name": "no_such_kernel", "display_name": "Python 3", "language": "python"}
+    file = project / "notebooks" / f"{name}.ipynb"
+    nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), file)
+    return file
+
+
+def state(name="00_a", profile="demo"):
+    return next(row["state"] for row in runner.status(profile) if row["notebook"] == name)
+
+
+def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(project):
+    code = (
+        "import os, pathlib, sys\n"
+        "print(profile, n, os.environ['FLTNB_PROFILE'], os.environ.get('FLTNB_FRESH'))\n"
+        "print(sys.prefix == PREFIX, pathlib.Path.cwd().name)\n"
+        "print('aside', file=sys.stderr)"
+    ).replace("PREFIX", repr(sys.prefix))
+    file = write(project, "00_a", code)
+    assert state() == "not run"
+
+    report = runner.run_notebook("00_a", "small")
+
+    assert (report.status, report.error, report.profile) == ("done", "", "small")
+    assert report.output == project / "results/small/notebooks/00_a.ipynb"
+    assert report.log.read_text().splitlines() == ["small 3 small None", "True notebooks", "aside"]
+    executed = nbformat.read(report.output, as_version=4)
+    assert "small 3" in executed.cells[-1].outputs[0].text
+    assert set(executed.metadata) == {"kernelspec", "language_info"}
+    assert [set(cell.metadata) - {"tags"} for cell in executed.cells] == [set()] * len(executed.cells)
+    assert (project / "results/small/stamps/00_a.done").exists()
+    stamp = json.loads((project / "results/small/stamps/00_a.json").read_text())
+    assert stamp["status"] == "done" and stamp["code"] == "v1" and stamp["finished"].endswith("+00:00")
+    assert stamp["wall_s"] == pytest.approx(report.wall_s, abs=0.1) and report.wall_s > 0
+    assert os.environ["FLTNB_PROFILE"] == "paper"
+
+    assert (state(profile="small"), state(profile="demo")) == ("done", "not run")
+    notebook = nbformat.read(file, as_version=4)
+    notebook.cells[-1].outputs = [v4.new_output("stream", text="other outputs")]
+    notebook.metadata["noise"] = 1
+    nbformat.write(notebook, file)
+    assert state(profile="small") == "done"
+    notebook.cells[0].source = "# Another title"
+    nbformat.write(notebook, file)
+    assert state(profile="small") == "stale"
+    notebook.cells[0].source = "# Title"
+    nbformat.write(notebook, file)
+    sys.modules["fltnb.store"].code_version = lambda: "v2"
+    assert state(profile="small") == "stale"
+
+
+def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
+    write(project, "00_a", "print('before')", "raise ValueError('first\\n\\nthe last sentence.\\n')", "print('never')")
+    done = project / "results/demo/stamps/00_a.done"
+    done.parent.mkdir(parents=True)
+    done.touch()
+
+    report = runner.run_notebook("00_a")
+
+    assert (report.status, report.error) == ("failed", "ValueError: the last sentence.")
+    assert not done.exists()
+    text = report.output.read_text()
+    assert "before" in text and "the last sentence." in text
+    assert str(project) not in json.dumps(json.loads(text)["metadata"])
+    assert "before" in report.log.read_text() and "the last sentence." in report.log.read_text()
+    assert "never\\n" not in text
+    (row,) = runner.status("demo")
+    assert (row["state"], row["note"]) == ("failed", "ValueError: the last sentence.")
+
+
+def test_own_parameters_reach_the_notebook_and_do_not_count_as_reproduced(project):
+    write(project, "00_a", "import os; print(repr(n), repr(rate), fast, word, sizes, os.environ['FLTNB_FRESH'])")
+    wishes = {"n": "5", "rate": "1e2", "fast": "true", "word": "7", "sizes": "[2, 3]"}
+    report = runner.run_notebook("00_a", "demo", wishes, fresh=True)
+    assert report.log.read_text() == "5 100.0 True 7 [2, 3] 1\n"
+    assert "FLTNB_FRESH" not in os.environ
+    assert not (project / "results/demo/stamps/00_a.done").exists()
+    assert runner.status("demo")[0]["note"].startswith("with n=5, rate=1e2")
+
+
+def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
+    write(project, "00_a", "import os; os._exit(1)")
+    report = runner.run_notebook("00_a")
+    assert report.status == "failed"
+    assert report.error.startswith("The notebook's kernel stopped")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("01_b",), "Unknown notebook '01_b': choose one of 00_a"),
+        (("00_a", "huge"), "Unknown profile 'huge'"),
+        (("00_a", "demo", {"m": 1}), "Unknown parameter of 00_a 'm': choose one of profile, n, rate"),
+        (("00_a", "demo", {"profile": "small"}), "--profile"),
+        (("00_a", "demo", {"n": 1.5}), "'n' must be of type int, not 1.5"),
+        (("00_a", "demo", {"n": "many"}), "'n' must be of type int, not 'many'"),
+        (("00_a", "demo", {"n": True}), "'n' must be of type int, not True"),
+        (("00_a", "demo", {"rate": "true"}), "'rate' must be of type float"),
+        (("00_a", "demo", {"fast": 1}), "'fast' must be of type bool"),
+        (("00_a", "demo", {"word": 1}), "'word' must be of type str"),
+        (("00_a", "demo", {"sizes": "3"}), "'sizes' must be of type list"),
+    ],
+)
+def test_bad_wishes_are_refused_before_anything_runs(project, monkeypatch, arguments, sentence):
+    write(project, "00_a", "print(1)")
+    monkeypatch.setattr(runner, "_execute", lambda *_: pytest.fail("ran"))
+    with pytest.raises(FltnbError, match=sentence):
+        runner.run_notebook(*arguments)
+    assert not (project / "results").exists()
+
+
+def test_a_notebook_without_profile_is_refused(project):
+    write(project, "00_a", parameters="n: int = 3  # how many")
+    with pytest.raises(FltnbError, match="Unknown parameter of 00_a 'profile'"):
+        runner.run_notebook("00_a")
+
+
+def test_status_of_runs_under_way_cut_short_and_damaged(project):
+    file = write(project, "00_a")
+    stamp = {"pid": os.getpid(), "notebook": runner.sources_hash(file), "code": "v1", "parameters": {}}
+    runner._write("00_a", "demo", {"status": "running", **stamp})
+    assert state() == "running"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    runner._write("00_a", "demo", {"status": "running", **stamp, "pid": ended.pid})
+    assert state() == "stopped"
+    for damage in ("", "[]", '{"status": "done"}'):
+        (project / "results/demo/stamps/00_a.json").write_text(damage)
+        assert state() == "not run"
+    with pytest.raises(FltnbError, match="Unknown profile"):
+        runner.status("huge")
+
+
+# ---------------------------------------------------------------- the command line
+
+
+def finish(name, error="", wall=61.0):
+    file = paths.ROOT / "notebooks" / f"{name}.ipynb"
+    stamp = {"notebook": runner.sources_hash(file), "code": "v1", "parameters": {}, "wall_s": wall, "error": error}
+    stamp |= {"status": "failed" if error else "done", "finished": "2030-01-02T03:04:05+00:00"}
+    runner._write(name, "demo", stamp)
+
+
+def test_status_table_and_check(project, capsys):
+    for name in ("00_a", "01_b", "02_c"):
+        write(project, name)
+    finish("00_a")
+    finish("01_b", error="ValueError: no.", wall=2.0)
+    assert cli.main(["status"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["00_a", "done", "1", "min", "01", "s", "2030-01-02", "03:04"],
+        ["01_b", "failed", "2.0", "s", "2030-01-02", "03:04", "ValueError:", "no."],
+        ["02_c", "not", "run"],
+    ]
+    assert cli.main(["status", "00_a", "--check"]) == 0
+    assert cli.main(["status", "01_b.ipynb", "--check"]) == 1
+    assert cli.main(["status", "--check"]) == 1
+    capsys.readouterr()
+    assert cli.main(["status", "--format", "json"]) == 0
+    assert [row["state"] for row in json.loads(capsys.readouterr().out)] == ["done", "failed", "not run"]
+    assert cli.main(["status", "07_x"]) == 2
+    assert capsys.readouterr().err == "Unknown notebook '07_x': choose one of 00_a, 01_b, 02_c.\n"
+
+
+def test_notebook_command_tells_start_end_and_failure(project, monkeypatch, capsys):
+    write(project, "00_a")
+    monkeypatch.setattr(runner, "_execute", lambda *_: "")
+    assert cli.main(["notebook", "00_a.ipynb", "-p", "n", "4"]) == 0
+    started, done = capsys.readouterr().out.splitlines()
+    assert started.startswith("00_a: started (profile demo;") and "results/demo/notebooks/00_a.log" in started
+    assert done.startswith("00_a: done in 0.")
+    monkeypatch.setattr(runner, "_execute", lambda *_: "ValueError: no.")
+    assert cli.main(["notebook", "00_a"]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED" in out and "ValueError: no." in out and "results/demo/notebooks/00_a.ipynb" in out
+    assert str(project) not in out
+    assert cli.main(["notebook", "00_a", "-p", "m", "4"]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+
+
+def test_interrupt_is_one_sentence(project, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    write(project, "00_a")
+    monkeypatch.setattr(runner, "_execute", stop)
+    monkeypatch.setattr("logging.disable", lambda: None)
+    assert cli.main(["notebook", "00_a"]) == 130
+    assert "same command goes on" in capsys.readouterr().err
+
+
+def test_compute_hands_the_specs_to_the_store(project, monkeypatch, capsys):
+    asked = {}
+    made = SimpleNamespace(JOBS={"demo": 1, "small": 2}, specs=lambda *wish: asked.update(specs=wish) or ["a", "b"])
+    monkeypatch.setitem(sys.modules, "fltnb.experiments", made)
+    monkeypatch.setattr(fltnb, "experiments", made, raising=False)
+
+    def compute(specs, n_jobs):
+        asked.update(got=specs, n_jobs=n_jobs, fresh=os.environ.get("FLTNB_FRESH"))
+        return specs
+
+    sys.modules["fltnb.store"].compute = compute
+    monkeypatch.setenv("FLTNB_FRESH", "")
+    assert cli.main(["compute", "01_scenario1", "--profile", "small", "--fresh"]) == 0
+    assert asked == {"specs": ("01_scenario1", "small"), "got": ["a", "b"], "n_jobs": 2, "fresh": "1"}
+    assert capsys.readouterr().out == "2 runs of 01_scenario1 (profile small) are in the store.\n"
+    assert cli.main(["compute", "01_scenario1", "--jobs", "5"]) == 0
+    assert asked["n_jobs"] == 5
+
+
+def test_no_command_prints_help(capsys):
+    assert cli.main([]) == 0
+    out = capsys.readouterr().out
+    assert all(command in out for command in ("notebook", "status", "compute", "versions"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (119.6, "2 min 00 s"), (3725, "1 h 02 min")],
+)
+def test_duration(seconds, text):
+    assert cli.duration(seconds) == text

@@ -1,0 +1,515 @@
+import hashlib
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fltnb import models, training
+from fltnb.errors import FltnbError
+from fltnb.federations import Federation
+from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
+from fltnb.training.samples import Samples
+
+RAGGED = (23, 10, 31, 7, 40, 1, 20, 12, 3, 28, 9, 17, 30, 5, 11, 21, 2, 33, 14, 26)
+
+
+def make_fed(sizes=RAGGED, shape=(8, 8), n_classes=4, seed=0, **options):
+    """Ragged clients; odd ones share one test set, and client 0 has no validation samples."""
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    images = rng.integers(0, 256, (n + 60, *shape), dtype=np.uint8)
+    ends = np.cumsum(sizes)
+    train = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    shared = np.arange(n, n + 40)
+    test = [shared if i % 2 else np.arange(n + i % 7, n + 25) for i in range(len(sizes))]
+    val = [np.arange(n, n + 3 * i) for i in range(len(sizes))]
+    labels = rng.integers(0, n_classes, len(images))
+    return Federation(
+        **{"images": images, "labels": labels, "train": train, "val": val, "test": test, "n_classes": n_classes},
+        **{"mean": 0.3, "std": 0.7, **options},
+    )
+
+
+def start(model, k=2, dtype="float64"):
+    return np.stack([model.init(0, index) for index in range(k)]).astype(dtype)
+
+
+def train(fed, model, spec, backend, rows, clients, round=7, weights=None, **options):
+    with make_engine(fed, model, spec, backend, **options) as engine:
+        return engine.train(start(model, dtype=spec.dtype), rows, clients, round, weights)
+
+
+FLAVOURS = {
+    "plain": {},
+    "momentum": {"momentum": 0.5},
+    "decay": {"weight_decay": 0.05},
+    "proximal": {"proximal": 0.2},
+    "everything": {"momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1},
+}
+
+
+@pytest.mark.parametrize("clients", [[4], [4, 0, 8, 4], list(range(20))], ids=["1", "4", "20"])
+@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("name", ["mlp", "mlp_plain"])
+def test_back_ends_agree_on_mlps(name, flavour, clients):
+    fed = make_fed()
+    model = models.make(name, fed.input_shape, 4)
+    check_agreement(fed, model, FLAVOURS[flavour], clients, weighted=flavour in ("plain", "everything"))
+
+
+@pytest.mark.parametrize("flavour", ["plain", "everything"])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (4, 4)), ("lenet", (28, 30))]
+)
+def test_back_ends_agree_on_cnns(name, shape, flavour):
+    fed = make_fed(RAGGED[:5], shape)
+    model = models.make(name, fed.input_shape, 4)
+    check_agreement(fed, model, FLAVOURS[flavour], [3, 0, 2, 4, 1], weighted=flavour == "everything")
+
+
+def check_agreement(fed, model, options, clients, weighted):
+    spec = TrainSpec(local_epochs=2, batch_size=10, lr=0.05, seed=3, dtype="float64", **options)
+    rows = [j % 2 for j in range(len(clients))]
+    rng = np.random.default_rng(1)
+    weights = [rng.random(len(fed.train[i])) for i in clients] if weighted else None
+    oracle = train(fed, model, spec, "serial", rows, clients, weights=weights)
+    assert np.abs(oracle.theta - start(model)[rows]).max(axis=1).min() > 1e-3  # all of them moved
+    for backend in ("pool", "stacked"):
+        trained = train(fed, model, spec, backend, rows, clients, weights=weights)
+        assert np.abs(trained.theta - oracle.theta).max() < 1e-10
+        assert np.abs(trained.loss - oracle.loss).max() < 1e-10
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(1, 25), min_size=1, max_size=6),
+    st.integers(1, 12),
+    st.integers(1, 3),
+    st.sampled_from(list(FLAVOURS)),
+    st.booleans(),
+)
+def test_lean_and_stacked_steps_agree_with_autograd_whatever_the_sizes(sizes, batch, epochs, flavour, dropout):
+    fed = make_fed(sizes, (2, 2))
+    model = models.make("mlp" if dropout else "mlp_plain", fed.input_shape, 4)
+    options = {"local_epochs": epochs, "batch_size": batch, "lr": 0.1, "dtype": "float64", **FLAVOURS[flavour]}
+    spec = TrainSpec(**options)
+    clients = list(range(len(sizes)))
+    rows = [0] * len(sizes)
+    oracle = train(fed, model, spec, "serial", rows, clients)
+    stack = train(fed, model, spec, "stacked", rows, clients)
+    assert np.abs(stack.theta - oracle.theta).max() < 1e-10
+    lean = steps.LeanTrainer(model, spec, Samples.of(fed))
+    out = np.empty_like(oracle.theta)
+    loss = [lean.train(start(model)[0], i, 7, None, out[i]) for i in clients]
+    assert np.abs(out - oracle.theta).max() < 1e-10
+    np.testing.assert_allclose(loss, oracle.loss, rtol=1e-10)
+
+
+def test_one_step_worked_out_in_numpy():
+    fed = make_fed([2], (2, 2))
+    model = models.make("mlp_plain", fed.input_shape, 4)
+    spec = TrainSpec(batch_size=2, lr=0.3, dtype="float64")
+    w1, b1, w2, b2 = (part.numpy() for part in model.unflatten(start(model)[0]))
+    x, y = fed.client(0, "train")
+    x = x.reshape(2, 4).astype(float)
+    z = x @ w1.T + b1
+    h = np.maximum(z, 0)
+    logits = h @ w2.T + b2
+    p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    d = (p - np.eye(4)[y]) / 2
+    dz = d @ w2 * (z > 0)
+    stepped = [w1 - 0.3 * dz.T @ x, b1 - 0.3 * dz.sum(0), w2 - 0.3 * d.T @ h, b2 - 0.3 * d.sum(0)]
+    expected = np.concatenate([part.ravel() for part in stepped])
+    for backend in ("serial", "pool", "stacked"):
+        trained = train(fed, model, spec, backend, [0], [0])
+        np.testing.assert_allclose(trained.theta[0], expected, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(trained.loss, -np.log(p[[0, 1], y]).mean(), rtol=1e-12)
+
+
+def test_slabs_are_cut_at_batches(monkeypatch):
+    fed = make_fed()
+    model = models.make("mlp", fed.input_shape, 4)
+    spec = TrainSpec(local_epochs=2, batch_size=6, dtype="float64")
+    out = np.empty((2, model.n_parameters))
+    losses = []
+    for place, slab in enumerate((1000, 7)):
+        monkeypatch.setattr(steps, "SLAB", slab)
+        losses.append(steps.LeanTrainer(model, spec, Samples.of(fed)).train(start(model)[0], 4, 1, None, out[place]))
+    assert np.array_equal(out[0], out[1])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
+
+
+def test_chunks_of_the_stack_do_not_change_the_result(monkeypatch):
+    fed = make_fed()
+    model = models.make("mlp", fed.input_shape, 4)
+    spec = TrainSpec(dtype="float64")
+    whole = train(fed, model, spec, "stacked", [0] * 20, range(20))
+    monkeypatch.setattr(stacked, "CPU_BYTES", 3 * 8 * 2 * model.n_parameters + 200_000)
+    with make_engine(fed, model, spec, "stacked") as engine:
+        assert 1 < engine.chunk() < 5
+    parts = train(fed, model, spec, "stacked", [0] * 20, range(20))
+    assert np.abs(whole.theta - parts.theta).max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["mlp", "mnist_cnn"])
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_grouping_does_not_change_a_bit(backend, name):
+    fed = make_fed()
+    model = models.make(name, fed.input_shape, 4)
+    spec = TrainSpec(momentum=0.5)
+    with make_engine(fed, model, spec, backend) as engine:
+        runs = []
+        for group in (1, 4, 20):
+            parts = [
+                engine.train(start(model, dtype="float32"), [0] * group, range(begin, begin + group), 2)
+                for begin in range(0, 20, group)
+            ]
+            runs.append(np.concatenate([part.theta for part in parts]))
+    assert np.array_equal(runs[0], runs[1]) and np.array_equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet"])
+def test_the_number_of_workers_does_not_change_a_bit(name):
+    fed = make_fed()
+    model = models.make(name, fed.input_shape, 4)
+    results = []
+    for n_workers in (1, 2, 3):
+        with make_engine(fed, model, TrainSpec(), "pool", n_workers=n_workers) as engine:
+            assert engine.n_workers == n_workers
+            trained = engine.train(start(model, dtype="float32"), [j % 2 for j in range(20)], range(20), 2)
+            tested = engine.evaluate(trained.theta, range(20), range(20))
+            results.append((trained.theta, trained.loss, tested.correct, tested.loss))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_float32_back_ends_differ_by_rounding_only():
+    # A unit whose input is within rounding of zero may switch: a few weights differ by more, so count them.
+    fed = make_fed(RAGGED, (28, 28))
+    model = models.make("mlp", fed.input_shape, 4)
+    oracle = train(fed, model, TrainSpec(), "serial", [0] * 20, range(20)).theta
+    for backend in ("pool", "stacked"):
+        theta = train(fed, model, TrainSpec(), backend, [0] * 20, range(20)).theta
+        assert theta.dtype == np.float32
+        assert np.mean(np.abs(theta - oracle) > 1e-6) < 0.01
+
+
+def test_drawn_orders_and_masks_stay_what_they_were():
+    spec = TrainSpec(seed=5)
+    model = models.make("mnist_cnn", (1, 8, 8), 3)
+    digest = hashlib.sha256()
+    for client in range(3):
+        for epoch in range(2):
+            order = contract.order(spec, 4, client, epoch, 30)
+            assert sorted(order) == list(range(30))
+            digest.update(order.astype("<i8").tobytes())
+            for mask, (shape, _) in zip(
+                contract.keep_masks(spec, model, 4, client, epoch, 30), model.dropout, strict=True
+            ):
+                assert mask.shape == (30, *shape) and mask.dtype == bool
+                digest.update(mask.tobytes())
+    assert digest.hexdigest() == "GOLDEN"
+
+
+def test_masks_are_kept_with_probability_one_minus_p():
+    model = models.Model("wide", (1, 1, 9), 2, (models.Flatten(), models.Dense(9, 500), models.Dropout(0.2)))
+    (mask,) = contract.keep_masks(TrainSpec(), model, 0, 0, 0, 400)
+    assert abs(mask.mean() - 0.8) < 0.005
+
+
+def test_orders_differ_between_rounds_clients_and_epochs():
+    fed = make_fed((30, 30))
+    model = models.make("mlp", fed.input_shape, 4)
+    spec = TrainSpec(dtype="float64")
+    with make_engine(fed, model, spec, "pool") as engine:
+        first = engine.train(start(model), [0], [0], 1).theta
+        assert np.array_equal(first, engine.train(start(model), [0], [0], 1).theta)
+        assert not np.array_equal(first, engine.train(start(model), [0], [0], 2).theta)
+    orders = {tuple(contract.order(spec, r, i, e, 30)) for r in (1, 2) for i in (0, 1) for e in (0, 1)}
+    assert len(orders) == 8
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+@pytest.mark.parametrize("name", ["mlp", "leaf_cnn"])
+def test_models_given_are_not_trained_in_place(backend, name):
+    # One model, one client: where stacking is done by expand(), no copy is made and the global model would change.
+    fed = make_fed(RAGGED[:2])
+    model = models.make(name, fed.input_shape, 4)
+    theta = start(model, k=1, dtype="float32")
+    theta.flags.writeable = False
+    before = theta.copy()
+    with make_engine(fed, model, TrainSpec(lr=0.5), backend) as engine:
+        trained = engine.train(theta, [0], [0], 0)
+        held = trained.theta.copy()
+        engine.evaluate(theta, [0], [0])
+        again = engine.train(theta, [0], [0], 0)
+        engine.train(theta, [0], [1], 0)
+    assert np.array_equal(theta, before) and not np.array_equal(trained.theta[0], theta[0])
+    assert np.array_equal(trained.theta, held)  # nor is a result overwritten by the next call
+    assert np.array_equal(again.theta, held)
+
+
+def test_trainers_in_two_threads_do_not_disturb_each_other():
+    # Parameters that are views of one buffer share autograd's version counter, so in-place steps in two threads used
+    # to fail; every trainer has buffers of its own.
+    fed = make_fed(RAGGED[:4])
+    model = models.make("lenet", fed.input_shape, 4)
+    spec = TrainSpec(local_epochs=3, momentum=0.5)
+    theta, samples = model.init(0), Samples.of(fed)
+    out = np.empty((2, 4, model.n_parameters), dtype=np.float32)
+
+    def work(place, clients):
+        trainer = steps.LeanTrainer(model, spec, samples)
+        for client in clients:
+            trainer.train(theta, client, 0, None, out[place, client])
+
+    threads = [threading.Thread(target=work, args=(0, part)) for part in ((0, 1), (2, 3))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    work(1, range(4))
+    assert np.array_equal(out[0], out[1])
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_a_diverged_client_does_not_touch_the_others(backend):
+    fed = make_fed(RAGGED[:4])
+    for name in ("mlp", "mnist_cnn"):
+        model = models.make(name, fed.input_shape, 4)
+        theta = start(model)
+        theta[1, 3] = np.nan
+        spec = TrainSpec(local_epochs=2, dtype="float64")
+        with make_engine(fed, model, spec, backend) as engine:
+            mixed = engine.train(theta, [0, 1, 0, 1], range(4), 0)
+            clean = engine.train(theta, [0, 0], [0, 2], 0)
+            tested = engine.evaluate(theta, [0, 1], [1, 1])
+        assert np.isnan(mixed.loss[[1, 3]]).all() and np.isfinite(mixed.loss[[0, 2]]).all()
+        assert np.isfinite(mixed.theta[[0, 2]]).all()
+        assert np.abs(mixed.theta[[0, 2]] - clean.theta).max() < 1e-12
+        assert np.isfinite(tested.loss[0]) and np.isnan(tested.loss[1])
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_step_size_zero_changes_nothing_and_gives_the_training_loss(backend):
+    fed = make_fed(RAGGED[:4])
+    for name in ("mlp_plain", "lenet"):
+        model = models.make(name, fed.input_shape, 4)
+        spec = TrainSpec(lr=0, momentum=0.5, weight_decay=0.1, proximal=0.1, dtype="float64")
+        with make_engine(fed, model, spec, backend) as engine:
+            trained = engine.train(start(model), [1, 0, 1, 0], range(4), 0)
+            tested = engine.evaluate(start(model), [1, 0, 1, 0], range(4), "train")
+        assert np.array_equal(trained.theta, start(model)[[1, 0, 1, 0]])
+        np.testing.assert_allclose(trained.loss, tested.loss, rtol=1e-10)
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_sample_weights_scale_the_gradient(backend):
+    fed = make_fed(RAGGED[:3])
+    model = models.make("mlp", fed.input_shape, 4)
+    double = [np.full(len(part), 2.0) for part in fed.train]
+    nothing = [np.zeros(len(part)) for part in fed.train]
+    spec = TrainSpec(lr=0.02, dtype="float64")
+    weighted = train(fed, model, spec, backend, [0] * 3, range(3), weights=double)
+    faster = train(fed, model, TrainSpec(lr=0.04, dtype="float64"), backend, [0] * 3, range(3))
+    assert np.abs(weighted.theta - faster.theta).max() < 1e-12
+    np.testing.assert_allclose(weighted.loss, 2 * faster.loss, rtol=1e-12)
+    still = train(fed, model, spec, backend, [0] * 3, range(3), weights=nothing)
+    assert np.array_equal(still.theta, start(model)[[0] * 3]) and not still.loss.any()
+    # a weight belongs to a sample, wherever the order puts it: weight only the samples of one class
+    chosen = [(fed.labels[part] == 1).astype(float) for part in fed.train]
+    one = train(fed, model, spec, backend, [0] * 3, range(3), weights=chosen)
+    assert np.abs(one.theta - train(fed, model, spec, "serial", [0] * 3, range(3), weights=chosen).theta).max() < 1e-10
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_evaluation_against_a_plain_count(backend, monkeypatch):
+    monkeypatch.setattr(evaluation, "SLICE", 16)  # several slices, the last one short
+    fed = make_fed(RAGGED[:6])
+    model = models.make("mlp", fed.input_shape, 4)
+    theta = start(model, k=3)
+    rows, clients = [2, 0, 1, 2, 2, 0], [1, 3, 2, 3, 0, 1]
+    with make_engine(fed, model, TrainSpec(dtype="float64"), backend) as engine:
+        for split in ("test", "train", "val"):
+            result = engine.evaluate(theta, rows, clients, split)
+            for j, (row, client) in enumerate(zip(rows, clients, strict=True)):
+                index = getattr(fed, split)[client]
+                assert result.total[j] == len(index)
+                if not len(index):
+                    assert result.correct[j] == 0 and np.isnan(result.loss[j])
+                    continue
+                logits = model.forward(
+                    model.unflatten(theta[row]), torch.from_numpy(fed.inputs(index).astype(np.float64))
+                ).numpy()
+                shifted = np.exp(logits - logits.max(1, keepdims=True))
+                p = shifted / shifted.sum(1, keepdims=True)
+                y = fed.labels[index]
+                assert result.correct[j] == (logits.argmax(1) == y).sum()
+                np.testing.assert_allclose(result.loss[j], -np.log(p[np.arange(len(y)), y]).mean(), rtol=1e-10)
+        assert result.correct.dtype == result.total.dtype == np.int64
+
+
+def test_pairs_that_agree_are_computed_once():
+    shared = np.arange(2500)
+    same = shared.copy()  # equal content, another object
+    parts = [shared, np.arange(10), shared, same, np.arange(0)]
+    first = evaluation.same_sets(parts)
+    assert first == [0, 1, 0, 0, 4]
+    plan = evaluation.Plan([0, 0, 0, 1, 0, 0], [0, 2, 3, 0, 1, 4], first, [len(part) for part in parts])
+    assert sorted(plan.tasks) == [
+        *((0, 0, 0, 1000), (0, 0, 1000, 2000), (0, 0, 2000, 2500), (0, 1, 0, 10)),
+        *((1, 0, 0, 1000), (1, 0, 1000, 2000), (1, 0, 2000, 2500)),
+    ]
+    result = plan.gather([(task.row + 1, 10.0) for task in plan.tasks])
+    assert result.correct.tolist() == [3, 3, 3, 6, 1, 0]
+    assert result.total.tolist() == [2500, 2500, 2500, 2500, 10, 0]
+    np.testing.assert_allclose(result.loss, [0.012, 0.012, 0.012, 0.012, 1.0, np.nan])
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool"])
+def test_evaluation_does_not_depend_on_grouping(backend):
+    fed = make_fed()
+    model = models.make("mlp", fed.input_shape, 4)
+    theta = start(model, k=20, dtype="float32")
+    with make_engine(fed, model, TrainSpec(), backend) as engine:
+        together = engine.evaluate(theta, range(20), range(20), "train")
+        alone = [engine.evaluate(theta, [i], [i], "train") for i in range(20)]
+        assert len(engine.evaluate(theta, [], []).total) == 0
+    assert np.array_equal(together.loss, np.concatenate([one.loss for one in alone]))
+    assert np.array_equal(together.correct, np.concatenate([one.correct for one in alone]))
+
+
+# --- samples and input ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (4, 4, 3)])
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.5, 0.5), (0.1307, 0.3081)])
+def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
+    fed = make_fed((40, 40), shape, mean=mean, std=std)
+    model = models.make("mlp", fed.input_shape, 4)
+    index = np.arange(len(fed.images))[::-3].copy()
+    assert np.unique(fed.images[index]).size > 200
+    wanted = fed.inputs(index)
+    assert np.array_equal(Samples.of(fed).inputs(index, torch.float32).numpy(), wanted)
+    assert np.array_equal(Samples.of(fed).inputs(index, torch.float64).numpy(), wanted.astype(np.float64))
+    engine = make_engine(fed, model, TrainSpec(), "stacked")
+    assert np.array_equal(engine._inputs(torch.from_numpy(index)).numpy(), wanted)
+
+
+def test_vectors_train_with_an_mlp():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 5)).astype(np.float32)
+    parts = [np.arange(20), np.arange(20, 45)]
+    fed = Federation(images=x, labels=(x[:, 0] > 0).astype(int), train=parts, test=[np.arange(45, 60)] * 2, n_classes=2)
+    model = models.make("mlp_plain", fed.input_shape, 2)
+    check_agreement(fed, model, {}, [0, 1], weighted=False)
+    with make_engine(fed, model, TrainSpec(local_epochs=30, lr=0.2)) as engine:
+        trained = engine.train(start(model, dtype="float32"), [0, 0], [0, 1], 0)
+        tested = engine.evaluate(trained.theta, [0, 1], [0, 1])
+    assert (tested.correct / tested.total > 0.8).all()
+
+
+def test_digits_are_learnt():
+    from fltnb import load
+
+    digits = load("digits")
+    train_index = digits.train_index
+    parts = np.array_split(train_index[: 5 * 200], 5)
+    fed = Federation(
+        images=digits.images,
+        labels=digits.labels,
+        train=parts,
+        test=[digits.test_index] * 5,
+        n_classes=digits.n_classes,
+    )
+    for name, lr in (("mlp", 0.1), ("mnist_cnn", 0.1)):
+        model = models.make(name, fed.input_shape, fed.n_classes)
+        theta = model.init(0)[None]
+        with make_engine(fed, model, TrainSpec(local_epochs=3, lr=lr, momentum=0.5), "pool") as engine:
+            before = engine.evaluate(theta, [0], [0])
+            for round in range(4):
+                theta = engine.train(theta, [0] * 5, range(5), round).theta.mean(axis=0, keepdims=True)
+            after = engine.evaluate(theta, [0], [0])
+        assert before.correct / before.total < 0.4 and after.correct / after.total > 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
+        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"local_epochs": 0}, "local_epochs must be"),
+        ({"lr": -0.1}, "lr must be a number of at least 0, not -0.1"),
+        ({"lr": float("nan")}, "lr must be"),
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), not 1.0"),
+        ({"momentum": -0.1}, "momentum must lie"),
+        ({"weight_decay": -1}, "weight_decay must be"),
+        ({"proximal": -1}, "proximal must be"),
+        ({"seed": -1}, "seed must not be negative"),
+        ({"dtype": "float16"}, "Unknown dtype 'float16'"),
+    ],
+)
+def test_bad_settings_are_refused(options, sentence):
+    with pytest.raises(FltnbError, match=sentence):
+        TrainSpec(**options)
+
+
+def test_bad_engines_are_refused():
+    fed = make_fed(RAGGED[:3])
+    model = models.make("mlp", fed.input_shape, 4)
+    with pytest.raises(FltnbError, match="Unknown backend 'ray'"):
+        make_engine(fed, model, TrainSpec(), "ray")
+    with pytest.raises(FltnbError, match="Unknown device 'tpu'"):
+        make_engine(fed, model, TrainSpec(), device="tpu")
+    with pytest.raises(FltnbError, match="n_workers must be at least 1"):
+        make_engine(fed, model, TrainSpec(), n_workers=0)
+    with pytest.raises(FltnbError, match="labels run from 0 to 3, but model 'mlp' has 3 outputs"):
+        make_engine(fed, models.make("mlp", fed.input_shape, 3), TrainSpec())
+    with pytest.raises(FltnbError, match=r"inputs of shape \(1, 28, 28\), but the federation's are \(1, 8, 8\)"):
+        make_engine(fed, models.make("mlp", (1, 28, 28), 4), TrainSpec())
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fed = make_fed(RAGGED[:3])
+    model = models.make("mlp", fed.input_shape, 4)
+    for backend in training.BACKENDS:
+        with pytest.raises(FltnbError, match="no usable GPU"):
+            make_engine(fed, model, TrainSpec(), backend, device="cuda")
+
+
+def test_auto_takes_the_pool_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fed = make_fed(RAGGED[:3])
+    model = models.make("mlp", fed.input_shape, 4)
+    for backend, chosen in (("auto", "pool"), ("serial", "serial"), ("pool", "pool"), ("stacked", "stacked")):
+        with make_engine(fed, model, TrainSpec(), backend) as engine:
+            assert engine.backend == chosen
+
+
+@pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
+def test_bad_calls_are_refused(backend):
+    fed = make_fed(RAGGED[:3])
+    model = models.make("mlp", fed.input_shape, 4)
+    theta = start(model)
+    with make_engine(fed, model, TrainSpec(dtype="float64"), backend) as engine:
+        with pytest.raises(FltnbError, match="theta must have shape"):
+            engine.train(theta[:, 1:], [0], [0], 0)
+        with pytest.raises(FltnbError, match="theta must have shape"):
+            engine.evaluate(theta[0], [0], [0])
+        with pytest.raises(FltnbError, match="1 rows for 2 clients"):
+            engine.train(theta, [0], [0, 1], 0)
+        with pytest.raises(FltnbError, match="no row 2: they run from 0 to 1"):
+            engine.train(theta, [2], [0], 0)
+        with pytest.raises(FltnbError, match="no client -1"):
+            engine.train(theta, [0], [-1], 0)
+        with pytest.raises(FltnbError, match="one number per training sample"):
+            engine.train(theta, [0], [0], 0, [np.ones(3)])
+        with pytest.raises(FltnbError, match="Unknown split 'dev'"):
+            engine.evaluate(theta, [0], [0], "dev")
