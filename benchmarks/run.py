@@ -12,6 +12,7 @@ import os
 import platform
 import statistics
 import time
+from pathlib import Path
 
 import joblib
 import numpy as np
@@ -27,26 +28,17 @@ BASE = "DataLoader loop"
 
 def machine() -> dict[str, str | int]:
     """Return what the numbers depend on."""
-    processor = platform.processor() or platform.machine()
-    with_name = [line for line in _cpuinfo() if line.startswith("model name")]
-    if with_name:
-        processor = with_name[0].split(":", 1)[1].strip()
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {
-        "processor": processor,
+        "processor": (names or [platform.processor() or platform.machine()])[0],
         "cores": joblib.cpu_count(),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
     }
-
-
-def _cpuinfo() -> list[str]:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            return file.read().splitlines()
-    except OSError:
-        return []
 
 
 def _load() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from .notebook import Claims
 
 ENCODERS = {"flt_enc1": "Enc1", "flt_enc2": "Enc2"}
+
+COMMENTS_T1 = {
+    ("fedavg", "accuracy_variance"): "the rule for absent clients decides it: section 6",
+    ("pca_km_hc", "accuracy"): "threshold 1.2 is in units of the raw pixels; the paper's text says 1",
+    ("fedsem", "accuracy"): "groups follow from parameters: starts differ, results scatter",
+    ("flt_enc1", "accuracy"): "averaging participants only is better than what was printed",
+}
 
 
 def clusterings(specs: Iterable[Spec]) -> dict[tuple, tuple]:
@@ -36,6 +44,24 @@ def clusterings(specs: Iterable[Spec]) -> dict[tuple, tuple]:
             clusterer = methods.fit_clusterer(method.clusterer, fed, method.encoder, context)
             fitted[spec.dataset, spec.method_id, spec.variant, spec.seed] = (clusterer, fed.clusters)
     return fitted
+
+
+def renumbered(clusterer, clusters: np.ndarray, seed: int = 0) -> tuple[SimpleNamespace, np.ndarray]:
+    """Give the clients random numbers, for pictures: a federation built cluster by cluster shows its answer.
+
+    Returns
+    -------
+    tuple
+        An object with the ``adjacency_``, ``labels_`` and ``leaf_order_`` of the fitted clusterer, and the true
+        clusters, both for the new numbering.
+    """
+    order = np.random.default_rng(seed).permutation(len(clusters))
+    view = SimpleNamespace(
+        adjacency_=clusterer.adjacency_[np.ix_(order, order)],
+        labels_=clusterer.labels_[order],
+        leaf_order_=np.argsort(order)[clusterer.leaf_order_],
+    )
+    return view, clusters[order]
 
 
 def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:

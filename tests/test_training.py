@@ -12,6 +12,7 @@ from fltnb.errors import FltnbError
 from fltnb.federations import Federation
 from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
 from fltnb.training.samples import Samples
+from fltnb.training.serial import one_thread
 
 RAGGED = (23, 10, 31, 7, 40, 1, 20, 12, 3, 28, 9, 17, 30, 5, 11, 21, 2, 33, 14, 26)
 
@@ -62,7 +63,7 @@ def test_back_ends_agree_on_mlps(name, flavour, clients):
 
 @pytest.mark.parametrize("flavour", ["plain", "everything"])
 @pytest.mark.parametrize(
-    ("name", "shape"), [("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (4, 4)), ("lenet", (28, 30))]
+    ("name", "shape"), [("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (8, 8)), ("lenet", (28, 30))]
 )
 def test_back_ends_agree_on_cnns(name, shape, flavour):
     fed = make_fed(RAGGED[:5], shape)
@@ -83,7 +84,7 @@ def check_agreement(fed, model, options, clients, weighted):
         assert np.abs(trained.loss - oracle.loss).max() < 1e-10
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.integers(1, 25), min_size=1, max_size=6),
     st.integers(1, 12),
@@ -103,7 +104,8 @@ def test_lean_and_stacked_steps_agree_with_autograd_whatever_the_sizes(sizes, ba
     assert np.abs(stack.theta - oracle.theta).max() < 1e-10
     lean = steps.LeanTrainer(model, spec, Samples.of(fed))
     out = np.empty_like(oracle.theta)
-    loss = [lean.train(start(model)[0], i, 7, None, out[i]) for i in clients]
+    with one_thread():
+        loss = [lean.train(start(model)[0], i, 7, None, out[i]) for i in clients]
     assert np.abs(out - oracle.theta).max() < 1e-10
     np.testing.assert_allclose(loss, oracle.loss, rtol=1e-10)
 
@@ -147,9 +149,10 @@ def test_chunks_of_the_stack_do_not_change_the_result(monkeypatch):
     model = models.make("mlp", fed.input_shape, 4)
     spec = TrainSpec(dtype="float64")
     whole = train(fed, model, spec, "stacked", [0] * 20, range(20))
-    monkeypatch.setattr(stacked, "CPU_BYTES", 3 * 8 * 2 * model.n_parameters + 200_000)
-    with make_engine(fed, model, spec, "stacked") as engine:
-        assert 1 < engine.chunk() < 5
+    engine = make_engine(fed, model, spec, "stacked")
+    assert engine.chunk() > 20
+    monkeypatch.setattr(stacked, "CPU_BYTES", 3.5 * stacked.CPU_BYTES / engine.chunk())
+    assert engine.chunk() == 3
     parts = train(fed, model, spec, "stacked", [0] * 20, range(20))
     assert np.abs(whole.theta - parts.theta).max() < 1e-12
 
@@ -211,7 +214,7 @@ def test_drawn_orders_and_masks_stay_what_they_were():
             ):
                 assert mask.shape == (30, *shape) and mask.dtype == bool
                 digest.update(mask.tobytes())
-    assert digest.hexdigest() == "GOLDEN"
+    assert digest.hexdigest() == "3cf8036139e08508a5ced6062092522816dac00cd5e9b24066a1898f95611928"
 
 
 def test_masks_are_kept_with_probability_one_minus_p():
@@ -267,11 +270,12 @@ def test_trainers_in_two_threads_do_not_disturb_each_other():
             trainer.train(theta, client, 0, None, out[place, client])
 
     threads = [threading.Thread(target=work, args=(0, part)) for part in ((0, 1), (2, 3))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    work(1, range(4))
+    with one_thread():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        work(1, range(4))
     assert np.array_equal(out[0], out[1])
 
 
@@ -404,15 +408,16 @@ def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
 
 def test_vectors_train_with_an_mlp():
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 5)).astype(np.float32)
-    parts = [np.arange(20), np.arange(20, 45)]
-    fed = Federation(images=x, labels=(x[:, 0] > 0).astype(int), train=parts, test=[np.arange(45, 60)] * 2, n_classes=2)
+    x = rng.normal(size=(500, 5)).astype(np.float32)
+    parts = [np.arange(140), np.arange(140, 285)]
+    test = np.arange(285, 500)
+    fed = Federation(images=x, labels=(x[:, 0] > 0).astype(int), train=parts, test=[test, test], n_classes=2)
     model = models.make("mlp_plain", fed.input_shape, 2)
     check_agreement(fed, model, {}, [0, 1], weighted=False)
-    with make_engine(fed, model, TrainSpec(local_epochs=30, lr=0.2)) as engine:
+    with make_engine(fed, model, TrainSpec(local_epochs=10, lr=0.2)) as engine:
         trained = engine.train(start(model, dtype="float32"), [0, 0], [0, 1], 0)
         tested = engine.evaluate(trained.theta, [0, 1], [0, 1])
-    assert (tested.correct / tested.total > 0.8).all()
+    assert (tested.correct / tested.total > 0.9).all()
 
 
 def test_digits_are_learnt():
@@ -428,10 +433,10 @@ def test_digits_are_learnt():
         test=[digits.test_index] * 5,
         n_classes=digits.n_classes,
     )
-    for name, lr in (("mlp", 0.1), ("mnist_cnn", 0.1)):
+    for name in ("mlp", "mnist_cnn"):
         model = models.make(name, fed.input_shape, fed.n_classes)
         theta = model.init(0)[None]
-        with make_engine(fed, model, TrainSpec(local_epochs=3, lr=lr, momentum=0.5), "pool") as engine:
+        with make_engine(fed, model, TrainSpec(local_epochs=3, lr=0.1, momentum=0.5), "pool") as engine:
             before = engine.evaluate(theta, [0], [0])
             for round in range(4):
                 theta = engine.train(theta, [0] * 5, range(5), round).theta.mean(axis=0, keepdims=True)
@@ -451,7 +456,8 @@ def test_digits_are_learnt():
         ({"momentum": -0.1}, "momentum must lie"),
         ({"weight_decay": -1}, "weight_decay must be"),
         ({"proximal": -1}, "proximal must be"),
-        ({"seed": -1}, "seed must not be negative"),
+        ({"lr": "0.1"}, "lr must be"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
         ({"dtype": "float16"}, "Unknown dtype 'float16'"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,16 +60,16 @@ class TrainSpec:
         choose(self.dtype, ("float32", "float64"), "dtype")
         for name in ("local_epochs", "batch_size"):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
+            if not isinstance(value, Integral) or value < 1:
                 raise FltnbError(f"{name} must be a whole number of at least 1, not {value!r}.")
         for name in ("lr", "weight_decay", "proximal"):
             value = getattr(self, name)
-            if not (value >= 0 and np.isfinite(value)):
+            if not (isinstance(value, Real) and value >= 0 and np.isfinite(value)):
                 raise FltnbError(f"{name} must be a number of at least 0, not {value!r}.")
-        if not 0 <= self.momentum < 1:
+        if not (isinstance(self.momentum, Real) and 0 <= self.momentum < 1):
             raise FltnbError(f"momentum must lie in [0, 1), not {self.momentum!r}.")
-        if self.seed < 0:
-            raise FltnbError(f"seed must not be negative, but it is {self.seed!r}.")
+        if not isinstance(self.seed, Integral) or self.seed < 0:
+            raise FltnbError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,13 @@ class _Crew:
             for connection in self.connections:
                 if not connection.poll(PATIENCE):
                     raise OSError(f"a worker process did not start within {PATIENCE:.0f} s")
-                connection.recv()
+                try:
+                    connection.recv()
+                except EOFError:
+                    raise OSError(
+                        "a worker process ended while starting: does the script call fltnb under"
+                        " `if __name__ == '__main__':`?"
+                    ) from None
         except BaseException:
             self.stop(kill=True)
             raise
@@ -224,7 +230,7 @@ class PoolEngine(Engine):
         try:
             self._setup = self._share()
             self._start()
-        except (OSError, ImportError, EOFError, AssertionError) as error:
+        except (OSError, ImportError, AssertionError) as error:
             # AssertionError: multiprocessing's own "daemonic processes are not allowed to have children"
             raise PoolUnavailableError(f"worker processes cannot be had here ({error}).") from error
 
@@ -332,10 +338,10 @@ def _hand_out(crew: _Crew, theta: np.ndarray, jobs: list[tuple[int, str, tuple]]
                 held[worker].remove(job)
                 places[worker].append(place)
                 users[slots[jobs[job][0]]] -= 1
-            for source in ready:
-                if source in sentinels and held[sentinels[source]]:
-                    raise EOFError
-    except (EOFError, BrokenPipeError, ConnectionError) as error:
+            if not by_connection.keys() >= set(ready):
+                raise EOFError  # a worker is gone
+    except (EOFError, ConnectionError) as error:
+        wait(list(sentinels), timeout=1)  # its pipe closes a little before it ends
         codes = [process.exitcode for process in crew.processes if not process.is_alive()]
         raise WorkerError(
             f"A training worker ended unexpectedly (exit code {codes}; -9 usually means that memory ran out): run the"

@@ -1,0 +1,228 @@
+"""The processes of the pool: how they start, end and fail."""
+
+import gc
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_training import RAGGED, make_fed, start
+
+from fltnb import models
+from fltnb.training import TrainSpec, make_engine
+from fltnb.training.pool import PoolEngine, PoolUnavailableError, WorkerError
+
+posix = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+
+
+def pids(engine):
+    return [process.pid for process in engine._crew.processes]
+
+
+def gone(processes, seconds=20.0):
+    """Wait until none of the processes runs."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(running(pid) for pid in processes):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.fixture
+def fed():
+    return make_fed(RAGGED[:6])
+
+
+@pytest.fixture
+def model(fed):
+    return models.make("mlp", fed.input_shape, 4)
+
+
+def test_spawned_workers_give_the_same_bits_as_forked_ones(fed, model):
+    spec = TrainSpec(momentum=0.5)
+    results = []
+    methods = [method for method in ("fork", "spawn") if method in multiprocessing.get_all_start_methods()]
+    for method in methods:
+        with PoolEngine(fed, model, spec, n_workers=2, start_method=method) as engine:
+            trained = engine.train(start(model, dtype="float32"), [0, 1] * 3, range(6), 1)
+            tested = engine.evaluate(trained.theta, range(6), range(6))
+            results.append((trained.theta, trained.loss, tested.correct, tested.loss))
+    for other in results[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
+    # A pool that starts anew, or sends data or models along, pays for it in every round.
+    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+        before = pids(engine)
+        sent = []
+        for connection in engine._crew.connections:
+            kind = type(connection)
+        original = kind.send
+        monkeypatch.setattr(kind, "send", lambda self, message: (sent.append(message), original(self, message))[1])
+        for round in range(3):
+            trained = engine.train(start(model), [0] * 6, range(6), round)
+            engine.evaluate(trained.theta, range(6), range(6))
+        assert pids(engine) == before
+        assert len(sent) == 3 * 12 and max(len(pickle.dumps(message)) for message in sent) < 200
+
+
+def test_more_models_than_slots(fed, model):
+    # two workers have four model slots between them; here twelve models come and go, some twice
+    theta = start(model, k=12)
+    rows, clients = [*range(12), *range(12), 0, 5], [j % 6 for j in range(26)]
+    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+        pooled = engine.train(theta, rows, clients, 1)
+    with make_engine(fed, model, TrainSpec(dtype="float64"), "serial") as engine:
+        assert np.abs(pooled.theta - engine.train(theta, rows, clients, 1).theta).max() < 1e-10
+
+
+@posix
+def test_close_ends_the_workers_and_a_later_call_starts_new_ones(fed, model):
+    engine = make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2)
+    first = pids(engine)
+    result = engine.train(start(model), [0], [0], 1).theta
+    engine.close()
+    engine.close()
+    assert gone(first)
+    assert np.array_equal(engine.train(start(model), [0], [0], 1).theta, result)
+    second = pids(engine)
+    assert not set(first) & set(second)
+    del engine  # nobody closed it: garbage collection does
+    gc.collect()
+    assert gone(second)
+
+
+@posix
+def test_a_killed_worker_is_reported_and_replaced(fed, model):
+    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+        result = engine.train(start(model), [0] * 6, range(6), 1).theta
+        old = pids(engine)
+        os.kill(old[0], signal.SIGKILL)
+        assert gone(old[:1])
+        with pytest.raises(WorkerError, match="ended unexpectedly"):
+            engine.train(start(model), [0] * 6, range(6), 1)
+        assert gone(old)  # the other one was ended, too
+        assert np.array_equal(engine.train(start(model), [0] * 6, range(6), 1).theta, result)
+
+
+@posix
+def test_a_worker_killed_at_work_is_noticed(fed, model):
+    with make_engine(fed, model, TrainSpec(local_epochs=100_000), "pool", n_workers=2) as engine:
+        old = pids(engine)
+        threading.Timer(0.3, os.kill, (old[1], signal.SIGKILL)).start()
+        with pytest.raises(WorkerError, match="-9"):
+            engine.train(start(model, dtype="float32"), [0] * 6, range(6), 1)
+        assert gone(old)
+
+
+def test_an_error_in_a_worker_comes_back(fed, model):
+    with make_engine(fed, model, TrainSpec(), "pool", n_workers=2) as engine:
+        with pytest.raises(WorkerError, match="KeyError: 'elsewhere'"):
+            engine._run(start(model, dtype="float32"), [(0, "score", ("elsewhere", 0, 0, 1))], lambda *result: None)
+        assert engine.evaluate(start(model, dtype="float32"), [0], [0]).total[0] > 0
+
+
+@posix
+def test_a_worker_that_cannot_start_is_reported_at_once(fed, model, monkeypatch):
+    monkeypatch.setattr("fltnb.training.pool._work", lambda *arguments: os._exit(3))
+    with pytest.raises(PoolUnavailableError, match="ended while starting"):
+        PoolEngine(fed, model, TrainSpec(), n_workers=1, start_method="fork")
+
+
+def test_no_warning_about_fork_escapes(fed, model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_engine(fed, model, TrainSpec(), "pool", n_workers=1).close()
+
+
+def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatch):
+    def refuse(*arguments, **options):
+        raise OSError("no processes today")
+
+    monkeypatch.setattr("fltnb.training.pool._Crew", refuse)
+    with pytest.warns(RuntimeWarning, match="one client at a time: .*no processes today"):
+        engine = make_engine(fed, model, TrainSpec())
+    assert engine.backend == "serial"
+    with pytest.raises(PoolUnavailableError):
+        PoolEngine(fed, model, TrainSpec())
+
+
+SCRIPT = """
+    import sys, time
+    sys.path.insert(0, {tests!r})
+    from test_training import RAGGED, make_fed, start
+    from fltnb import models
+    from fltnb.training import TrainSpec, make_engine
+    fed = make_fed(RAGGED[:6])
+    model = models.make("mlp", fed.input_shape, 4)
+    engine = make_engine(fed, model, TrainSpec(local_epochs={epochs}), "pool", n_workers=2)
+    print(*(process.pid for process in engine._crew.processes), flush=True)
+    {action}
+"""
+
+
+def script(action, epochs=1):
+    text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent), epochs=epochs, action=action)
+    process = subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    return process, [int(pid) for pid in process.stdout.readline().split()]
+
+
+@posix
+def test_workers_end_with_a_parent_that_was_killed(fed, model):
+    def parent(connection):
+        with make_engine(fed, model, TrainSpec(), "pool", n_workers=2) as engine:
+            connection.send(pids(engine))
+            time.sleep(60)
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=parent, args=(theirs,))
+    process.start()
+    workers = ours.recv()
+    started = [running(pid) for pid in workers]
+    process.kill()
+    process.join()
+    assert started == [True, True] and gone(workers)
+
+
+@posix
+def test_ctrl_c_leaves_one_traceback_and_no_process():
+    process, workers = script('engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)', epochs=100_000)
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to parent and workers alike
+    _, errors = process.communicate(timeout=30)
+    assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
+    assert gone(workers)
+
+
+@posix
+def test_a_script_that_forgets_to_close_ends_cleanly():
+    process, workers = script('engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)')
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 0 and errors == ""
+    assert gone(workers)
