@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,8 @@ def embed_clients(
     progress : bool
         Show a bar over the clients.
     n_jobs : int, optional
-        Clients tuned at a time, each in a thread with one core; by default as many as there are cores. The result does
-        not depend on it.
+        Clients tuned at a time, each in a thread with one core; by default, and for values below 1, as many as there
+        are cores. The result does not depend on it.
     device : str
         torch device; anything but "cpu" takes one client at a time.
 
@@ -81,24 +82,26 @@ def embed_clients(
 
 def _with_network(fed, spec, weights, progress, n_jobs, device) -> list[np.ndarray]:
     import torch
-    from joblib import Parallel, cpu_count, delayed
+    from joblib import cpu_count
     from tqdm.auto import tqdm
 
     # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock; and threads
-    # need no second import of torch, work in any kernel and leave nothing behind.
-    n_jobs = (n_jobs or cpu_count()) if device == "cpu" else 1
+    # need no second import of torch, work in any kernel and leave nothing behind. The executor's own, because joblib's
+    # do not end with the call: after an error they would go on computing, and crash the interpreter at its exit.
+    n_jobs = (n_jobs if n_jobs and n_jobs > 0 else cpu_count()) if device == "cpu" else 1
     threads = torch.get_num_threads()
     bar = tqdm(total=fed.n_clients, desc="Embedding clients", disable=not progress)
-    try:
-        work = (delayed(_client)(fed, spec, weights, i, device) for i in range(fed.n_clients))
-        out = []
-        for z in Parallel(n_jobs=n_jobs, backend="threading", return_as="generator")(work):
-            out.append(z)
-            bar.update()
-        return out
-    finally:
-        bar.close()
-        torch.set_num_threads(threads)
+    with ThreadPoolExecutor(n_jobs) as pool:
+        try:
+            out = []
+            for future in [pool.submit(_client, fed, spec, weights, i, device) for i in range(fed.n_clients)]:
+                out.append(future.result())
+                bar.update()
+            return out
+        finally:
+            pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C: at most the clients at work are waited for
+            bar.close()
+            torch.set_num_threads(threads)
 
 
 def _client(fed, spec, weights, i: int, device: str) -> np.ndarray:

@@ -54,10 +54,10 @@ class EncoderSpec:
 
     Examples
     --------
-    >>> EncoderSpec("convae", "emnist_balanced", epochs=8)  # Enc1 of MNIST
-    ... # doctest: +ELLIPSIS
-    EncoderSpec(kind='convae', ...)
+    >>> enc1 = EncoderSpec("convae", "emnist_balanced", epochs=8)
     >>> enc2 = EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5)
+    >>> enc2.latent
+    128
     """
 
     kind: str = "convae"

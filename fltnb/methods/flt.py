@@ -58,7 +58,12 @@ def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Con
 def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> State:
     from .. import encoders
 
-    clusterer.fit(encoders.embed_clients(fed, encoder, progress=context.progress, n_jobs=context.n_jobs))
+    embeddings = encoders.embed_clients(fed, encoder, progress=context.progress, n_jobs=context.n_jobs)
+    if getattr(clusterer, "n_jobs", 0) is None:
+        # Starting processes takes seconds, which small federations do not need for all of their k-means.
+        small = sum(map(len, embeddings)) < 10_000
+        clusterer.n_jobs = 1 if small else (context.n_jobs or -1)
+    clusterer.fit(embeddings)
     learned = {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
     return {
         name: np.asarray(value)

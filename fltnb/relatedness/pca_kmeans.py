@@ -89,16 +89,25 @@ class PCAKMeans(ClientClusterer):
                     f"Client {i} has pixels outside [0, 1], which the threshold is meant for: divide by 255."
                 )
 
+        from joblib import Parallel, delayed
+
         size = min(self.n_components, X[0].shape[1])
         if self.shared_basis:
             basis = _pca(np.concatenate(X), size, seed)
             projected = [basis.transform(x) for x in X]
         else:
-            projected = [_pca(x, size, seed).transform(x) for x in X]
+            projected = Parallel(n_jobs=self.n_jobs)(delayed(_project)(x, size, seed) for x in X)
         centres, self.weights_ = centroids(projected, k, self.n_init, integer(seed, "kmeans"), self.n_jobs)
         self.centroids_ = self.embedding_ = stack_ragged(centres)
         self._threshold_and_cut(matching_distances(centres))
         return self
+
+
+def _project(x: np.ndarray, n_components: int, seed: int) -> np.ndarray:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # as in the k-means: the last bit must not depend on the machine's cores
+        return _pca(x, n_components, seed).transform(x)
 
 
 def _pca(x: np.ndarray, n_components: int, seed: int):
@@ -107,4 +116,5 @@ def _pca(x: np.ndarray, n_components: int, seed: int):
     # As in the public code, a client with fewer images than components has them repeated: that adds no direction, the
     # surplus components are arbitrary and its coordinates there are zero.
     repeats = -(-n_components // len(x))
-    return PCA(n_components, random_state=seed).fit(np.tile(x, (repeats, 1)))
+    # Exact, and five times as fast as the randomised solver that scikit-learn would choose at these shapes.
+    return PCA(n_components, svd_solver="covariance_eigh", random_state=seed).fit(np.tile(x, (repeats, 1)))
