@@ -391,8 +391,9 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
     -------
     DataFrame
         Columns ``experiment, dataset, model, method, variant, note, rule, seed, split, metric, value, n, key``.
-        Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared), ``ari`` and
-        ``n_clusters`` of the final clusters, ``seconds``, ``bytes``.
+        Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared); the same two over the
+        first client of each true cluster only (``first_clients_...``); ``ari`` and ``n_clusters`` of the final
+        clusters; ``seconds``, ``bytes``.
     """
     import pandas as pd
 
@@ -422,8 +423,13 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
             add(split, "accuracy", last["accuracy"], n)
             add(split, "accuracy_variance", last["variance"])
             add(split, "worst", last["worst"])
+        truth = result.clients["true_cluster"].to_numpy()
+        if (truth >= 0).all():
+            # What FLT's code looked at in scenarios 1 and 2, where all clients of a cluster share their test images.
+            first = result.clients["test"].to_numpy()[np.unique(truth, return_index=True)[1]]
+            add("test", "first_clients_accuracy", metrics.mean_accuracy(first))
+            add("test", "first_clients_variance", metrics.variance(first))
         if result.labels is not None:
-            truth = result.clients["true_cluster"].to_numpy()
             if (truth >= 0).all():
                 add("", "ari", metrics.adjusted_rand_index(truth, result.labels))
             add("", "n_clusters", len(np.unique(result.labels)))
