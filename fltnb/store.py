@@ -505,10 +505,11 @@ def per_client(results: Sequence[Result]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Stored:
-    """Committed results of one notebook and profile: the tidy table and the record of each run behind it."""
+    """Committed results of one notebook and profile: last rounds, curves, and the record of each run behind them."""
 
     profile: str
     tidy: pd.DataFrame
+    curves: pd.DataFrame
     record: dict[str, Any]
 
     def provenance(self) -> pd.DataFrame:
@@ -540,8 +541,11 @@ def stored(name: str) -> list[Stored]:
 
     found = []
     for profile in ("small", "paper"):
-        table, record = (paths.results(profile) / f"{name}{end}" for end in (".csv", "_provenance.json"))
-        if table.exists() and record.exists():
-            tidy = pd.read_csv(table, keep_default_na=False, na_values={"value": [""], "n": [""]})
-            found.append(Stored(profile, tidy, json.loads(record.read_text(encoding="utf-8"))))
+        where = paths.results(profile)
+        record = where / f"{name}_provenance.json"
+        if record.exists():
+            text = {"keep_default_na": False}  # an empty note is a note, not a missing number
+            tidy = pd.read_csv(where / f"{name}.csv", na_values={"value": [""], "n": [""]}, **text)
+            curves = pd.read_csv(where / f"{name}_curves.csv", **text)
+            found.append(Stored(profile, tidy, curves, json.loads(record.read_text(encoding="utf-8"))))
     return found
