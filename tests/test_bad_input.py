@@ -1,0 +1,262 @@
+"""What cannot work, through the public doors: one sentence, before long work, and nothing computed is lost."""
+
+import json
+import os
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fltnb as fl
+from fltnb import paths, rounds, store
+from fltnb.__main__ import main
+from fltnb.training import serial
+
+DIGITS = {"kind": "label_clusters", "dataset": "digits", "n_clients": 10, "n_clusters": 5, "classes_per_cluster": 2}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return fl.load("digits")
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return fl.federations.build(DIGITS)
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "a store"))
+    monkeypatch.delenv("FLTNB_FRESH", raising=False)
+
+
+def spec(**changes):
+    return store.Spec(**({"federation": DIGITS, "method": {"name": "fedavg"}, "model": "mlp", "rounds": 2} | changes))
+
+
+def compute(*specs):
+    return fl.compute(list(specs), progress=False, backend="serial")
+
+
+def run(fed, method=None, **settings):
+    settings = {"rounds": 2, "progress": False, "backend": "serial"} | settings
+    return fl.run(method or fl.methods.FedAvg(), fed, **settings)
+
+
+def sentence(call) -> str:
+    """Return what the user reads, after checking that it is one line and a sentence."""
+    with pytest.raises(fl.FltnbError) as caught:
+        call()
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda f, d: fl.load("nmist"), "Unknown data set 'nmist'"),
+        (lambda f, d: fl.experiments.specs("01_scenario1", "big"), "Unknown profile 'big'"),
+        (lambda f, d: fl.experiments.specs("77_none"), "Unknown notebook '77_none'"),
+        (lambda f, d: fl.methods.build({"name": "fedawg"}), "Unknown method 'fedawg'"),
+        (lambda f, d: fl.methods.build({"name": "fedavg", "rool": "x"}), "Unknown option of method fedavg 'rool'"),
+        (lambda f, d: fl.methods.FLT(variant="publish"), "Unknown variant 'publish'"),
+        (lambda f, d: fl.methods.FedAvg(rule="nobody"), "Unknown non-participant rule 'nobody'"),
+        (lambda f, d: fl.methods.FLT(graph="ring"), "'ring': choose one of clusters, full"),
+        (lambda f, d: fl.federations.build(DIGITS | {"alfa": 1}), "'alfa'"),
+        (lambda f, d: fl.federations.label_clusters(d, 10, 6, 2), "need 12 classes but digits has 10"),
+        (lambda f, d: fl.federations.label_clusters(d, 3, 5, 2), "more clusters (5) than clients (3)"),
+        (lambda f, d: fl.federations.label_clusters(d, 5000, 5, 2), "more clients than samples"),
+        (lambda f, d: fl.federations.dirichlet(d, 1000, 1.0), "more clients than samples"),
+        (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 0, 1]), "Client 1 has a single sample"),
+        (lambda f, d: replace(f, train=[*f.train[:9], np.array([], int)]), "Client 9 has no training samples"),
+        (lambda f, d: replace(f, n_classes=5, class_names=None), "n_classes is 5"),
+        (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0.0, 1, 0, 1], [0, 0, 1, 1]), "Labels must be integers"),
+        (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0, 5, 0, 5], [0, 0, 1, 1]), "number them 0 to 1"),
+        (lambda f, d: fl.FCR(k=3).fit([np.eye(4), np.eye(2, 4)]), "2 samples of client 1"),
+        (lambda f, d: fl.PCAKMeans(k=3).fit([np.eye(4), np.eye(2, 4)]), "2 samples of client 1"),
+        (lambda f, d: fl.FCR(threshold=-0.1).fit([np.eye(4)] * 3), "threshold is a distance and cannot be negative"),
+        (lambda f, d: fl.PCAKMeans(threshold=float("nan")).fit([np.eye(4)] * 3), "cannot be negative or NaN"),
+        (lambda f, d: fl.FCR(n_clusters=4).fit([np.eye(4)] * 3), "from 1 to the number of clients, 3"),
+        (lambda f, d: fl.FCR().fit([np.eye(4), np.empty((0, 4))]), "Client 1 has no embeddings"),
+        (lambda f, d: run(f, fl.methods.FedSEM(11)), "between 1 and 10"),
+        (lambda f, d: run(f, fl.methods.FLT(fl.FCR(k=999))), "samples of client 0"),
+        (lambda f, d: run(f, model="mpl"), "Unknown model 'mpl'"),
+        (lambda f, d: run(f, participation=0), "above 0 and at most 1"),
+        (lambda f, d: run(f, lr=float("nan")), "lr must be a number"),
+        (lambda f, d: run(f, lr="0.1"), "lr must be a number"),
+        (lambda f, d: run(f, seed=-1), "seed"),
+        (lambda f, d: fl.compute([spec()], n_jobs=0), "n_jobs"),
+        (lambda f, d: compute(spec(), spec(model="mpl")), "Unknown model 'mpl'"),
+    ],
+)
+def test_one_sentence_before_any_work(fed, digits, call, says, monkeypatch):
+    monkeypatch.setattr(serial.SerialEngine, "_train", lambda *a: pytest.fail("started training"))
+    assert says in sentence(lambda: call(fed, digits))
+
+
+def test_vectors_do_not_suit_a_cnn():
+    vectors = fl.Federation.from_arrays(np.eye(8), np.arange(8) % 2, np.arange(8) // 4)
+    assert "choose 'mlp'" in sentence(lambda: run(vectors, model="leaf_cnn"))
+
+
+def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(fed, monkeypatch):
+    train = serial.SerialEngine._train
+
+    def poisoned(self, theta, rows, clients, round, weights):
+        out = train(self, theta, rows, clients, round, weights)
+        if round == 3:
+            out.loss[1] = np.nan
+        return out
+
+    whole = run(fed, rounds=2)
+    monkeypatch.setattr(serial.SerialEngine, "_train", poisoned)
+    with pytest.raises(rounds.DivergedError) as caught:
+        run(fed, rounds=5)
+    client = rounds.participants(fed.n_clients, 0.2, 0, 3)[1]
+    assert f"round 3 of 5: the loss of client {client} is not finite" in str(caught.value)
+    kept = caught.value.run
+    assert kept.history["round"].max() == 2
+    assert np.array_equal(kept.theta, whole.theta)
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", None, b'{"files": {}}'])
+@pytest.mark.parametrize("name", ["result.json", "history.csv", "clients.csv", "arrays.npz"])
+def test_a_damaged_entry_is_named_and_recomputed_alone(name, damage):
+    one, other = compute(spec(rounds=1), spec(rounds=1, seed=1))
+    file, untouched = store.folder(one.key) / name, store.folder(other.key) / "result.json"
+    before = untouched.stat().st_mtime_ns
+    if damage is None:
+        file.unlink()
+    else:
+        file.write_bytes(damage)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        again, _ = compute(spec(rounds=1), spec(rounds=1, seed=1))
+    # without result.json there is no entry, only remains of one
+    assert (name, damage) == ("result.json", None) or any(one.key in str(w.message) for w in said)
+    assert again.clients.equals(one.clients)
+    assert untouched.stat().st_mtime_ns == before
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_begins_again(fed, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
+    file = tmp_path / "c.npz"
+    first = run(fed, rounds=3, checkpoint=file)
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match="c.npz is damaged"):
+        again = run(fed, rounds=3, checkpoint=file)
+    assert np.array_equal(first.theta, again.theta)
+
+
+def test_a_damaged_encoder_is_named_and_trained_again(fed):
+    pca = fl.encoders.EncoderSpec("pca", "digits", latent=4)
+    first = fl.encoders.embed_clients(fed, pca)
+    (file,) = (paths.store() / "encoders").iterdir()
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.warns(UserWarning, match=file.stem):
+        again = fl.encoders.embed_clients(fed, pca)
+    assert np.array_equal(first[0], again[0])
+
+
+def test_a_damaged_prepared_set_is_named(tmp_path):
+    (tmp_path / "mnist.npz").write_bytes(b"PK\x03\x04 and no more")
+    assert f"{tmp_path / 'mnist.npz'} is not a sound prepared data set" in sentence(lambda: fl.load("mnist", tmp_path))
+
+
+# ---------------------------------------------------------------- the disk is full
+
+
+class FullDisk:
+    """Stands in for os.fsync: while it is on, no file can be completed."""
+
+    def __init__(self, monkeypatch):
+        self.on, self.fsync = False, os.fsync
+        monkeypatch.setattr(os, "fsync", self)
+
+    def __call__(self, number):
+        if self.on:
+            raise OSError(28, "No space left on device")
+        self.fsync(number)
+
+
+def test_a_full_disk_keeps_what_was_computed(monkeypatch):
+    disk = FullDisk(monkeypatch)
+    (first,) = compute(spec())
+    disk.on = True
+    said = sentence(lambda: compute(spec(), spec(seed=1)))
+    assert str(paths.store()) in said
+    assert "No space left on device" in said
+    disk.on = False
+    monkeypatch.setattr(store, "_one", lambda one, *rest: pytest.fail(f"computed {one} again"))
+    assert compute(spec())[0].history.equals(first.history)
+    assert not [file for file in paths.store().rglob("*") if file.name.startswith(".")]  # no half files
+
+
+def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
+    whole = run(fed, rounds=5)
+    disk, file, save = FullDisk(monkeypatch), tmp_path / "c.npz", rounds._save
+
+    def saving(path, settings, state, round, *rest):
+        disk.on = round == 3
+        save(path, settings, state, round, *rest)
+
+    monkeypatch.setattr(rounds, "_save", saving)
+    assert str(file) in sentence(lambda: run(fed, rounds=5, checkpoint=file))
+    disk.on = False
+    monkeypatch.setattr(rounds, "_save", save)
+    assert rounds._load(file, whole.settings)[1] == 2
+    assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
+
+
+def test_a_full_disk_under_figures_and_tables(tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    results = compute(spec(dataset="digits", method_id="fedavg"))
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    disk = FullDisk(monkeypatch)
+    disk.on = True
+    assert str(tmp_path / "figures") in sentence(lambda: fl.plots.save(Figure(), "00_x", "demo"))
+    assert str(tmp_path / "results") in sentence(lambda: store.write_results(results, "demo", "00"))
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["compute", "nope"], "Unknown notebook 'nope'"),
+        (["compute", "00_start_here", "--profile", "big"], "Unknown profile 'big'"),
+        (["compute", "00_start_here", "--jobs", "0"], "n_jobs"),
+        (["notebook", "nope"], "Unknown notebook 'nope'"),
+        (["notebook", "01_scenario1", "-p", "n_jbos", "2"], "Unknown parameter of 01_scenario1 'n_jbos'"),
+        (["notebook", "01_scenario1", "-p", "n_jobs", "two"], "must be of type int"),
+        (["status", "nope"], "Unknown notebook 'nope'"),
+    ],
+)
+def test_the_command_line_says_one_sentence_and_exits_with_2(words, says, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert says in said
+    assert said.count("\n") == 1
+
+
+def test_a_store_that_cannot_be_written_is_named_by_the_command_line(tmp_path, monkeypatch, capsys):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    monkeypatch.setenv("FLTNB_STORE", str(blocked))
+    assert main(["compute", "00_start_here"]) == 2
+    assert f"Cannot write {blocked}" in capsys.readouterr().err
+
+
+def test_the_store_says_in_json_why_a_run_stopped():
+    (result,) = compute(spec(lr=1e30))
+    record = json.loads((store.folder(result.key) / "result.json").read_text())
+    assert "the loss of client" in record["provenance"]["stopped"]
