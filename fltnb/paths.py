@@ -29,13 +29,13 @@ def figures(profile: str) -> Path:
 
 def store() -> Path:
     """Return the folder of computed runs and trained encoders (``$FLTNB_STORE``, else ``results/store``)."""
-    return Path(os.environ.get("FLTNB_STORE", ROOT / "results" / "store"))
+    return ROOT / (os.environ.get("FLTNB_STORE") or "results/store")
 
 
 def data() -> list[Path]:
     """Folders searched for prepared data sets, in order (``$FLTNB_DATA``, then ``data/``)."""
     given = os.environ.get("FLTNB_DATA")
-    return ([Path(given)] if given else []) + [ROOT / "data"]
+    return ([ROOT / given] if given else []) + [ROOT / "data"]
 
 
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:

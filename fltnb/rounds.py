@@ -10,8 +10,8 @@ import io
 import json
 import time
 import warnings
-import zipfile
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from .federations import Federation
     from .methods import Method
+    from .models import Model
+    from .training import TrainSpec
 
 CHECKPOINT_SECONDS = 20.0
 
@@ -83,6 +85,9 @@ class DivergedError(FltnbError):
     def __init__(self, message: str, run: Run):
         super().__init__(message)
         self.run = run
+
+    def __reduce__(self):
+        return type(self), (str(self), self.run)  # else it would not come back from a worker process
 
 
 def participants(n_clients: int, participation: float, seed: int, round: int) -> np.ndarray:
@@ -152,31 +157,30 @@ def run(
     DivergedError
         A client's loss or model stopped being finite; the error carries the run up to the round before.
     """
-    from . import models, training
+    from . import training
     from .methods import Context
 
-    _check_settings(rounds, participation, eval_every, seed)
-    spec = training.TrainSpec(local_epochs, batch_size, lr, momentum, weight_decay, proximal, seed, dtype)
-    net = models.make(model, fed.input_shape, fed.n_classes)
-    settings = {
-        "method": method.settings(),
-        "federation": fed.settings,
-        "data": fed.fingerprint(),
-        "model": model,
-        "rounds": rounds,
-        "local_epochs": local_epochs,
-        "participation": participation,
-        "batch_size": batch_size,
-        "lr": lr,
-        "momentum": momentum,
-        "weight_decay": weight_decay,
-        "proximal": proximal,
-        "seed": seed,
-        "dtype": dtype,
-        "eval_every": eval_every,
-    }
+    numbers = plain(
+        {
+            "rounds": rounds,
+            "local_epochs": local_epochs,
+            "participation": participation,
+            "batch_size": batch_size,
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "proximal": proximal,
+            "seed": seed,
+            "dtype": dtype,
+            "eval_every": eval_every,
+        }
+    )
+    spec, net = check(method, fed, model, **numbers)
+    about = plain({"method": method.settings(), "federation": fed.settings})
+    settings = {**about, "data": fed.fingerprint(), "model": model, **numbers}
     with _one_blas_thread(), training.make_engine(fed, net, spec, backend, device, n_workers) as engine:
-        return _loop(engine, method, fed, net, settings, Context(seed, cache, progress, n_jobs), checkpoint, progress)
+        context = Context(spec.seed, cache, progress, n_jobs)
+        return _loop(engine, method, fed, net, settings, context, checkpoint, progress)
 
 
 def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> Run:
@@ -257,15 +261,58 @@ def _finish(method, fed, state, history, last, settings, seconds, stopped) -> Ru
     return Run(pd.DataFrame(history), clients, labels, theta, rows, settings, seconds, stopped)
 
 
-def _check_settings(rounds, participation, eval_every, seed) -> None:
-    if rounds < 1:
-        raise FltnbError(f"rounds={rounds}: choose at least 1 round.")
-    if not 0 < participation <= 1:
-        raise FltnbError(f"participation={participation}: choose a share of clients above 0 and at most 1.")
-    if eval_every < 1:
-        raise FltnbError(f"eval_every={eval_every}: evaluate every 1 or more rounds.")
-    if seed < 0:
-        raise FltnbError(f"seed={seed}: choose a seed of 0 or more.")
+def check(
+    method: Method,
+    fed: Federation,
+    model: str = "mlp",
+    *,
+    rounds: int = 20,
+    participation: float = 0.2,
+    eval_every: int = 1,
+    **training: Any,
+) -> tuple[TrainSpec, Model]:
+    """Refuse what cannot run, before anything is computed; the arguments are those of :func:`run`.
+
+    Returns
+    -------
+    TrainSpec, Model
+        Local training, and the network shaped by the federation's data.
+
+    Raises
+    ------
+    FltnbError
+        A setting is out of range or of the wrong type, or method, model and federation do not go together.
+    """
+    from . import models
+    from .federations import Federation
+    from .methods import Method
+    from .training import TrainSpec
+
+    if not isinstance(method, Method):
+        name = method.__name__ if isinstance(method, type) else "FedAvg"
+        raise FltnbError(f"method must be a method such as fl.methods.{name}(...), not {method!r}.")
+    if not isinstance(fed, Federation):
+        raise FltnbError(
+            f"A run needs a Federation, not {type(fed).__name__}: make one with fl.federations.label_clusters(...) or"
+            " fl.Federation.from_arrays(...)."
+        )
+    for name, value in (("rounds", rounds), ("eval_every", eval_every)):
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+            raise FltnbError(f"{name} must be a whole number of at least 1, not {value!r}.")
+    if not isinstance(participation, Real) or not 0 < participation <= 1:
+        raise FltnbError(f"participation must be a share of clients above 0 and at most 1, not {participation!r}.")
+    spec = TrainSpec(**training)
+    method.check(fed)
+    return spec, models.make(model, fed.input_shape, fed.n_classes)
+
+
+def plain(value: Any) -> Any:
+    """Return settings with NumPy's numbers and arrays as Python's own, which JSON can hold."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def _one_blas_thread():
@@ -296,7 +343,7 @@ def _bar(rounds: int, done: int, text: str, enabled: bool):
 
 def _save(path, settings, state, round, history, seconds, up, down) -> None:
     meta = {"settings": settings, "round": round, "history": history, "seconds": seconds, "up": up, "down": down}
-    meta = np.array(json.dumps(meta))
+    meta = np.array(json.dumps(meta | {"state": sorted(state)}))
     write_atomically(path, lambda file: np.savez(file, meta=meta, **{f"state/{k}": v for k, v in state.items()}))
 
 
@@ -309,12 +356,16 @@ def _load(path, settings):
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             state = {name.removeprefix("state/"): file[name] for name in file.files if name != "meta"}
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+        same = meta["settings"] == json.loads(json.dumps(settings))
+        saved = state, meta["round"], meta["history"], meta["seconds"], meta["up"], meta["down"]
+        if sorted(state) != meta["state"]:
+            raise ValueError("parts of it are missing")
+    except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         warnings.warn(
             f"Checkpoint {path} is damaged ({error}): this run starts again from round 1, others are not affected.",
             stacklevel=2,
         )
         return None
-    if meta["settings"] != json.loads(json.dumps(settings)):
+    if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")
-    return state, meta["round"], meta["history"], meta["seconds"], meta["up"], meta["down"]
+    return saved

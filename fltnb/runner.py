@@ -143,11 +143,16 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
         lines = [line.strip() for line in failure.evalue.splitlines() if line.strip()]
         sentence = lines[-1] if lines else "no message"
         error = sentence if failure.ename == "FltnbError" else f"{failure.ename}: {sentence}"
+    except OSError as failure:
+        raise FltnbError(
+            f"Cannot write {output} ({failure.strerror or failure}): free some space, then run the same command again;"
+            " what was computed before is kept."
+        ) from failure
     except RuntimeError as failure:  # nbclient's DeadKernelError is one
         log.write(f"{failure}\n")
         error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
     finally:
-        if output.exists():
+        with suppress(OSError, ValueError):  # missing, or cut short by a full disk
             _clean(output)
     return error
 

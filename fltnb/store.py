@@ -13,14 +13,15 @@ import functools
 import hashlib
 import io
 import json
+import numbers
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,9 +31,12 @@ import numpy as np
 
 from . import paths
 from .errors import FltnbError
+from .rounds import DivergedError, check, plain, run
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from .rounds import Run
 
 # The modules that decide numbers. Changing a plot, a table or a comment must not throw results away.
 _CODE = (
@@ -81,7 +85,7 @@ class Spec:
 
     def settings(self) -> dict[str, Any]:
         """All that decides the numbers, JSON-able."""
-        return {name: value for name, value in asdict(self).items() if name not in self.LABELS}
+        return plain({name: value for name, value in asdict(self).items() if name not in self.LABELS})
 
     def labels(self) -> dict[str, str]:
         """How tables show the run."""
@@ -89,7 +93,7 @@ class Spec:
 
     def federation_built(self):
         """Return the federation (the last few are kept in memory)."""
-        return _federation(json.dumps(self.federation, sort_keys=True))
+        return _federation(json.dumps(plain(self.federation), sort_keys=True))
 
     def key(self) -> str:
         """Hash of settings, data and code: the name of the run's folder in the store."""
@@ -223,15 +227,15 @@ def load(spec: Spec) -> Result | None:
         clients = pd.read_csv(io.BytesIO(files["clients.csv"]), engine="python")
         with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
             labels = arrays["labels"] if "labels" in arrays.files else None
-        return Result(spec, key, history, clients, labels, record["provenance"])
-    except (OSError, ValueError, KeyError) as error:
+        return Result(spec, key, history, clients, labels, dict(record["provenance"]))
+    except Exception as error:  # damage shows in many ways; whatever it is, the remedy is the same
         warnings.warn(
             f"Store entry {where} is damaged ({error}): only this run ({spec}) is computed again.", stacklevel=2
         )
         return None
 
 
-def save(spec: Spec, run) -> Result:
+def save(spec: Spec, run: Run) -> Result:
     """Write a finished run to the store; ``result.json`` goes last."""
     key = spec.key()
     where = folder(key)
@@ -265,7 +269,21 @@ def save(spec: Spec, run) -> Result:
     return Result(spec, key, run.history, run.clients, run.labels, provenance)
 
 
-def cached_arrays(key: dict, compute) -> dict[str, np.ndarray]:
+_BEGUN = time.time()
+
+
+def _since(fresh: bool | None) -> float:
+    """Return the time before which stored files are ignored: 0, the call, or with FLTNB_FRESH the process's start."""
+    if fresh is None:
+        return _BEGUN if os.environ.get("FLTNB_FRESH", "") not in ("", "0") else 0.0
+    return time.time() if fresh else 0.0
+
+
+def _there(path: Path, since: float) -> bool:
+    return path.exists() and path.stat().st_mtime >= since
+
+
+def cached_arrays(key: dict, compute, since: float | None = None) -> dict[str, np.ndarray]:
     """Keep the arrays of a one-off computation (a clustering) in the store.
 
     Parameters
@@ -274,25 +292,22 @@ def cached_arrays(key: dict, compute) -> dict[str, np.ndarray]:
         JSON-able description of the computation; the code version is added.
     compute : callable
         Returns a dict of arrays.
+    since : float, optional
+        Ignore what was stored before this time; by default ``FLTNB_FRESH`` decides.
     """
-    path = paths.store() / "arrays" / f"{_hash({'key': key, 'code': code_version()})}.npz"
-    if path.exists() and not _fresh(path):
+    path = paths.store() / "arrays" / f"{_hash({'key': plain(key), 'code': code_version()})}.npz"
+    if _there(path, _since(None) if since is None else since):
         try:
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
+                arrays = {name: file[name] for name in file.files}
+            if not arrays:
+                raise ValueError("it is empty")
+            return arrays
         except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
             warnings.warn(f"Store entry {path} is damaged ({error}): only this one is computed again.", stacklevel=2)
     arrays = compute()
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
     return arrays
-
-
-_BEGUN = time.time()
-
-
-def _fresh(path: Path) -> bool:
-    """Whether FRESH=1 asks to ignore this file: it is older than this process."""
-    return os.environ.get("FLTNB_FRESH", "") not in ("", "0") and path.stat().st_mtime < _BEGUN
 
 
 def compute(
@@ -312,7 +327,8 @@ def compute(
     n_jobs : int
         Runs at a time (joblib; a cluster through ``joblib.parallel_config``). Each then trains on one core.
     fresh : bool, optional
-        Ignore what is stored; by default the environment variable ``FLTNB_FRESH`` decides.
+        Ignore runs and clusterings stored before this call (trained encoders are kept); by default the environment
+        variable ``FLTNB_FRESH`` decides, and then what this process has stored counts.
     device, backend
         See :func:`fltnb.training.make_engine`.
 
@@ -320,68 +336,84 @@ def compute(
     ------
     FltnbError
         A spec cannot run (unknown method, too many clusters, ...); found before any of them starts.
-    """
-    from . import methods, models
 
-    if n_jobs < 1:
-        raise FltnbError(f"n_jobs={n_jobs}: run at least one at a time.")
+    Warns
+    -----
+    UserWarning
+        A client's loss was not finite: the run is stored up to the round before, with the reason.
+    """
+    from . import methods
+
+    if isinstance(specs, Spec):
+        specs = [specs]
+    if not isinstance(n_jobs, numbers.Integral) or n_jobs < 1:
+        raise FltnbError(f"n_jobs must be a whole number of at least 1, not {n_jobs!r}.")
     for spec in specs:  # everything that can be wrong is found before the first minute is spent
-        fed = spec.federation_built()
-        models.make(spec.model, fed.input_shape, fed.n_classes)
-        methods.build(spec.method)
-    if fresh is None:
-        fresh = os.environ.get("FLTNB_FRESH", "") not in ("", "0")
+        check(methods.build(spec.method), spec.federation_built(), **_arguments(spec))
+    since = _since(fresh)
     keys = [spec.key() for spec in specs]
-    known = {} if fresh else {key: load(spec) for key, spec in zip(keys, specs, strict=True)}
-    missing = {key: spec for key, spec in zip(keys, specs, strict=True) if known.get(key) is None}
-    if fresh:
-        for key in missing:
-            shutil.rmtree(folder(key), ignore_errors=True)
+    # A stored run that is to be ignored stays until the new one takes its place: a stop in between loses nothing.
+    known = {
+        key: load(spec) if _there(folder(key) / "result.json", since) else None
+        for key, spec in zip(keys, specs, strict=True)
+    }
+    missing = {key: spec for key, spec in zip(keys, specs, strict=True) if known[key] is None}
+    for key in missing:
+        if not _there(checkpoint := folder(key) / "checkpoint.npz", since):
+            with suppress(OSError):  # a folder that cannot be written says so when the run is saved
+                checkpoint.unlink()
     for spec in missing.values():  # clusterings are shared by many runs: make each once, with all cores
-        method = methods.build(spec.method)
-        method.prepare(spec.federation_built(), methods.Context(spec.seed, cached_arrays, progress))
-    done = _computed(list(missing.values()), n_jobs, progress, device, backend)
+        cache = functools.partial(cached_arrays, since=since)
+        methods.build(spec.method).prepare(spec.federation_built(), methods.Context(spec.seed, cache, progress))
+    done = _computed(list(missing.values()), n_jobs, progress, device, backend, since)
     known |= dict(zip(missing, done, strict=True))
     # Equal settings under two labels (a switch set to its default, say) are one run with two names.
-    return [replace(known[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
+    results = [replace(known[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
+    for result in results:
+        if result.stopped:
+            warnings.warn(f"{result.spec}: {result.stopped}", stacklevel=2)
+    return results
 
 
-def _computed(specs, n_jobs, progress, device, backend):
+def _computed(specs, n_jobs, progress, device, backend, since):
     import joblib
     from tqdm import tqdm
 
     bar = {} if progress else {"disable": True}
     quiet = 1.0 if sys.stderr.isatty() else 20.0
     if n_jobs == 1 or len(specs) < 2:
-        work = (_one(spec, progress, device, backend, None) for spec in specs)
+        work = (_one(spec, progress, device, backend, None, since) for spec in specs)
     else:
         work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(
-            joblib.delayed(_one)(spec, False, device, backend, 1) for spec in specs
+            joblib.delayed(_one)(spec, False, device, backend, 1, since) for spec in specs
         )
     yield from tqdm(work, total=len(specs), desc="runs", unit="run", leave=False, mininterval=quiet, delay=quiet, **bar)
 
 
-def _one(spec: Spec, progress: bool, device: str, backend: str, n_workers: int | None) -> Result:
-    from . import methods, rounds
+def _one(spec: Spec, progress: bool, device: str, backend: str, n_workers: int | None, since: float) -> Result:
+    from . import methods
 
-    settings = spec.settings()
-    arguments = {name: value for name, value in settings.items() if name not in ("federation", "method")}
     try:
-        run = rounds.run(
+        finished = run(
             methods.build(spec.method),
             spec.federation_built(),
-            **arguments,
+            **_arguments(spec),
             device=device,
             backend=backend,
             n_workers=n_workers,
             n_jobs=n_workers,
             checkpoint=folder(spec.key()) / "checkpoint.npz",
-            cache=cached_arrays,
+            cache=functools.partial(cached_arrays, since=since),
             progress=progress,
         )
-    except rounds.DivergedError as error:
-        run = error.run  # stored with its reason: a table shows it as such
-    return save(spec, run)
+    except DivergedError as error:
+        finished = error.run  # stored with its reason
+    return save(spec, finished)
+
+
+def _arguments(spec: Spec) -> dict[str, Any]:
+    """Return the settings of a spec that are arguments of :func:`fltnb.rounds.run`."""
+    return {name: value for name, value in spec.settings().items() if name not in ("federation", "method")}
 
 
 def tidy(results: Sequence[Result]) -> pd.DataFrame:
@@ -390,14 +422,15 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        Columns ``experiment, dataset, model, method, variant, note, rule, seed, split, metric, value, n, key``.
+        Columns ``experiment, dataset, model, method, variant, note, rule, momentum, seed, split, metric, value, n,
+        key``.
         Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared); the same two over the
         first client of each true cluster only (``first_clients_...``); ``ari`` and ``n_clusters`` of the final
         clusters; ``seconds``, ``bytes``.
     """
     import pandas as pd
 
-    from . import metrics
+    from . import methods, metrics
 
     rows = []
     for result in results:
@@ -409,7 +442,7 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
             "method": spec.method_id,
             "variant": spec.variant,
             "note": spec.note,
-            "rule": spec.method.get("rule") or ("" if spec.method.get("name") == "local" else "participants"),
+            "rule": methods.build(spec.method).settings().get("rule", ""),
             "momentum": spec.momentum,
             "seed": spec.seed,
         }

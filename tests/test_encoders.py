@@ -263,7 +263,7 @@ def test_residual_fine_tunes_with_a_last_batch_of_one(fed):
 
 def test_bad_input(fed):
     wide = federations.Federation.from_arrays(np.zeros((8, 4, 4), np.uint8), np.arange(8) % 2, np.arange(8) // 4)
-    with pytest.raises(FltnbError, match="pretrained on images of shape"):
+    with pytest.raises(FltnbError, match="has images of shape"):
         embed_clients(wide, SMALL)
     with pytest.raises(FltnbError, match="pretraining set"):
         embed_clients(fed, replace(SMALL, pretrain="emnist_unbalanced"))

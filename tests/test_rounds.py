@@ -167,11 +167,11 @@ def test_divergence_names_the_client_and_keeps_what_was_computed(fed):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"rounds": 0}, "at least 1 round"),
-        ({"participation": 0}, "participation=0"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
+        ({"participation": 0}, "above 0 and at most 1, not 0"),
         ({"participation": 1.5}, "at most 1"),
-        ({"eval_every": 0}, "eval_every=0"),
-        ({"seed": -1}, "seed of 0 or more"),
+        ({"eval_every": 0}, "eval_every must be a whole number"),
+        ({"seed": -1}, "seed must be a whole number of at least 0"),
         ({"model": "resnet"}, "Unknown model 'resnet'"),
         ({"lr": -1.0}, "lr"),
         ({"backend": "gpu"}, "backend"),

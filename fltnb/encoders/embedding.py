@@ -67,13 +67,8 @@ def embed_clients(
     """
     if spec.kind == "pixels":
         return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]
-    weights = dict(pretrain(spec, cache, progress, device))
-    shape = tuple(int(s) for s in weights.pop("input_shape"))
-    if shape != tuple(fed.input_shape):
-        raise FltnbError(
-            f"The encoder was pretrained on images of shape {shape} ({spec.pretrain}), but the federation's are"
-            f" {tuple(fed.input_shape)}: choose a pretraining set of that shape."
-        )
+    weights = dict(pretrain(spec, cache, progress, device, fed.input_shape))
+    del weights["input_shape"]
     if spec.kind in NETWORK_KINDS:
         return _with_network(fed, spec, weights, progress, n_jobs, device)
     mean, axes = weights["mean"], weights["components"].T
@@ -83,7 +78,7 @@ def embed_clients(
 def _with_network(fed, spec, weights, progress, n_jobs, device) -> list[np.ndarray]:
     import torch
     from joblib import cpu_count
-    from tqdm.auto import tqdm
+    from tqdm import tqdm
 
     # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock; and threads
     # need no second import of torch, work in any kernel and leave nothing behind. The executor's own, because joblib's

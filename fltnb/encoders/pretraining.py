@@ -82,7 +82,11 @@ class EncoderSpec:
 
 
 def pretrain(
-    spec: EncoderSpec, cache: Path | str | None = None, progress: bool = False, device: str = "cpu"
+    spec: EncoderSpec,
+    cache: Path | str | None = None,
+    progress: bool = False,
+    device: str = "cpu",
+    input_shape: tuple[int, int, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Weights of a pretrained encoder, from the cache or trained now.
 
@@ -97,6 +101,8 @@ def pretrain(
     device : str
         torch device to train on. Weights from another device or another number of threads differ by rounding; what
         is in the cache is used wherever it came from.
+    input_shape : (C, H, W), optional
+        Shape of the images that will be embedded; a pretraining set of another shape is refused before training.
 
     Returns
     -------
@@ -113,6 +119,12 @@ def pretrain(
         return {}
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
+    shape = to_inputs(train[:1]).shape[1:]
+    if input_shape is not None and shape != tuple(input_shape):
+        raise FltnbError(
+            f"The pretraining set {spec.pretrain} has images of shape {shape}, but the federation's are"
+            f" {tuple(input_shape)}: choose a pretraining set of that shape, or kind='pixels'."
+        )
     settings = {"format": _FORMAT, "kind": spec.kind, "data": array_digest(train), "latent": int(spec.latent)}
     if spec.kind in NETWORK_KINDS:
         trained = {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
@@ -155,7 +167,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
 
 def _fit_network(spec: EncoderSpec, train, images: ImageSet, progress: bool, device: str) -> dict[str, np.ndarray]:
     import torch
-    from tqdm.auto import tqdm
+    from tqdm import tqdm
 
     from . import networks
 

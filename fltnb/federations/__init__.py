@@ -36,6 +36,8 @@ def complete(settings: dict) -> dict:
     FltnbError
         Unknown kind or key, or a key that is missing.
     """
+    if not isinstance(settings, dict):
+        raise FltnbError(f"The settings of a federation must be a dict with a kind, not {settings!r}.")
     settings = dict(settings)
     kind = settings.pop("kind", None)
     if kind == "from_arrays":

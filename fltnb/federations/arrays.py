@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,6 +66,9 @@ def from_arrays(
     """
     x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
     integer(seed, "seed", 0)
+    for name, value in (("test_fraction", test_fraction), ("val_fraction", val_fraction)):
+        if not isinstance(value, numbers.Real):
+            raise FltnbError(f"{name} must be a number, not {value!r}.")
     if not (0 < test_fraction < 1 and 0 <= val_fraction < 1 and test_fraction + val_fraction < 1):
         raise FltnbError(
             f"test_fraction {test_fraction} and val_fraction {val_fraction} must lie between 0 and 1, leave something"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,7 +56,10 @@ def pixel_scaling(images: np.ndarray) -> dict[str, float]:
 
 def as_samples(images: np.ndarray) -> np.ndarray:
     """Return samples as uint8 or float32, or raise FltnbError for another type, a shape without meaning, or NaN."""
-    images = np.asarray(images)
+    try:
+        images = np.asarray(images)
+    except ValueError as error:
+        raise FltnbError("Samples must all have the same shape: resize or pad them first.") from error
     if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
         raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
@@ -125,6 +129,8 @@ class Federation:
                 f"Labels must be {len(images)} integers, one per sample, not {labels.dtype} of shape {labels.shape}:"
                 " np.unique(labels, return_inverse=True)[1] turns any labels into 0, 1, ..."
             )
+        if not isinstance(self.n_classes, numbers.Integral):
+            raise FltnbError(f"n_classes must be a whole number, not {self.n_classes!r}.")
         if labels.min() < 0 or labels.max() >= self.n_classes:
             raise FltnbError(
                 f"Labels run from {labels.min()} to {labels.max()} but n_classes is {self.n_classes}: labels must lie"

@@ -95,6 +95,8 @@ def training_index(images: ImageSet, max_train: int | None, seed: int) -> np.nda
 
 def source(images: ImageSet) -> dict[str, str]:
     """Return the settings that name the image set; one made by the user is named by its content as well."""
+    if not isinstance(images, ImageSet):
+        raise FltnbError(f"Images must be an ImageSet such as fl.load('digits'), not {type(images).__name__}.")
     if images.name in NAMES:
         return {"dataset": images.name}
     return {"dataset": images.name, "content": images.digest}

@@ -50,6 +50,8 @@ def build(settings: dict[str, Any]) -> Method:
     FltnbError
         Unknown method, option or option value.
     """
+    if not isinstance(settings, dict):
+        raise FltnbError(f"The settings of a method must be a dict with a name, not {settings!r}.")
     options = dict(settings)
     name = options.pop("name", None)
     kind = options.pop("kind", None)
@@ -76,7 +78,7 @@ def _build_clusterer(settings: dict[str, Any]):
     from .. import relatedness
 
     options = dict(settings)
-    cls = getattr(relatedness, choose(options.pop("name"), relatedness.CLUSTERERS, "clusterer"))
+    cls = getattr(relatedness, choose(options.pop("name", None), relatedness.CLUSTERERS, "clusterer"))
     known = set(inspect.signature(cls).parameters)
     for option in options:
         choose(option, known, f"option of clusterer {cls.__name__}")

@@ -8,6 +8,7 @@ can be saved between any two rounds and continued bit for bit.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,9 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """JSON-able settings that :func:`fltnb.methods.build` turns back into this method."""
         return {"name": self.name}
+
+    def check(self, fed: Federation) -> None:
+        """Refuse a federation that the method cannot run on; called before anything is computed."""
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Do one-off work that runs with other seeds share, so that it is done once; most methods have none."""
@@ -130,7 +134,7 @@ def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
         A row is negative somewhere or does not sum to 1.
     """
     W = np.asarray(W, dtype=np.float64)
-    if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, atol=1e-9):
+    if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
         raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
     out = np.empty((W.shape[0], theta.shape[1]), dtype=theta.dtype)
     for begin in range(0, theta.shape[1], block):
@@ -140,6 +144,8 @@ def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
 
 def check_clusters(n_clusters: int, n_clients: int) -> int:
     """Return ``n_clusters`` if it lies between 1 and the number of clients."""
-    if not 1 <= n_clusters <= n_clients:
-        raise FltnbError(f"{n_clusters} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}.")
+    if not isinstance(n_clusters, numbers.Integral) or not 1 <= n_clusters <= n_clients:
+        raise FltnbError(
+            f"{n_clusters!r} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}."
+        )
     return int(n_clusters)

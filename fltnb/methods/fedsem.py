@@ -39,9 +39,13 @@ class FedSEM(Method):
         """Name, K and non-participant rule."""
         return {"name": self.name, "n_clusters": self.n_clusters, "rule": self.rule}
 
+    def check(self, fed) -> None:
+        """Refuse more groups than clients."""
+        check_clusters(self.n_clusters, fed.n_clients)
+
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows round 1."""
-        check_clusters(self.n_clusters, fed.n_clients)
+        self.check(fed)
         theta = model.init(context.seed)
         return {
             "models": np.repeat(theta[None], self.n_clusters, axis=0),

@@ -29,16 +29,21 @@ def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Con
     Parameters
     ----------
     clusterer : estimator over clients
-        Left alone if it is fitted already (then it must have been fitted on as many clients).
+        Used as it is if it is fitted already (then it must have been fitted on as many clients), else a copy of it
+        is fitted: the same estimator may serve several federations.
     encoder : EncoderSpec
         What the clients embed their training samples with.
 
     Returns
     -------
     clusterer
-        The same object, fitted.
+        Fitted: the object given, or the copy.
     """
+    from sklearn.base import clone
+
+    check_clusterer(clusterer, fed)
     if not hasattr(clusterer, "labels_"):
+        clusterer = clone(clusterer)
         key = {
             "clusterer": clusterer_settings(clusterer),
             "encoder": asdict(encoder),
@@ -47,12 +52,19 @@ def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Con
         fitted = _fit if context.cache is None else lambda *args: context.cache(key, lambda: _fit(*args))
         for name, value in fitted(clusterer, fed, encoder, context).items():
             setattr(clusterer, name, value.item() if value.ndim == 0 else value)
-    if len(clusterer.labels_) != fed.n_clients:
-        raise FltnbError(
-            f"The clusterer was fitted on {len(clusterer.labels_)} clients but the federation has {fed.n_clients}:"
-            " fit it on this federation, or pass an unfitted one."
-        )
     return clusterer
+
+
+def check_clusterer(clusterer, fed: Federation) -> None:
+    """Refuse a clusterer that does not suit the federation, as far as that can be told before embedding."""
+    if hasattr(clusterer, "labels_"):
+        if len(clusterer.labels_) != fed.n_clients:
+            raise FltnbError(
+                f"The clusterer was fitted on {len(clusterer.labels_)} clients but the federation has {fed.n_clients}:"
+                " fit it on this federation, or pass an unfitted one."
+            )
+    elif hasattr(clusterer, "check"):
+        clusterer.check(fed.sizes.tolist())
 
 
 def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> State:
@@ -107,6 +119,10 @@ class FLT(GraphMethod):
 
         super().__init__(rule, variant)
         self.clusterer = clusterer if clusterer is not None else self.default_clusterer()
+        if isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
+            raise FltnbError(f"clusterer must be a clusterer such as fl.FCR(), not {clusterer!r}.")
+        if encoder is not None and not isinstance(encoder, encoders.EncoderSpec):
+            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
         self.graph_kind = choose(
             graph or ("full" if variant == "published" else "clusters"),
             GRAPHS,
@@ -131,6 +147,10 @@ class FLT(GraphMethod):
             "clusterer": clusterer_settings(self.clusterer),
             "encoder": asdict(self.encoder),
         }
+
+    def check(self, fed: Federation) -> None:
+        """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
+        check_clusterer(self.clusterer, fed)
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer, so that its result is in the cache."""

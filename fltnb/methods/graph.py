@@ -96,8 +96,12 @@ class Oracle(GraphMethod):
 
     name = "oracle"
 
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
-        """Neighbours are the clients of the same true cluster."""
+    def check(self, fed: Federation) -> None:
+        """Refuse a federation without true clusters."""
         if fed.clusters is None:
             raise FltnbError("Oracle needs the true clusters: give `clusters` when you build the federation.")
+
+    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+        """Neighbours are the clients of the same true cluster."""
+        self.check(fed)
         return fed.clusters[:, None] == fed.clusters[None], fed.clusters, {}

@@ -141,6 +141,7 @@ def accuracy_variance_plane(table: pd.DataFrame, ax: Axes | None = None, title: 
         reproduced point is, such as a rule. ``published.accuracy_and_variance`` makes it.
     """
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     need(table, ("method", "source", "accuracy", "variance"), "table")
     fig, ax = axes_for(ax, (7.2, 4.4))
@@ -160,6 +161,9 @@ def accuracy_variance_plane(table: pd.DataFrame, ax: Axes | None = None, title: 
             ax.scatter(point.variance, point.accuracy, marker=markers[point.source], s=42, color=color, lw=0, zorder=3)
         ax.scatter(printed["variance"], printed["accuracy"], s=110, fc="none", ec=color, lw=1.6, zorder=4)
     ax.set(xscale="log", xlabel="variance over clients (%²)", ylabel="accuracy, mean over clients (%)")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # the default writes "3 x 10^0" over its neighbours
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.grid(alpha=0.25, which="both")
     handles = [Line2D([], [], color=style(m).color, lw=3, label=style(m).label) for m in dict.fromkeys(table["method"])]
     if (table["source"] == "printed").any():

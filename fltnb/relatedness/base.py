@@ -50,12 +50,14 @@ def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> li
     Raises
     ------
     FltnbError
-        Fewer than two clients, an empty client, arrays that are not two-dimensional, different widths, or values
-        that are not finite; the client is named.
+        No sequence, fewer than two clients, an empty client, arrays that are not two-dimensional, different widths,
+        or values that are not finite; the client is named.
     """
-    arrays = [np.asarray(client) for client in clients]
-    if len(arrays) < 2:
-        raise FltnbError(f"Clustering needs at least 2 clients, got {len(arrays)}: pass a list with one array each.")
+    try:
+        arrays = [np.asarray(client) for client in clients]
+    except (TypeError, ValueError) as error:
+        raise FltnbError(f"Clustering needs one 2-D array of {what} per client ({error}).") from error
+    check_enough(len(arrays))
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             raise FltnbError(
@@ -76,10 +78,17 @@ def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> li
     return arrays
 
 
+def check_enough(n_clients: int) -> None:
+    """Refuse fewer than two clients."""
+    if n_clients < 2:
+        raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
+
+
 def check_settings(
     n_clients: int, n_clusters: int | None, max_clusters: int | None, threshold: float, linkage: str
 ) -> None:
     """Refuse settings that cannot work for this number of clients, before anything is computed."""
+    check_enough(n_clients)
     for name, value in (("n_clusters", n_clusters), ("max_clusters", max_clusters)):
         if value is not None and not (isinstance(value, numbers.Integral) and 1 <= value <= n_clients):
             raise FltnbError(
@@ -90,11 +99,18 @@ def check_settings(
     choose(linkage, LINKAGES, "linkage")
 
 
-def check_seed(random_state: int) -> int:
-    """Return the seed; generators and None are refused because a run is a pure function of its settings."""
+def check_counts(estimator, **least: int) -> None:
+    """Refuse parameters that are not whole numbers of at least the given ones."""
+    for name, smallest in least.items():
+        value = getattr(estimator, name)
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < smallest:
+            raise FltnbError(f"{name} must be a whole number of {smallest} or more, got {value!r}.")
+
+
+def check_seed(random_state: int) -> None:
+    """Refuse generators and None as well, because a run is a pure function of its settings."""
     if not isinstance(random_state, numbers.Integral) or random_state < 0:
         raise FltnbError(f"random_state must be a whole number of 0 or more, got {random_state!r}.")
-    return int(random_state)
 
 
 def check_k(k, sizes: Sequence[int]) -> np.ndarray:

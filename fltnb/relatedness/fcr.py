@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Sequence
 
@@ -10,7 +9,16 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..randomness import integer
-from .base import ClientClusterer, centroids, check_clients, check_k, check_seed, check_settings, stack_ragged
+from .base import (
+    ClientClusterer,
+    centroids,
+    check_clients,
+    check_counts,
+    check_k,
+    check_seed,
+    check_settings,
+    stack_ragged,
+)
 from .distances import matching_distances, min_distances
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
@@ -102,6 +110,19 @@ class FCR(ClientClusterer):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def check(self, sizes: Sequence[int]) -> np.ndarray:
+        """Refuse settings that cannot work for clients of these sizes; return the centroids of each, (M,) int64."""
+        choose(self.distance, DISTANCES, "client distance")
+        check_settings(len(sizes), self.n_clusters, self.max_clusters, self.threshold, self.linkage)
+        check_seed(self.random_state)
+        check_counts(self, n_neighbors=2, n_components=1, n_init=1)
+        k = check_k(self.k, sizes)
+        if k.sum() < 4:
+            raise FltnbError(
+                f"UMAP cannot lay out {k.sum()} centroids: use more clients or a larger k, 4 in all at least."
+            )
+        return k
+
     def fit(self, X: Sequence[np.ndarray], y: None = None) -> FCR:
         """Cluster the clients.
 
@@ -112,16 +133,8 @@ class FCR(ClientClusterer):
         y : None
             Ignored.
         """
-        choose(self.distance, DISTANCES, "client distance")
         X = check_clients(X)
-        check_settings(len(X), self.n_clusters, self.max_clusters, self.threshold, self.linkage)
-        k = check_k(self.k, [len(x) for x in X])
-        seed = check_seed(self.random_state)
-        for name, least in (("n_neighbors", 2), ("n_components", 1), ("n_init", 1)):
-            value = getattr(self, name)
-            if not (isinstance(value, numbers.Integral) and value >= least):
-                raise FltnbError(f"{name} must be a whole number of {least} or more, got {value!r}.")
-
+        k, seed = self.check([len(x) for x in X]), int(self.random_state)
         centres, self.weights_ = centroids(X, k, self.n_init, integer(seed, "kmeans"), self.n_jobs)
         self.centroids_ = stack_ragged(centres)
         plane = umap_layout(np.concatenate(centres), self.n_neighbors, self.n_components, integer(seed, "umap"))
@@ -137,10 +150,6 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
     One thread and a fixed seed: UMAP's parallel layout is not reproducible. From 4,096 points on, where UMAP would
     switch to an approximate neighbour search that costs most of the time, the exact neighbours are handed to it.
     """
-    if len(points) < 4:
-        raise FltnbError(
-            f"UMAP cannot lay out {len(points)} centroids: use more clients or a larger k, 4 in all at least."
-        )
     points = np.ascontiguousarray(points, dtype=np.float32)
     n_neighbors = min(n_neighbors, len(points) - 1)
     options = {}

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..randomness import integer
-from .base import ClientClusterer, centroids, check_clients, check_k, check_seed, check_settings, stack_ragged
+from .base import (
+    ClientClusterer,
+    centroids,
+    check_clients,
+    check_counts,
+    check_k,
+    check_seed,
+    check_settings,
+    stack_ragged,
+)
 from .distances import matching_distances
 
 
@@ -67,6 +75,13 @@ class PCAKMeans(ClientClusterer):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    def check(self, sizes: Sequence[int]) -> np.ndarray:
+        """Refuse settings that cannot work for clients of these sizes; return the centroids of each, (M,) int64."""
+        check_settings(len(sizes), self.n_clusters, self.max_clusters, self.threshold, self.linkage)
+        check_seed(self.random_state)
+        check_counts(self, n_components=1, n_init=1)
+        return check_k(self.k, sizes)
+
     def fit(self, X: Sequence[np.ndarray], y: None = None) -> PCAKMeans:
         """Cluster the clients.
 
@@ -78,11 +93,7 @@ class PCAKMeans(ClientClusterer):
             Ignored.
         """
         X = check_clients(X, "pixels")
-        check_settings(len(X), self.n_clusters, self.max_clusters, self.threshold, self.linkage)
-        k = check_k(self.k, [len(x) for x in X])
-        seed = check_seed(self.random_state)
-        if not (isinstance(self.n_components, numbers.Integral) and self.n_components >= 1):
-            raise FltnbError(f"n_components must be a whole number of 1 or more, got {self.n_components!r}.")
+        k, seed = self.check([len(x) for x in X]), int(self.random_state)
         for i, x in enumerate(X):
             if x.min() < 0 or x.max() > 1:
                 raise FltnbError(
