@@ -166,6 +166,7 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
         for harmless in ("Graph is not fully connected", "precomputed_knn", "Spectral initialisation failed"):
             warnings.filterwarnings("ignore", message=f".*{harmless}", category=UserWarning)
         warnings.filterwarnings("ignore", message="Tensorflow not installed", category=ImportWarning)
+        warnings.filterwarnings("ignore", message="IProgress not found")  # UMAP asks tqdm for a notebook bar
         from umap import UMAP  # several seconds to import, and as many to compile on first use
 
         return UMAP(
