@@ -22,7 +22,7 @@ COMMENTS_T1 = {
     ("fedavg", "accuracy_variance"): "the rule for absent clients decides it: section 6",
     ("pca_km_hc", "accuracy"): "threshold 1.2 is in units of the raw pixels; the paper's text says 1",
     ("fedsem", "accuracy"): "groups follow from parameters: starts differ, results scatter",
-    ("flt_enc1", "accuracy"): "averaging participants only is better than what was printed",
+    ("flt_enc1", "accuracy"): "depends on whether FCR finds the clusters: section 2",
 }
 
 
