@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from .errors import choose
+from .methods.base import resolve_rule
 from .store import Spec
 
 PROFILES = ("demo", "small", "paper")
@@ -108,7 +109,7 @@ def method(name: str, dataset: str, variant: str, profile: str, **options: Any) 
     """Return the settings of one row of Table 1."""
     if name == "local":
         return {"name": "local"}
-    rule = {"described": "participants", "published": "last_local"}[variant]
+    rule = resolve_rule(None, variant)
     settings: dict[str, Any] = {"name": name, "rule": rule}
     graph = {"described": "clusters", "published": "full"}[variant]  # case II by its clusters; case I as was run
     if name == "fedsem":

@@ -13,6 +13,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from .errors import FltnbError, choose
+from .methods.base import VARIANTS, resolve_rule
 from .metrics import binomial_error, seed_spread
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ RESULT_COLUMNS = (
 )
 """Columns of tidy results: one row per number of one run."""
 
-RULES = {"described": "participants", "published": "last_local"}
+RULES = {variant: resolve_rule(None, variant) for variant in VARIANTS}
 """What clients that sit a round out contribute, in the text of FLT and in the code behind its Tables 1 and 2."""
 
 PAPERS = {"flt": "FLT", "fesem": "FeSEM", "mthfl": "MT-HFL", "emdcfl": "EMD-CFL"}
