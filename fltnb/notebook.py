@@ -91,9 +91,9 @@ class Claims:
     """
 
     def __init__(self):
-        self._rows: list[tuple[str, bool, str, bool]] = []
+        self._rows: list[dict[str, Any]] = []
 
-    def check(self, sentence: str, holds: bool, evidence: str = "", must: bool = False) -> None:
+    def check(self, sentence: str, holds: bool, evidence: str = "", must: bool = False, claim: str = "") -> None:
         """Note one claim.
 
         Parameters
@@ -107,6 +107,8 @@ class Claims:
         must : bool
             The notebook is wrong if this does not hold: :meth:`show` then fails after printing. Claims of a
             paper, which may well not reproduce, are only reported.
+        claim : str
+            Id of the paper's claim (:func:`fltnb.published.claims`) that this bears on; the report counts by it.
 
         Raises
         ------
@@ -117,7 +119,29 @@ class Claims:
             raise FltnbError(
                 f"The claim {sentence!r} got {holds!r} instead of True or False: compare it with something."
             )
-        self._rows.append((sentence, bool(holds), evidence, must))
+        verdict = "holds" if holds else "does not hold"
+        self._rows.append(
+            {"claim": claim, "sentence": sentence, "verdict": verdict, "evidence": evidence, "must": must}
+        )
+
+    def untestable(self, sentence: str, reason: str, claim: str = "") -> None:
+        """Note a claim that these runs cannot test, and why."""
+        self._rows.append(
+            {"claim": claim, "sentence": sentence, "verdict": "not tested", "evidence": reason, "must": False}
+        )
+
+    def table(self) -> pd.DataFrame:
+        """Return all claims noted: ``claim, sentence, verdict, evidence``."""
+        import pandas as pd
+
+        return pd.DataFrame(self._rows, columns=["claim", "sentence", "verdict", "evidence"])
+
+    def write(self, profile: str, name: str) -> None:
+        """Write ``results/<profile>/<name>_claims.csv``, which the report reads."""
+        from . import paths
+
+        text = self.table().to_csv(index=False).encode()
+        paths.write_atomically(paths.results(profile) / f"{name}_claims.csv", lambda file: file.write(text))
 
     def show(self) -> None:
         """Print the list, then fail if a claim that must hold does not.
@@ -127,11 +151,12 @@ class Claims:
         AssertionError
             Names the claims that must hold and do not.
         """
-        width = max((len(sentence) for sentence, *_ in self._rows), default=0)
-        for sentence, holds, evidence, _ in self._rows:
-            word = "holds" if holds else "DOES NOT HOLD"
-            print(f"{word:<13}  {sentence:<{width}}  {f'({evidence})' if evidence else ''}".rstrip())
-        broken = [sentence for sentence, holds, _, must in self._rows if must and not holds]
+        words = {"holds": "holds", "does not hold": "DOES NOT HOLD", "not tested": "not tested"}
+        width = max((len(row["sentence"]) for row in self._rows), default=0)
+        for row in self._rows:
+            evidence = f"({row['evidence']})" if row["evidence"] else ""
+            print(f"{words[row['verdict']]:<13}  {row['sentence']:<{width}}  {evidence}".rstrip())
+        broken = [row["sentence"] for row in self._rows if row["must"] and row["verdict"] != "holds"]
         if broken:
             raise AssertionError("Must hold and does not: " + "; ".join(broken))
 

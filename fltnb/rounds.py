@@ -55,6 +55,8 @@ class Run:
         Wall time, resumed parts included.
     stopped : str
         Why the run ended early (a client's loss was not finite), else empty.
+    labels_at : dict
+        Evaluated round -> cluster of each client (M,); empty for methods without clusters.
     """
 
     history: pd.DataFrame
@@ -65,6 +67,7 @@ class Run:
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     stopped: str = ""
+    labels_at: dict[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def accuracy(self) -> float:
@@ -186,16 +189,15 @@ def run(
 def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> Run:
     saved = _load(checkpoint, settings) if checkpoint else None
     if saved is None:
-        begun, done, history, seconds = time.monotonic(), 0, [], 0.0
+        begun, done, history, seconds, labels_at = time.monotonic(), 0, [], 0.0, {}
         state = method.start(fed, net, context)
         if settings["dtype"] == "float64":
             state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
         up, down = method.setup_bytes(state)
     else:
-        state, done, history, seconds, up, down = saved
+        state, done, history, seconds, up, down, labels_at = saved
         begun = time.monotonic() - seconds
-    rounds, written = settings["rounds"], time.monotonic()
-    model_bytes = net.n_parameters * 4  # models travel as float32
+    rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
     bar = _bar(rounds, done, method.name, progress)
     last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
 
@@ -209,6 +211,9 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
             row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
             row |= {"variance": metrics.variance(accuracy), "worst": metrics.worst(accuracy)}
             history.append(row | {"loss": float(np.mean(result.loss))} | now)
+        labels = method.labels(state)
+        if labels is not None:
+            labels_at[round] = np.array(labels)
         bar.set_postfix_str(f"test accuracy {history[-1]['accuracy']:.1f} %", refresh=False)
 
     stopped = ""
@@ -216,6 +221,7 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
         evaluate(0)
     for round in range(done + 1, rounds + 1):
         clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
+        state = method.observe(state, clients, round, engine)
         trained = engine.train(*method.dispatch(state, clients), clients, round)
         lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
         if lost.any():
@@ -225,25 +231,27 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
             )
             break
         state = method.collect(state, clients, trained.theta, round)
-        up += len(clients) * method.models_up * model_bytes
-        down += len(clients) * method.models_down * model_bytes
+        received, sent = method.traffic(state, net.n_parameters)
+        up += len(clients) * sent * 4  # numbers travel as float32
+        down += len(clients) * received * 4
         if round % settings["eval_every"] == 0 or round == rounds:
             evaluate(round)
-        if checkpoint and round < rounds and time.monotonic() - written > CHECKPOINT_SECONDS:
-            _save(checkpoint, settings, state, round, history, time.monotonic() - begun, up, down)
+        if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
+            _save(checkpoint, settings, state, round, history, now - begun, up, down, labels_at)
             written = time.monotonic()
+            pause = max(CHECKPOINT_SECONDS, 20 * (written - now))  # a state of gigabytes is saved less often
         bar.update()
     bar.close()
     if stopped:
         evaluate(round - 1)
 
-    result = _finish(method, fed, state, history, last, settings, time.monotonic() - begun, stopped)
+    result = _finish(method, fed, state, history, last, settings, time.monotonic() - begun, stopped, labels_at)
     if stopped:
         raise DivergedError(stopped, result)
     return result
 
 
-def _finish(method, fed, state, history, last, settings, seconds, stopped) -> Run:
+def _finish(method, fed, state, history, last, settings, seconds, stopped, labels_at) -> Run:
     import pandas as pd
 
     theta, rows = method.serve(state)
@@ -258,7 +266,7 @@ def _finish(method, fed, state, history, last, settings, seconds, stopped) -> Ru
             "test": last["test"],
         }
     )
-    return Run(pd.DataFrame(history), clients, labels, theta, rows, settings, seconds, stopped)
+    return Run(pd.DataFrame(history), clients, labels, theta, rows, settings, seconds, stopped, labels_at)
 
 
 def check(
@@ -301,7 +309,7 @@ def check(
             raise FltnbError(f"{name} must be a whole number of at least 1, not {value!r}.")
     if not isinstance(participation, Real) or not 0 < participation <= 1:
         raise FltnbError(f"participation must be a share of clients above 0 and at most 1, not {participation!r}.")
-    spec = TrainSpec(**training)
+    spec = TrainSpec(**training | method.local_training())
     method.check(fed)
     return spec, models.make(model, fed.input_shape, fed.n_classes)
 
@@ -341,10 +349,12 @@ def _bar(rounds: int, done: int, text: str, enabled: bool):
     )
 
 
-def _save(path, settings, state, round, history, seconds, up, down) -> None:
+def _save(path, settings, state, round, history, seconds, up, down, labels_at) -> None:
     meta = {"settings": settings, "round": round, "history": history, "seconds": seconds, "up": up, "down": down}
-    meta = np.array(json.dumps(meta | {"state": sorted(state)}))
-    write_atomically(path, lambda file: np.savez(file, meta=meta, **{f"state/{k}": v for k, v in state.items()}))
+    meta = np.array(json.dumps(meta | {"state": sorted(state), "labels_at": list(labels_at)}))
+    arrays = {f"state/{name}": value for name, value in state.items()}
+    arrays |= {f"labels_at/{round}": labels for round, labels in labels_at.items()}
+    write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
 def _load(path, settings):
@@ -355,9 +365,10 @@ def _load(path, settings):
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
-            state = {name.removeprefix("state/"): file[name] for name in file.files if name != "meta"}
+            state = {name.removeprefix("state/"): file[name] for name in file.files if name.startswith("state/")}
+            labels_at = {round: file[f"labels_at/{round}"] for round in meta["labels_at"]}
         same = meta["settings"] == json.loads(json.dumps(settings))
-        saved = state, meta["round"], meta["history"], meta["seconds"], meta["up"], meta["down"]
+        saved = state, meta["round"], meta["history"], meta["seconds"], meta["up"], meta["down"], labels_at
         if sorted(state) != meta["state"]:
             raise ValueError("parts of it are missing")
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same

@@ -117,6 +117,7 @@ class Result:
     clients: pd.DataFrame
     labels: np.ndarray | None
     provenance: dict[str, Any] = field(default_factory=dict)
+    labels_at: dict[int, np.ndarray] = field(default_factory=dict)
 
     @property
     def stopped(self) -> str:
@@ -227,7 +228,8 @@ def load(spec: Spec) -> Result | None:
         clients = pd.read_csv(io.BytesIO(files["clients.csv"]), engine="python")
         with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
             labels = arrays["labels"] if "labels" in arrays.files else None
-        return Result(spec, key, history, clients, labels, dict(record["provenance"]))
+            labels_at = {int(name[3:]): arrays[name] for name in arrays.files if name.startswith("at/")}
+        return Result(spec, key, history, clients, labels, dict(record["provenance"]), labels_at)
     except Exception as error:  # damage shows in many ways; whatever it is, the remedy is the same
         warnings.warn(
             f"Store entry {where} is damaged ({error}): only this run ({spec}) is computed again.", stacklevel=2
@@ -240,7 +242,9 @@ def save(spec: Spec, run: Run) -> Result:
     key = spec.key()
     where = folder(key)
     arrays = io.BytesIO()
-    np.savez(arrays, **({} if run.labels is None else {"labels": run.labels}))
+    clusters = {} if run.labels is None else {"labels": run.labels}
+    clusters |= {f"at/{round}": labels.astype(np.int32) for round, labels in run.labels_at.items()}
+    np.savez_compressed(arrays, **clusters)
     files = {
         "history.csv": run.history.to_csv(index=False).encode(),
         "clients.csv": run.clients.to_csv(index=False).encode(),
@@ -266,7 +270,7 @@ def save(spec: Spec, run: Run) -> Result:
     text = json.dumps(record, indent=1).encode()
     paths.write_atomically(where / "result.json", lambda file: file.write(text))
     (where / "checkpoint.npz").unlink(missing_ok=True)
-    return Result(spec, key, run.history, run.clients, run.labels, provenance)
+    return Result(spec, key, run.history, run.clients, run.labels, provenance, run.labels_at)
 
 
 _BEGUN = time.time()

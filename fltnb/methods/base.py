@@ -20,6 +20,7 @@ from ..errors import FltnbError, choose
 if TYPE_CHECKING:
     from ..federations import Federation
     from ..models import Model
+    from ..training import Engine
 
 State = dict[str, np.ndarray]
 
@@ -54,7 +55,7 @@ class Method:
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
-    that one participant receives and sends per round: traffic is counted from them.
+    that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
     """
 
     name = "method"
@@ -68,12 +69,23 @@ class Method:
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on; called before anything is computed."""
 
+    def local_training(self) -> dict[str, float]:
+        """Options of :class:`fltnb.training.TrainSpec` that belong to the method, such as FedProx's ``proximal``."""
+        return {}
+
     def prepare(self, fed: Federation, context: Context) -> None:
         """Do one-off work that runs with other seeds share, so that it is done once; most methods have none."""
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Return the state before round 1."""
         raise NotImplementedError
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> State:
+        """Let the participants measure models on their own data before they train; most methods do not.
+
+        ``engine.evaluate(theta, rows, clients, split)`` gives losses; use "train" or "val", never "test".
+        """
+        return state
 
     def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (n,))``: client ``clients[j]`` starts from ``theta[rows[j]]``."""
@@ -90,6 +102,10 @@ class Method:
     def labels(self, state: State) -> np.ndarray | None:
         """Cluster of each client (M,), or None for methods without clusters."""
         return state.get("labels")
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Scalars that one participant ``(receives, sends)`` in the round that led to ``state``."""
+        return self.models_down * n_parameters, self.models_up * n_parameters
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Bytes sent once before round 1, over all clients: ``(up, down)``."""

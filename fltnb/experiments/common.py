@@ -1,18 +1,11 @@
-"""For every notebook, the runs that each profile asks for: all settings in one readable place.
-
-``demo`` is the embedded digits at toy scale, ``small`` what two CPU cores can do in the published settings, ``paper``
-the whole table with three seeds on a GPU. Which switch belongs to the published tables and which to the paper's text
-is told in ``docs/differences.md``.
-"""
+"""Settings that several notebooks share: FLT's federations, encoders, clusterers, methods and local training."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
 
-from .errors import choose
-from .methods.base import resolve_rule
-from .store import Spec
+from ..methods.base import resolve_rule
 
 PROFILES = ("demo", "small", "paper")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
@@ -20,34 +13,7 @@ JOBS = {"demo": 1, "small": 2, "paper": 1}  # runs at a time: 2 cores in `small`
 
 # FLT Tables 1 and 7, Figure 8: order of the rows; the oracle (true clusters given) is ours
 SCENARIO1_METHODS = ("fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2", "oracle")
-# Rows of CIFAR-10 that `small` runs: each takes 15 minutes or more of a core. The others are shown as not run.
-SMALL_CIFAR10 = {
-    ("described", "fedavg"),
-    ("described", "local"),
-    ("described", "fedsem"),
-    ("described", "flt_enc1"),
-}
 MOMENTUM = {"described": 0.0, "published": 0.5}  # the paper names none, the code had 0.5
-
-
-def specs(name: str, profile: str = "demo") -> list[Spec]:
-    """Return the runs of a notebook.
-
-    Parameters
-    ----------
-    name : str
-        Notebook, such as ``01_scenario1``.
-    profile : {"demo", "small", "paper"}
-
-    Returns
-    -------
-    list of Spec
-    """
-    maker = NOTEBOOKS[choose(name, NOTEBOOKS, "notebook")]
-    return maker(choose(profile, PROFILES, "profile"))
-
-
-# ---------------------------------------------------------------- what the sections have in common
 
 
 def datasets(profile: str) -> tuple[str, ...]:
@@ -72,7 +38,7 @@ def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0) -
 
 def encoder(dataset: str, which: str, variant: str, profile: str) -> dict[str, Any]:
     """FLT's two encoders: Enc1 has seen such data before, Enc2 has not and is tuned on each client."""
-    from .encoders import EncoderSpec
+    from ..encoders import EncoderSpec
 
     if dataset == "digits":
         spec = {"enc1": EncoderSpec("pca", "digits", latent=16), "enc2": EncoderSpec("pixels")}[which]
@@ -117,7 +83,7 @@ def method(name: str, dataset: str, variant: str, profile: str, **options: Any) 
     elif name == "pca_km_hc":
         latent = {"digits": 16, "cifar10": 64 if variant == "published" else 128}.get(dataset, 128)
         clusters = {"name": "PCAKMeans", "n_clusters": 5, "n_components": latent, "random_state": 43}
-        settings |= {"kind": "PCAKMHC", "graph": graph, "clusterer": clusters, "encoder": _pixels()}
+        settings |= {"kind": "PCAKMHC", "graph": graph, "clusterer": clusters, "encoder": pixels()}
     elif name.startswith("flt"):
         which = name.removeprefix("flt_")
         settings |= {"kind": "FLT", "graph": graph, "clusterer": clusterer(dataset, variant)}
@@ -125,8 +91,9 @@ def method(name: str, dataset: str, variant: str, profile: str, **options: Any) 
     return settings | options
 
 
-def _pixels() -> dict[str, Any]:
-    from .encoders import EncoderSpec
+def pixels() -> dict[str, Any]:
+    """Return the encoder that is none."""
+    from ..encoders import EncoderSpec
 
     return asdict(EncoderSpec("pixels"))
 
@@ -140,69 +107,3 @@ def training(dataset: str, variant: str, profile: str) -> dict[str, Any]:
         "digits": {"model": "mlp", "rounds": 30, "local_epochs": 5, "eval_every": 1, "lr": 0.05},
     }[dataset]
     return {"participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": MOMENTUM[variant]} | settings
-
-
-# ---------------------------------------------------------------- notebooks
-
-
-def start_here(profile: str) -> list[Spec]:
-    """FLT against FedAvg, Local and Oracle on 25 clients; always on the embedded digits."""
-    rows = {
-        "fedavg": method("fedavg", "digits", "described", profile),
-        "local": method("local", "digits", "described", profile),
-        "flt": method("flt_enc1", "digits", "described", profile) | {"name": "flt"},
-        "oracle": {"name": "oracle"},
-    }
-    return [
-        Spec(
-            federation("digits", "described", seed),
-            settings,
-            **training("digits", "described", profile),
-            seed=seed,
-            experiment="00_start_here",
-            dataset="digits",
-            method_id=name,
-        )
-        for name, settings in rows.items()
-        for seed in SEEDS[profile]
-    ]
-
-
-def scenario1(profile: str) -> list[Spec]:
-    """FLT Tables 1 and 7, Figure 8: six methods in both variants, and the switches that move FedAvg and FLT."""
-    result = []
-    for dataset in datasets(profile):
-        # CIFAR-10 takes minutes a run on two cores: one seed there
-        seeds = SEEDS[profile][:1] if (profile, dataset) == ("small", "cifar10") else SEEDS[profile]
-        for variant in ("described", "published"):
-            result += [
-                _scenario1(dataset, name, variant, seed, profile)
-                for name in SCENARIO1_METHODS
-                for seed in seeds
-                if (profile, dataset) != ("small", "cifar10") or (variant, name) in SMALL_CIFAR10
-            ]
-        if dataset != "cifar10":
-            result += [
-                _scenario1(dataset, name, "published", seed, profile, rule=rule)
-                for name in ("fedavg", "flt_enc1")
-                for rule in ("participants", "last_aggregate")
-                for seed in seeds
-            ]
-    return result
-
-
-def _scenario1(dataset: str, name: str, variant: str, seed: int, profile: str, **switches: Any) -> Spec:
-    return Spec(
-        federation(dataset, variant, seed),
-        method(name, dataset, variant, profile, **switches),
-        **training(dataset, variant, profile),
-        seed=seed,
-        experiment="01_scenario1",
-        dataset=dataset,
-        method_id=name,
-        variant=variant,
-        note=", ".join(f"{key} = {value}" for key, value in switches.items()),
-    )
-
-
-NOTEBOOKS = {"00_start_here": start_here, "01_scenario1": scenario1}

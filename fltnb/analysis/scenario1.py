@@ -1,22 +1,15 @@
-"""What the scenario notebooks read off their runs: clusterings, the effect of single switches, the paper's claims."""
+"""Scenario 1: the effect of single switches, who was tested, the paper's claims about Table 1."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from . import metrics
-from .store import Spec, cached_arrays
+from .clustering import ENCODERS
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .notebook import Claims
-
-ENCODERS = {"flt_enc1": "Enc1", "flt_enc2": "Enc2"}
+    from ..notebook import Claims
 
 COMMENTS_T1 = {
     ("fedavg", "accuracy_variance"): "the rule for absent clients decides it: section 6",
@@ -24,86 +17,6 @@ COMMENTS_T1 = {
     ("fedsem", "accuracy"): "groups follow from parameters: starts differ, results scatter",
     ("flt_enc1", "accuracy"): "depends on whether FCR finds the clusters: section 2",
 }
-
-
-def clusterings(specs: Iterable[Spec]) -> dict[tuple, tuple]:
-    """Fit (or read from the store) the clusterer of every FLT run.
-
-    Returns
-    -------
-    dict
-        (dataset, method id, variant, seed) -> (fitted clusterer, true clusters (M,)).
-    """
-    from . import methods
-
-    fitted = {}
-    for spec in specs:
-        if spec.method_id in ENCODERS and not spec.note:
-            method, fed = methods.build(spec.method), spec.federation_built()
-            context = methods.Context(spec.seed, cached_arrays, progress=True)
-            clusterer = methods.fit_clusterer(method.clusterer, fed, method.encoder, context)
-            fitted[spec.dataset, spec.method_id, spec.variant, spec.seed] = (clusterer, fed.clusters)
-    return fitted
-
-
-def renumbered(clusterer, clusters: np.ndarray, seed: int = 0) -> tuple[SimpleNamespace, np.ndarray]:
-    """Give the clients random numbers, for pictures: a federation built cluster by cluster shows its answer.
-
-    Returns
-    -------
-    tuple
-        An object with the ``adjacency_``, ``labels_`` and ``leaf_order_`` of the fitted clusterer, and the true
-        clusters, both for the new numbering.
-    """
-    order = np.random.default_rng(seed).permutation(len(clusters))
-    view = SimpleNamespace(
-        adjacency_=clusterer.adjacency_[np.ix_(order, order)],
-        labels_=clusterer.labels_[order],
-        leaf_order_=np.argsort(order)[clusterer.leaf_order_],
-    )
-    return view, clusters[order]
-
-
-def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """Share of client pairs that are linked, ``(inside, across)`` the true clusters.
-
-    Parameters
-    ----------
-    adjacency : array (M, M)
-        0/1; the diagonal does not count.
-    clusters : array (M,)
-        True labels.
-    """
-    same = clusters[:, None] == clusters[None]
-    pair = ~np.eye(len(clusters), dtype=bool)
-    linked = np.asarray(adjacency, dtype=bool)
-
-    def share(which: np.ndarray) -> float:
-        return float(linked[which].mean()) if which.any() else float("nan")
-
-    return share(same & pair), share(~same)
-
-
-def clustering_table(fitted: dict[tuple, tuple]) -> pd.DataFrame:
-    """One row per clustering: clusters found, ARI with the truth, links inside and across the true clusters."""
-    import pandas as pd
-
-    rows = []
-    for (dataset, method, variant, seed), (clusterer, clusters) in fitted.items():
-        inside, across = link_shares(clusterer.adjacency_, clusters)
-        rows.append(
-            {
-                "dataset": dataset,
-                "encoder": ENCODERS[method],
-                "variant": variant,
-                "seed": seed,
-                "clusters found": int(clusterer.n_clusters_),
-                "ARI": metrics.adjusted_rand_index(clusters, clusterer.labels_),
-                "links inside": inside,
-                "links across": across,
-            }
-        )
-    return pd.DataFrame(rows)
 
 
 def rules_table(tidy: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
@@ -123,7 +36,7 @@ def rules_table(tidy: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from . import published
+    from .. import published
 
     chosen = tidy[(tidy["variant"] == "published") & tidy["method"].isin(["fedavg", "flt_enc1"])]
     ours = published.aggregate(chosen[chosen["split"] == "test"])
@@ -160,7 +73,7 @@ def evaluation_table(tidy: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from . import published
+    from .. import published
 
     chosen = tidy[(tidy["variant"] == "published") & (tidy["note"].fillna("") == "") & (tidy["split"] == "test")]
     ours = published.aggregate(chosen)
@@ -191,7 +104,7 @@ def scenario1_claims(tidy: pd.DataFrame, curves: pd.DataFrame) -> Claims:
     tidy, curves : DataFrame
         Results of scenario 1.
     """
-    from .notebook import Claims
+    from ..notebook import Claims
 
     claims = Claims()
     for dataset in dict.fromkeys(tidy["dataset"]):
@@ -251,7 +164,7 @@ def _rule_claims(claims: Claims, tidy: pd.DataFrame, curves: pd.DataFrame, datas
 
 def _printed_rows_claim(claims: Claims, tidy: pd.DataFrame, dataset: str) -> None:
     """Check that the published variant meets the printed rows once the printed evaluation is used."""
-    from . import published
+    from .. import published
 
     printed = published.numbers("flt", "T1", metric="accuracy")
     printed = printed[printed["dataset"] == dataset].set_index("method")["number"]
