@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 NOTEBOOKS = {
     "00_start_here": "start_here",
     "01_scenario1": "scenario1",
+    "02_scenario2": "scenario2",
+    "05_ablation": "ablation",
 }
 
 __all__ = [

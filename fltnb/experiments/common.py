@@ -11,7 +11,7 @@ PROFILES = ("demo", "small", "paper")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
 JOBS = {"demo": 1, "small": 2, "paper": 1}  # runs at a time: 2 cores in `small`, one GPU in `paper`
 
-# FLT Tables 1 and 7, Figure 8: order of the rows; the oracle (true clusters given) is ours
+# FLT Tables 1, 2, 7, 8, Figures 8, 9: order of the rows; the oracle (true clusters given) is ours
 SCENARIO1_METHODS = ("fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2", "oracle")
 MOMENTUM = {"described": 0.0, "published": 0.5}  # the paper names none, the code had 0.5
 
@@ -21,9 +21,11 @@ def datasets(profile: str) -> tuple[str, ...]:
     return ("digits",) if profile == "demo" else ("mnist", "cifar10")
 
 
-def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0) -> dict[str, Any]:
+def federation(
+    dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int | None = None
+) -> dict[str, Any]:
     """FLT scenarios 1 and 2: the clean partition drawn from ``seed``, or the one fixed partition of the tables."""
-    n_clients = 25 if dataset == "digits" else 100
+    n_clients = n_clients or (25 if dataset == "digits" else 100)
     return {
         "kind": "label_clusters",
         "dataset": dataset,
@@ -71,8 +73,8 @@ def clusterer(dataset: str, variant: str, n_classes: int = 2) -> dict[str, Any]:
     return settings
 
 
-def method(name: str, dataset: str, variant: str, profile: str, **options: Any) -> dict[str, Any]:
-    """Return the settings of one row of Table 1."""
+def method(name: str, dataset: str, variant: str, profile: str, n_classes: int = 2, **options: Any) -> dict[str, Any]:
+    """Return the settings of one row of Tables 1 and 2; a client truly holds ``n_classes`` labels."""
     if name == "local":
         return {"name": "local"}
     rule = resolve_rule(None, variant)
@@ -86,7 +88,7 @@ def method(name: str, dataset: str, variant: str, profile: str, **options: Any) 
         settings |= {"kind": "PCAKMHC", "graph": graph, "clusterer": clusters, "encoder": pixels()}
     elif name.startswith("flt"):
         which = name.removeprefix("flt_")
-        settings |= {"kind": "FLT", "graph": graph, "clusterer": clusterer(dataset, variant)}
+        settings |= {"kind": "FLT", "graph": graph, "clusterer": clusterer(dataset, variant, n_classes)}
         settings |= {"encoder": encoder(dataset, which, variant, profile)}
     return settings | options
 
