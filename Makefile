@@ -11,7 +11,7 @@ UPGRADE ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce test lab lint bench status clean lock format refresh FORCE
+.PHONY: help reproduce report test lab lint bench status clean lock format refresh FORCE
 
 # ---- refuse what cannot work before any time is spent --------------------------------------------------------------
 
@@ -52,6 +52,7 @@ help:
 	@echo "fltnb: four papers on clustered federated learning, as notebooks that run"
 	@echo
 	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
+	@echo "  make report      every printed number and claim beside what was reproduced, as one page: results/report.html"
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
 	@echo "  make test        style, tests, and the notebooks' own claims (some minutes)"
@@ -121,18 +122,25 @@ SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*.csv) requirements.lock
 $(STAMPS): results/$(PROFILE)/stamps/%.done: notebooks/%.ipynb $(SOURCES) $(AGAIN) | $(READY)
 	@$(PY) -m fltnb notebook $* --profile $(PROFILE) || test $$? = 1
 
+# The report reads what the others wrote.
+results/$(PROFILE)/stamps/99_report.done: $(filter-out %/99_report.done,$(STAMPS))
+
 reproduce: $(READY)
 	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
 	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
 	echo; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
 	echo; \
+	$(PY) -m fltnb report || run=1; \
 	echo "Executed notebooks: results/$(PROFILE)/notebooks/   tables: results/$(PROFILE)/   pictures: figures/$(PROFILE)/"; \
 	echo "Look at them with 'make lab'."; \
 	if test $$run != 0; then \
 	  echo "Not everything succeeded: the table names what failed; its executed copy and log in results/$(PROFILE)/notebooks/ show why."; \
 	fi; \
 	exit $$run
+
+report: $(READY)
+	@$(PY) -m fltnb report
 
 status: $(READY)
 	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE)

@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: what suits the profile)")
     sub.add_argument("--fresh", action="store_true", help="ignore stored results")
 
+    sub = command(_report, "report", "Put every printed number and claim beside what was reproduced, as one HTML page.")
+    sub.add_argument("--out", metavar="FILE", help="where to (default: results/report.html)")
+
     command(_versions, "versions", "Show the versions of Python, the packages and this project.")
     return parser
 
@@ -133,6 +136,14 @@ def _compute(options: argparse.Namespace) -> int:
     jobs = experiments.JOBS[options.profile] if options.jobs is None else options.jobs
     results = store.compute(specs, n_jobs=jobs)
     print(f"{len(results)} runs of {options.name} (profile {options.profile}) are in the store.")
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from . import paths, report
+
+    file = report.write(options.out)
+    print(f"The report is in {file.relative_to(paths.ROOT) if file.is_relative_to(paths.ROOT) else file}")
     return 0
 
 

@@ -29,11 +29,18 @@ SOURCES = {
     "mnist": ("MNIST", {}, 11),
     "fashion_mnist": ("FashionMNIST", {}, 31),
     "emnist_balanced": ("EMNIST", {"split": "balanced"}, 562),
+    "emnist_bymerge": ("EMNIST", {"split": "bymerge"}, 562),
+    "emnist_byclass": ("EMNIST", {"split": "byclass"}, 562),
     "cifar10": ("CIFAR10", {}, 170),
     "cifar100": ("CIFAR100", {}, 169),
 }
-STAND_IN = "emnist_balanced_small"
-NAMES = ("digits", *SOURCES, STAND_IN)
+# what load() falls back on -> the official release that it stands in for
+STAND_INS = {
+    "emnist_balanced_small": "emnist_balanced",
+    "emnist_bymerge_test": "emnist_bymerge",
+    "emnist_byclass_test": "emnist_byclass",
+}
+NAMES = ("digits", *SOURCES, *STAND_INS, "femnist")
 """Names that :func:`load` knows."""
 
 # CIFAR-100 class ids of FLT's public code; the paper only says how many.
@@ -196,7 +203,12 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     ``digits`` comes with scikit-learn (1,797 real 8x8 images). Any other set is read from its prepared file
     ``<name>.npz``; where there is none, torchvision downloads the official release (it verifies checksums) and the
     prepared file is written once. Where ``emnist_balanced.npz`` is absent but ``emnist_balanced_small.npz`` is
-    there, that stand-in is returned under its own name.
+    there, that stand-in is returned under its own name; likewise ``emnist_bymerge_test.npz`` (47 classes of very
+    different size) and ``emnist_byclass_test.npz`` (62 classes), the official test parts alone, which get a division
+    of our own: six training images to one test image in each class.
+
+    ``femnist`` (62 classes by writers) has no download: LEAF's own scripts make its JSON files. The prepared file
+    is written once from those in the folder ``femnist`` beside the other sets (:func:`fltnb.leaf.read_leaf`).
 
     Parameters
     ----------
@@ -208,17 +220,16 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     Raises
     ------
     FltnbError
-        Unknown name, damaged prepared file, or nothing prepared and no network.
+        Unknown name, damaged prepared file, nothing prepared and no network, or LEAF files absent or unsound.
     """
     choose(name, NAMES, "data set")
     if name == "digits":
         return _digits()
     folders = [Path(root)] if root is not None else paths.data()
-    path = _find(name, folders)
-    if path is None and name == "emnist_balanced":
-        path = _find(STAND_IN, folders)
+    names = [name, *(stand_in for stand_in, official in STAND_INS.items() if official == name)]
+    path = next((found for each in names if (found := _find(each, folders))), None)
     if path is None:
-        path = _download(name, folders[0])
+        path = _from_leaf(folders) if name == "femnist" else _download(name, folders[0])
     return _read(path)
 
 
@@ -274,18 +285,23 @@ def _digits() -> ImageSet:
 
     raw = load_digits()
     labels = raw.target.astype(np.int64)
-    split = np.zeros(len(labels), dtype=np.uint8)
-    for c in range(10):
-        members = stream(0, "split", c).permutation(np.flatnonzero(labels == c))
-        split[members[: round(len(members) / 5)]] = 1
     return ImageSet(
         name="digits",
         images=np.rint(raw.images * (255 / 16)).astype(np.uint8),
         labels=labels,
-        split=split,
+        split=_split(labels, 5),
         class_names=tuple(map(str, range(10))),
         origin="scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own",
     )
+
+
+def _split(labels: np.ndarray, parts: int) -> np.ndarray:
+    """Return the same division at every call: one of ``parts`` equal parts of each class is the test part."""
+    split = np.zeros(len(labels), dtype=np.uint8)
+    for c in range(labels.max() + 1):
+        members = stream(0, "split", c).permutation(np.flatnonzero(labels == c))
+        split[members[: round(len(members) / parts)]] = 1
+    return split
 
 
 def _find(name: str, folders: list[Path]) -> Path | None:
@@ -318,9 +334,12 @@ def _read(path: Path) -> ImageSet:
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         reason = str(error).rstrip(".") or type(error).__name__
         raise FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.") from error
-    if images.name == STAND_IN:
-        stand_in = f"stand-in: {len(images):,} EMNIST images ({STAND_IN}), not the official Balanced release"
-        return replace(images, origin=stand_in)
+    if images.name in STAND_INS:
+        split = {"balanced": "Balanced", "bymerge": "ByMerge", "byclass": "ByClass"}[STAND_INS[images.name][7:]]
+        origin = f"stand-in: {len(images):,} EMNIST images ({images.name}), not the official {split} release"
+        if len(images.train_index):
+            return replace(images, origin=origin)
+        return replace(images, split=_split(images.labels, 7), origin=f"{origin}; 6:1 division per class of our own")
     if images.origin:
         return images
     unknown = f"prepared file without stated origin (sha256 {images.digest})"
@@ -358,6 +377,30 @@ def _download(name: str, folder: Path) -> Path:
     arrays = _convert(name, *((np.asarray(part.data), np.asarray(part.targets)) for part in parts))
     arrays["class_names"] = np.array([label.split(" - ")[0] for label in parts[0].classes])
     arrays["origin"] = np.array("official release, downloaded with torchvision")
+    return _write(path, arrays)
+
+
+def _from_leaf(folders: list[Path]) -> Path:
+    """Convert LEAF's FEMNIST files and write the prepared file beside their folder."""
+    from .leaf import COMMAND, read_leaf
+
+    folder = next((folder for folder in folders if (folder / "femnist").is_dir()), None)
+    if folder is None:
+        raise FltnbError(
+            "FEMNIST is in none of the data folders and has no download of its own: get LEAF"
+            f" (https://github.com/TalwalkarLab/leaf), run {COMMAND} in its folder data/femnist, and copy the data"
+            f" folder this makes (with train and test; the files all_data_0 and all_data_1 are enough for FLT) to"
+            f" {folders[0] / 'femnist' / 'data'}."
+        )
+    path = folder / "femnist.npz"
+    print(f"femnist: converting LEAF's files in {folder / 'femnist'} once, into {path}")
+    images = read_leaf(folder / "femnist")
+    arrays = {key: getattr(images, key) for key in ("images", "labels", "split", "writers")}
+    return _write(path, arrays | {"class_names": np.array(images.class_names), "origin": np.array(images.origin)})
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+    """Write a prepared file and, beside it, the note with its checksum."""
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
     note = json.dumps({"sha256": checksum(path), "origin": str(arrays["origin"])})
     paths.write_atomically(_note(path), lambda file: file.write(note.encode()))

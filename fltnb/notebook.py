@@ -71,8 +71,12 @@ def setup(name: str, profile: str = "demo", **parameters: Any) -> Settings:
         profile = os.environ.get("FLTNB_PROFILE") or profile
     settings = Settings(name, choose(profile, PROFILES, "profile"), MappingProxyType(parameters))
 
+    import warnings
+
     import matplotlib
 
+    # a kept notebook must not show where its author's files lie, which Python's own format does
+    warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
     matplotlib.rcParams["figure.dpi"] = 100  # keeps a notebook small; figures/ holds the full resolution
     return settings
 

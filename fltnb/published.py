@@ -1,7 +1,8 @@
 """The papers' printed numbers, and the table that puts them beside the reproduced ones.
 
 ``published_results.csv`` holds one row per printed number of the four papers, as printed. Values are read as text,
-because "98.0" and "98.00" are different statements, and a numeric column is added beside them.
+because "98.0" and "98.00" are different statements, and a numeric column is added beside them. ``claims.csv`` holds
+one row per claim that a paper makes about its figures, tables and theorems.
 """
 
 from __future__ import annotations
@@ -83,6 +84,40 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
             # a table id means nothing without its paper: T11 is EMD-CFL's
             choose(one, (found if column == "table" else _all())[column].unique(), f"published {column}")
         found = found[found[column].isin(values)]
+    return found.reset_index(drop=True)
+
+
+@cache
+def _claims() -> pd.DataFrame:
+    import pandas as pd
+
+    with resources.files(__package__).joinpath("claims.csv").open(encoding="utf-8") as file:
+        return pd.read_csv(file, dtype=str, keep_default_na=False)
+
+
+def claims(paper: str | None = None) -> pd.DataFrame:
+    """List what the papers claim, one row per claim, whether or not anything here has tested it.
+
+    Parameters
+    ----------
+    paper : str, optional
+        One that has claims registered; all of them if left out.
+
+    Returns
+    -------
+    DataFrame of text
+        ``id`` (what ``Claims.check(..., claim=id)`` takes), ``paper``, ``source`` (figure, table or section),
+        ``notebook`` (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it as
+        the paper means it, else empty). Several sources or notebooks are separated by "; ".
+
+    Raises
+    ------
+    FltnbError
+        No claims are registered for this paper.
+    """
+    found = _claims()
+    if paper is not None:
+        found = found[found["paper"] == choose(paper, found["paper"].unique(), "paper with claims")]
     return found.reset_index(drop=True)
 
 

@@ -10,6 +10,7 @@ import io
 import json
 import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from pathlib import Path
@@ -42,7 +43,9 @@ class Run:
     history : DataFrame
         One row per evaluated round and split: ``round, split, accuracy`` (percent, unweighted mean over clients),
         ``variance`` (population variance of client accuracies, percent squared), ``worst`` (percent), ``loss`` (mean
-        over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far, all clients).
+        over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far, all clients). A federation
+        that changes has its clients' mean by group as well: ``accuracy_stayed, accuracy_drifted, accuracy_joined``
+        (NaN while there are none).
     clients : DataFrame
         One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent).
     labels : array (M,) or None
@@ -56,7 +59,7 @@ class Run:
     stopped : str
         Why the run ended early (a client's loss was not finite), else empty.
     labels_at : dict
-        Evaluated round -> cluster of each client (M,); empty for methods without clusters.
+        Evaluated round -> cluster of each client that was there (M,); empty for methods without clusters.
     """
 
     history: pd.DataFrame
@@ -129,7 +132,8 @@ def run(
     method : Method
         For example ``fl.methods.FedAvg()``.
     fed : Federation
-        Who holds which samples.
+        Who holds which samples. One that changes (:func:`fltnb.federations.with_events`) changes before the rounds it
+        names: each round draws from, and evaluates, the clients that are there, on the data they hold then.
     model : str
         A name of :data:`fltnb.models.NAMES`.
     rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
@@ -181,19 +185,29 @@ def run(
     spec, net = check(method, fed, model, **numbers)
     about = plain({"method": method.settings(), "federation": fed.settings})
     settings = {**about, "data": fed.fingerprint(), "model": model, **numbers}
-    with _one_blas_thread(), training.make_engine(fed, net, spec, backend, device, n_workers) as engine:
+    with _one_blas_thread(), ExitStack() as open_engine:
+
+        def make_engine(fed):
+            open_engine.close()  # of the phase before
+            return open_engine.enter_context(training.make_engine(fed, net, spec, backend, device, n_workers))
+
         context = Context(spec.seed, cache, progress, n_jobs)
-        return _loop(engine, method, fed, net, settings, context, checkpoint, progress)
+        return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress)
 
 
-def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> Run:
+def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress) -> Run:
+    from .federations.changing import phases
+
     saved = _load(checkpoint, settings) if checkpoint else None
+    coming = {phase.round: phase for phase in phases(federation)}
+    fed = coming[max(first for first in coming if first <= max(1, saved[1] if saved else 1))].fed
+    engine = make_engine(fed)
     if saved is None:
         begun, done, history, seconds, labels_at = time.monotonic(), 0, [], 0.0, {}
         state = method.start(fed, net, context)
         if settings["dtype"] == "float64":
             state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
-        up, down = method.setup_bytes(state)
+        up = down = 0
     else:
         state, done, history, seconds, up, down, labels_at = saved
         begun = time.monotonic() - seconds
@@ -204,12 +218,14 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
     def evaluate(round: int) -> None:
         theta, rows = method.serve(state)
         history[:] = [row for row in history if row["round"] != round]
-        now = {"seconds": time.monotonic() - begun, "bytes_up": int(up), "bytes_down": int(down)}
+        once_up, once_down = method.setup_bytes(state)
+        now = {"seconds": time.monotonic() - begun, "bytes_up": int(up + once_up), "bytes_down": int(down + once_down)}
         for split in ("train", "test"):
             result = engine.evaluate(theta, rows, np.arange(fed.n_clients), split)
             accuracy = last[split] = metrics.accuracy(result.correct, result.total)
             row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
             row |= {"variance": metrics.variance(accuracy), "worst": metrics.worst(accuracy)}
+            row |= _by_group(federation, accuracy)
             history.append(row | {"loss": float(np.mean(result.loss))} | now)
         labels = method.labels(state)
         if labels is not None:
@@ -220,6 +236,10 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
     if done == 0:
         evaluate(0)
     for round in range(done + 1, rounds + 1):
+        if round > 1 and round in coming:
+            _, fed, changed = coming[round]
+            state = method.changed(state, fed, net, changed, context)
+            engine = make_engine(fed)
         clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
         state = method.observe(state, clients, round, engine)
         trained = engine.train(*method.dispatch(state, clients), clients, round)
@@ -230,7 +250,7 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
                 " choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
             )
             break
-        state = method.collect(state, clients, trained.theta, round)
+        state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
         received, sent = method.traffic(state, net.n_parameters)
         up += len(clients) * sent * 4  # numbers travel as float32
         down += len(clients) * received * 4
@@ -239,7 +259,7 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
         if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
             _save(checkpoint, settings, state, round, history, now - begun, up, down, labels_at)
             written = time.monotonic()
-            pause = max(CHECKPOINT_SECONDS, 20 * (written - now))  # a state of gigabytes is saved less often
+            pause = CHECKPOINT_SECONDS * max(1, written - now)  # a state of gigabytes is saved less often
         bar.update()
     bar.close()
     if stopped:
@@ -249,6 +269,16 @@ def _loop(engine, method, fed, net, settings, context, checkpoint, progress) -> 
     if stopped:
         raise DivergedError(stopped, result)
     return result
+
+
+def _by_group(fed, accuracy: np.ndarray) -> dict[str, float]:
+    """Mean accuracy of the clients that stayed, drifted or joined; nothing for a federation that does not change."""
+    from .federations.changing import GROUPS, ChangingFederation
+
+    if not isinstance(fed, ChangingFederation):
+        return {}
+    here = fed.groups[: len(accuracy)]
+    return {f"accuracy_{group}": metrics.mean_accuracy(accuracy[here == group]) for group in GROUPS}
 
 
 def _finish(method, fed, state, history, last, settings, seconds, stopped, labels_at) -> Run:
@@ -293,6 +323,7 @@ def check(
     """
     from . import models
     from .federations import Federation
+    from .federations.changing import phases
     from .methods import Method
     from .training import TrainSpec
 
@@ -310,7 +341,24 @@ def check(
     if not isinstance(participation, Real) or not 0 < participation <= 1:
         raise FltnbError(f"participation must be a share of clients above 0 and at most 1, not {participation!r}.")
     spec = TrainSpec(**training | method.local_training())
-    method.check(fed)
+    parts = phases(fed)
+    if parts[-1].round > rounds:
+        raise FltnbError(
+            f"The federation changes before round {parts[-1].round} but the run ends with round {rounds}: ask for more"
+            " rounds, or let it change earlier."
+        )
+    if parts[-1].fed.n_clients > parts[0].fed.n_clients and type(method).changed is Method.changed:
+        raise FltnbError(
+            f"Method {method.name} does not say what a client that joins during the run is served: choose another"
+            " method, or give it a method `changed`."
+        )
+    for phase in parts:
+        method.check(phase.fed)
+    if type(method).foresee is not Method.foresee:
+        sizes = {phase.round: phase.fed.n_clients for phase in parts}
+        n_clients = [sizes[max(first for first in sizes if first <= t)] for t in range(1, rounds + 1)]
+        drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
+        method.foresee(parts, drawn)
     return spec, models.make(model, fed.input_shape, fed.n_classes)
 
 

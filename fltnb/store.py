@@ -8,20 +8,19 @@ and nothing else.
 
 from __future__ import annotations
 
-import ast
 import functools
 import hashlib
 import io
 import json
 import numbers
 import os
-import platform
-import subprocess
+import socket
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,29 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import paths
+from . import machines, paths
 from .errors import FltnbError
+from .provenance import code_version, environment
 from .rounds import DivergedError, check, plain, run
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .rounds import Run
-
-# The modules that decide numbers. Changing a plot, a table or a comment must not throw results away.
-_CODE = (
-    "data.py",
-    "randomness.py",
-    "federations",
-    "models.py",
-    "encoders",
-    "training",
-    "relatedness",
-    "methods",
-    "metrics.py",
-    "rounds.py",
-)
-_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
 
 @dataclass(frozen=True)
@@ -97,9 +82,16 @@ class Spec:
 
     def key(self) -> str:
         """Hash of settings, data and code: the name of the run's folder in the store."""
-        return _hash(
-            {"settings": self.settings(), "data": self.federation_built().fingerprint(), "code": code_version()}
-        )
+        data = self.federation_built().fingerprint()
+        return _hash({"settings": self.settings(), "data": data, "code": self.code_version()})
+
+    def code_version(self) -> str:
+        """Version of the code that this run uses: other methods, clusterers and partitions do not count."""
+        from . import federations, methods
+
+        method = methods.build(self.method)
+        kind = federations.complete(self.federation)["kind"]
+        return code_version(federations.KINDS[kind], method, *vars(method).values())
 
     def __str__(self) -> str:
         return (
@@ -134,73 +126,6 @@ def _federation(settings: str):
 
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
-
-
-@functools.cache
-def code_version() -> str:
-    """Hash of the code that decides numbers, blind to comments, docstrings and layout."""
-    package = Path(__file__).resolve().parent
-    digest = hashlib.sha256()
-    for name in _CODE:
-        part = package / name
-        for file in sorted(part.rglob("*.py")) if part.is_dir() else [part]:
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            for node in ast.walk(tree):
-                body = getattr(node, "body", None)
-                if isinstance(body, list) and body and isinstance(body[0], ast.Expr):
-                    value = body[0].value
-                    if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                        node.body = body[1:]
-            digest.update(str(file.relative_to(package)).encode() + ast.dump(tree).encode())
-    return digest.hexdigest()[:12]
-
-
-@functools.cache
-def environment() -> dict[str, Any]:
-    """Package versions, commit and hardware: what goes with every number."""
-    from importlib.metadata import distributions
-
-    # A GPU machine may lack what its runs do not need (umap-learn): what is absent is left out.
-    there = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
-    return {
-        "python": platform.python_version(),
-        "packages": {name: there[name] for name in _PACKAGES if name in there},
-        "commit": _commit(),
-        "code": code_version(),
-        "hardware": _hardware(),
-        "platform": f"{platform.system()} {platform.machine()}",
-    }
-
-
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=paths.ROOT, capture_output=True, text=True, timeout=10, check=True
-        )
-        return done.stdout.strip()
-
-    try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")
-        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-
-
-def _hardware() -> str:
-    name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                name = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    text = f"{cores} x {name}"
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        text += f", {torch.cuda.get_device_name(0)}"
-    return text
 
 
 def folder(key: str) -> Path:
@@ -238,20 +163,7 @@ def load(spec: Spec) -> Result | None:
 
 
 def save(spec: Spec, run: Run) -> Result:
-    """Write a finished run to the store; ``result.json`` goes last."""
-    key = spec.key()
-    where = folder(key)
-    arrays = io.BytesIO()
-    clusters = {} if run.labels is None else {"labels": run.labels}
-    clusters |= {f"at/{round}": labels.astype(np.int32) for round, labels in run.labels_at.items()}
-    np.savez_compressed(arrays, **clusters)
-    files = {
-        "history.csv": run.history.to_csv(index=False).encode(),
-        "clients.csv": run.clients.to_csv(index=False).encode(),
-        "arrays.npz": arrays.getvalue(),
-    }
-    for name, content in files.items():
-        paths.write_atomically(where / name, lambda file, content=content: file.write(content))
+    """Write a finished run to the store, with where its numbers come from."""
     fed = spec.federation_built()
     provenance = {
         **environment(),
@@ -261,16 +173,33 @@ def save(spec: Spec, run: Run) -> Result:
         "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "stopped": run.stopped,
     }
+    return keep(Result(spec, spec.key(), run.history, run.clients, run.labels, provenance, run.labels_at))
+
+
+def keep(result: Result) -> Result:
+    """Write a result to the store; ``result.json`` goes last."""
+    where = folder(result.key)
+    arrays = io.BytesIO()
+    clusters = {} if result.labels is None else {"labels": result.labels}
+    clusters |= {f"at/{round}": labels.astype(np.int32) for round, labels in result.labels_at.items()}
+    np.savez_compressed(arrays, **clusters)
+    files = {
+        "history.csv": result.history.to_csv(index=False).encode(),
+        "clients.csv": result.clients.to_csv(index=False).encode(),
+        "arrays.npz": arrays.getvalue(),
+    }
+    for name, content in files.items():
+        paths.write_atomically(where / name, lambda file, content=content: file.write(content))
     record = {
-        "key": key,
-        "settings": spec.settings(),
-        "provenance": provenance,
+        "key": result.key,
+        "settings": result.spec.settings(),
+        "provenance": result.provenance,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
     text = json.dumps(record, indent=1).encode()
     paths.write_atomically(where / "result.json", lambda file: file.write(text))
     (where / "checkpoint.npz").unlink(missing_ok=True)
-    return Result(spec, key, run.history, run.clients, run.labels, provenance, run.labels_at)
+    return result
 
 
 _BEGUN = time.time()
@@ -287,26 +216,46 @@ def _there(path: Path, since: float) -> bool:
     return path.exists() and path.stat().st_mtime >= since
 
 
+def _clustering_code(key: dict) -> str:
+    from . import encoders, methods, relatedness
+
+    clusterer = key.get("clusterer")
+    name = clusterer.get("name") if isinstance(clusterer, dict) else None
+    if name not in relatedness.CLUSTERERS:
+        return code_version()
+    used = [encoders.EncoderSpec] if key.get("encoder") else []
+    return code_version(methods.fit_clusterer, getattr(relatedness, name), *used)
+
+
+def _arrays_path(key: dict) -> Path:
+    return paths.store() / "arrays" / f"{_hash({'key': plain(key), 'code': _clustering_code(key)})}.npz"
+
+
+def _arrays(content: bytes) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    if not arrays:
+        raise ValueError("it is empty")
+    return arrays
+
+
 def cached_arrays(key: dict, compute, since: float | None = None) -> dict[str, np.ndarray]:
     """Keep the arrays of a one-off computation (a clustering) in the store.
 
     Parameters
     ----------
     key : dict
-        JSON-able description of the computation; the code version is added.
+        JSON-able description of the computation. The version of the code is added: of its ``clusterer`` and of the
+        encoders if it names them as a method's settings do, else of all code.
     compute : callable
         Returns a dict of arrays.
     since : float, optional
         Ignore what was stored before this time; by default ``FLTNB_FRESH`` decides.
     """
-    path = paths.store() / "arrays" / f"{_hash({'key': plain(key), 'code': code_version()})}.npz"
+    path = _arrays_path(key)
     if _there(path, _since(None) if since is None else since):
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            if not arrays:
-                raise ValueError("it is empty")
-            return arrays
+            return _arrays(path.read_bytes())
         except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
             warnings.warn(f"Store entry {path} is damaged ({error}): only this one is computed again.", stacklevel=2)
     arrays = compute()
@@ -329,7 +278,9 @@ def compute(
     specs : sequence of Spec
         For example ``fl.experiments.specs("01_scenario1", "demo")``.
     n_jobs : int
-        Runs at a time (joblib; a cluster through ``joblib.parallel_config``). Each then trains on one core.
+        Runs at a time on this machine; each then trains on one core. Runs go to a Dask cluster instead, as many at a
+        time as it has workers, under ``joblib.parallel_config(backend="dask")`` or where the environment variable
+        ``FLTNB_DASK`` has the address of a scheduler (docs/cluster.md).
     fresh : bool, optional
         Ignore runs and clusterings stored before this call (trained encoders are kept); by default the environment
         variable ``FLTNB_FRESH`` decides, and then what this process has stored counts.
@@ -339,13 +290,16 @@ def compute(
     Raises
     ------
     FltnbError
-        A spec cannot run (unknown method, too many clusters, ...); found before any of them starts.
+        A spec cannot run (unknown method, too many clusters, ...), or the cluster cannot be used; found before any of
+        them starts.
 
     Warns
     -----
     UserWarning
         A client's loss was not finite: the run is stored up to the round before, with the reason.
     """
+    import joblib
+
     from . import methods
 
     if isinstance(specs, Spec):
@@ -366,11 +320,23 @@ def compute(
         if not _there(checkpoint := folder(key) / "checkpoint.npz", since):
             with suppress(OSError):  # a folder that cannot be written says so when the run is saved
                 checkpoint.unlink()
-    for spec in missing.values():  # clusterings are shared by many runs: make each once, with all cores
-        cache = functools.partial(cached_arrays, since=since)
-        methods.build(spec.method).prepare(spec.federation_built(), methods.Context(spec.seed, cache, progress))
-    done = _computed(list(missing.values()), n_jobs, progress, device, backend, since)
-    known |= dict(zip(missing, done, strict=True))
+    cluster = machines.active() if missing else None
+    if cluster is not None:
+        machines.check(cluster)
+    clusterings: dict[str, list[Path]] = {key: [] for key in missing}
+    with joblib.parallel_config(backend="loky") if cluster is not None else nullcontext():
+        for key, spec in missing.items():  # clusterings are shared by many runs: make each once, with all cores
+
+            def cache(arrays_key, make, used=clusterings[key]):
+                used.append(_arrays_path(arrays_key))
+                return cached_arrays(arrays_key, make, since)
+
+            methods.build(spec.method).prepare(spec.federation_built(), methods.Context(spec.seed, cache, progress))
+    if cluster is not None:
+        known |= _on_cluster(cluster, missing, clusterings, progress, device, backend, since)
+    else:
+        done = _computed(list(missing.values()), n_jobs, progress, device, backend, since)
+        known |= dict(zip(missing, done, strict=True))
     # Equal settings under two labels (a switch set to its default, say) are one run with two names.
     results = [replace(known[key], spec=spec) for key, spec in zip(keys, specs, strict=True)]
     for result in results:
@@ -381,20 +347,61 @@ def compute(
 
 def _computed(specs, n_jobs, progress, device, backend, since):
     import joblib
-    from tqdm import tqdm
 
-    bar = {} if progress else {"disable": True}
-    quiet = 1.0 if sys.stderr.isatty() else 20.0
     if n_jobs == 1 or len(specs) < 2:
         work = (_one(spec, progress, device, backend, None, since) for spec in specs)
     else:
         work = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(
             joblib.delayed(_one)(spec, False, device, backend, 1, since) for spec in specs
         )
-    yield from tqdm(work, total=len(specs), desc="runs", unit="run", leave=False, mininterval=quiet, delay=quiet, **bar)
+    yield from _bar(work, len(specs), progress)
 
 
-def _one(spec: Spec, progress: bool, device: str, backend: str, n_workers: int | None, since: float) -> Result:
+def _bar(work, total: int, progress: bool):
+    from tqdm import tqdm
+
+    quiet = 1.0 if sys.stderr.isatty() else 20.0
+    enabled = {} if progress else {"disable": True}  # left out, so that TQDM_DISABLE is honoured
+    return tqdm(work, total=total, desc="runs", unit="run", leave=False, mininterval=quiet, delay=quiet, **enabled)
+
+
+def _on_cluster(client, missing, clusterings, progress, device, backend, since) -> dict[str, Result]:
+    """Send runs and the clusterings that they use to a Dask cluster; keep each result as it comes back."""
+    files = {path.name: path.read_bytes() for used in clusterings.values() for path in used}
+    needs = {key: [path.name for path in used] for key, used in clusterings.items()}
+    tasks = {key: (spec, key, device, backend, since) for key, spec in missing.items()}
+    done = {}
+    for key, result in _bar(machines.gather(client, _remote, tasks, files, needs), len(tasks), progress):
+        if not _there(folder(key) / "result.json", since):  # without a common file system it is on the worker's disk
+            keep(result)
+        done[key] = result
+    return done
+
+
+_ALONE = threading.Lock()  # two runs in one process would undo each other's limits on threads
+
+
+def _remote(spec: Spec, key: str, device: str, backend: str, since: float, clusterings: dict[str, bytes]) -> Result:
+    """Compute one run on a Dask worker, with the clusterings that the caller made."""
+
+    def cache(arrays_key, make):
+        content = clusterings.get(_arrays_path(arrays_key).name)
+        return cached_arrays(arrays_key, make, since) if content is None else _arrays(content)
+
+    with _ALONE, machines.children_allowed():
+        try:
+            if spec.key() != key:  # a worker that joined late was not looked at before
+                raise FltnbError("its code or its data are not the caller's: give every machine the same.")
+            if _there(folder(key) / "result.json", since) and (known := load(spec)) is not None:
+                return known
+            return _one(spec, False, device, backend, 1, since, cache)
+        except FltnbError as error:
+            raise FltnbError(f"{spec} cannot run on the Dask worker on {socket.gethostname()}: {error}") from error
+
+
+def _one(
+    spec: Spec, progress: bool, device: str, backend: str, n_workers: int | None, since: float, cache=None
+) -> Result:
     from . import methods
 
     try:
@@ -407,7 +414,7 @@ def _one(spec: Spec, progress: bool, device: str, backend: str, n_workers: int |
             n_workers=n_workers,
             n_jobs=n_workers,
             checkpoint=folder(spec.key()) / "checkpoint.npz",
-            cache=functools.partial(cached_arrays, since=since),
+            cache=cache or functools.partial(cached_arrays, since=since),
             progress=progress,
         )
     except DivergedError as error:
@@ -427,7 +434,8 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
     -------
     DataFrame
         Columns ``experiment, dataset, model, method, variant, note, rule, momentum, seed, split, metric, value, n,
-        key``.
+        key, stopped``; the last says why a run ended early (its numbers are then those of the round before), else it is
+        empty.
         Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared); the same two over the
         first client of each true cluster only (``first_clients_...``); ``ari`` and ``n_clusters`` of the final
         clusters; ``seconds``, ``bytes``.
@@ -451,8 +459,10 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
             "seed": spec.seed,
         }
 
-        def add(split, metric, value, n=np.nan, base=base, key=result.key):
-            rows.append({**base, "split": split, "metric": metric, "value": value, "n": n, "key": key})
+        last_columns = {"key": result.key, "stopped": result.stopped}
+
+        def add(split, metric, value, n=np.nan, base=base, end=last_columns):
+            rows.append({**base, "split": split, "metric": metric, "value": value, "n": n, **end})
 
         for split in ("train", "test"):
             last = history[history["split"] == split].iloc[-1]
@@ -482,16 +492,17 @@ def _pooled(spec: Spec, split: str) -> int:
 
 
 def curves(results: Sequence[Result]) -> pd.DataFrame:
-    """Stack the curves of all runs, with the columns ``dataset, method, variant, note, seed`` in front."""
+    """Stack the curves of all runs, with the columns ``dataset, model, method, variant, note, seed`` in front."""
     import pandas as pd
 
     frames = []
     for result in results:
         spec = result.spec
-        labels = {"dataset": spec.dataset, "method": spec.method_id, "variant": spec.variant, "note": spec.note}
+        labels = {"dataset": spec.dataset, "model": spec.model, "method": spec.method_id}
+        labels |= {"variant": spec.variant, "note": spec.note}
         frames.append(result.history.assign(**labels, seed=spec.seed))
     table = pd.concat(frames, ignore_index=True)
-    front = ["dataset", "method", "variant", "note", "seed"]
+    front = ["dataset", "model", "method", "variant", "note", "seed"]
     return table[front + [name for name in table.columns if name not in front]]
 
 
@@ -572,17 +583,20 @@ class Stored:
         return pd.DataFrame(rows)
 
 
-def stored(name: str) -> list[Stored]:
+def stored(name: str, profiles: Sequence[str] = ("small", "paper")) -> list[Stored]:
     """Return the committed results of a notebook, one entry per profile that has them (``demo`` is not committed)."""
     import pandas as pd
 
     found = []
-    for profile in ("small", "paper"):
+    for profile in profiles:
         where = paths.results(profile)
         record = where / f"{name}_provenance.json"
         if record.exists():
             text = {"keep_default_na": False}  # an empty note is a note, not a missing number
+            known = json.loads(record.read_text(encoding="utf-8"))
             tidy = pd.read_csv(where / f"{name}.csv", na_values={"value": [""], "n": [""]}, **text)
+            if "stopped" not in tidy:  # written before this column was
+                tidy["stopped"] = [known[key]["provenance"].get("stopped", "") for key in tidy["key"]]
             curves = pd.read_csv(where / f"{name}_curves.csv", **text)
-            found.append(Stored(profile, tidy, curves, json.loads(record.read_text(encoding="utf-8"))))
+            found.append(Stored(profile, tidy, curves, known))
     return found

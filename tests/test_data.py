@@ -121,7 +121,7 @@ def test_digits():
     assert np.abs(digits.images / 255 * 16 - raw.images).max() < 0.04  # rounding to one of 256 steps
     table = digits.summary()
     assert (table["test"] == (table["train"] + table["test"]).div(5).round()).all()
-    assert digits.digest == data.load("digits").digest
+    assert digits.digest == data.load("digits").digest == "5da86954b8d38913"  # stored results hang on this division
 
 
 # --- prepared files -----------------------------------------------------------------------------------------------
@@ -150,6 +150,25 @@ def test_stand_in_is_named_and_official_preferred(tmp_path, no_network):
         assert images.origin == ("stand-in: 6 EMNIST images (emnist_balanced_small), not the official Balanced release")
     np.savez(tmp_path / "emnist_balanced.npz", origin=np.array("official"), **tiny())
     assert data.load("emnist_balanced", tmp_path).origin == "official"
+    assert not no_network
+
+
+@pytest.mark.parametrize(("name", "official"), [("emnist_bymerge", "ByMerge"), ("emnist_byclass", "ByClass")])
+def test_official_test_part_is_divided_as_stand_in(tmp_path, no_network, name, official):
+    arrays = tiny(72, labels=np.repeat(np.arange(3), [42, 21, 9]), split=np.ones(72, dtype=np.uint8))
+    np.savez(tmp_path / f"{name}_test.npz", **arrays)
+    images = data.load(name, tmp_path)
+    assert images.name == f"{name}_test" and images.digest == data.load(f"{name}_test", tmp_path).digest
+    assert images.origin == (
+        f"stand-in: 72 EMNIST images ({name}_test), not the official {official} release; 6:1 division per class of our"
+        " own"
+    )
+    assert images.summary()["train"].tolist() == [36, 18, 8] and images.summary()["test"].tolist() == [6, 3, 1]
+    assert np.array_equal(images.images, arrays["images"]) and np.array_equal(images.labels, arrays["labels"])
+    assert np.ptp(images.test_index[:6]) > 10  # drawn, not the first of each class
+    np.savez(tmp_path / f"{name}.npz", origin=np.array("official"), **tiny())
+    assert data.load(name, tmp_path).origin == "official"
+    assert data.load(f"{name}_test", tmp_path).name == f"{name}_test"
     assert not no_network
 
 
@@ -255,8 +274,9 @@ def test_changed_download_is_refused(tmp_path, monkeypatch):
 
 def test_emnist_is_turned_upright(tmp_path, monkeypatch):
     calls = fake_torchvision("EMNIST", monkeypatch, names=("A", "B"))
-    images = data.load("emnist_balanced", tmp_path)
-    assert calls[0] == {"split": "balanced"}
+    for name in ("balanced", "bymerge", "byclass"):
+        images = data.load(f"emnist_{name}", tmp_path)
+        assert calls[-1] == {"split": name} and images.name == f"emnist_{name}"
     # stored [[0, 1, 2], [3, 4, 5]]: columns become rows
     assert images.images[0].tolist() == [[0, 3], [1, 4], [2, 5]]
 
@@ -320,6 +340,15 @@ def test_real_mnist():
     md5 = hashlib.md5(header + mnist.images[:60000].tobytes()).hexdigest()
     assert md5 == "6bbc9ace898e44ae57da46a324031adb"  # of the official train-images-idx3-ubyte
     assert "official release" in mnist.origin
+
+
+@pytest.mark.skipif(not (REAL / "emnist_bymerge_test.npz").is_file(), reason="no prepared EMNIST ByMerge")
+def test_real_emnist_bymerge_stand_in():
+    images = data.load("emnist_bymerge_test", REAL)
+    table = images.summary()
+    assert images.n_classes == 47 and len(images) == 116323
+    assert (table["train"] / table["test"]).between(5.9, 6.1).all()
+    assert (table["train"] + table["test"]).min() == 400 and (table["train"] + table["test"]).max() == 6330
 
 
 @pytest.mark.skipif(not (REAL / "cifar100.npz").is_file(), reason="data/cifar100.npz is not prepared")

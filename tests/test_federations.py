@@ -619,7 +619,7 @@ def test_build_fills_in_defaults(digits):
     ("settings", "message"),
     [
         ({}, "Unknown kind of federation None"),
-        ({"kind": "writers"}, "Unknown kind of federation 'writers': choose one of label_clusters, dirichlet"),
+        ({"kind": "rotations"}, "Unknown kind of federation 'rotations': choose one of label_clusters, dirichlet"),
         ({"kind": "dirichlet", "dataset": "digits", "aplha": 1}, "Unknown setting of a dirichlet federation 'aplha'"),
         ({"kind": "dirichlet", "dataset": "digits"}, "lack n_clients, alpha"),
         ({"kind": "dirichlet", "n_clients": 3, "alpha": 1}, "lack dataset"),

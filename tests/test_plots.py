@@ -80,7 +80,7 @@ def legend(ax):
 
 
 def test_every_flt_method_has_its_own_colour():
-    assert set(published.numbers("flt")["method"]) - {"flt_c2", "flt_c3", "flt_c5"} <= set(plots.METHODS)
+    assert set(published.numbers("flt")["method"]) <= set(plots.METHODS)
     colors = [style.color for style in plots.METHODS.values()]
     assert len(set(colors)) == len(colors)
     assert all(mcolors.is_color_like(color) for color in [*colors, *plots.CLUSTERS])
@@ -267,6 +267,105 @@ def test_convergence_of_one_seed_names_no_band_and_draws_into_given_axes():
         plots.convergence(curves().drop(columns="seed"))
 
 
+def test_a_longer_run_gets_an_axis_of_its_own_in_step_with_the_other():
+    rows = curves(1)
+    long = rows[rows["method"] == "flt"].assign(method="ifca", round=lambda t: 15 * t["round"])
+    fig, ax = plots.convergence(pd.concat([rows, long]), "test", longer=["ifca"])
+    top = next(axes for axes in fig.axes if axes is not ax)
+    assert top.get_xlabel() == "round of IFCA"
+    assert [line.get_color() for line in top.lines] == [plots.style("ifca").color]
+    assert len(ax.lines) == 2
+    assert np.allclose(np.array(top.get_xlim()), 15 * np.array(ax.get_xlim()))
+    assert legend(ax) == ["FedAvg", "FLT", "IFCA  (rounds at the top)", "test"]
+    # alone it needs no second axis
+    fig, ax = plots.convergence(long, "test", longer="ifca")
+    assert fig.axes == [ax]
+    with pytest.raises(FltnbError, match="longer run"):
+        plots.convergence(rows, longer=["cfl"])
+
+
+def test_events_are_lines_at_their_rounds():
+    _, ax = plots.convergence(curves(1), "test", events={2: "newcomers join"})
+    upright = [line for line in ax.lines if line.get_linestyle() == "-."]
+    assert [line.get_xdata()[0] for line in upright] == [2]
+    assert [text.get_text() for text in ax.texts] == ["newcomers join"]
+
+
+def test_accuracy_against_bytes_adds_up_both_ways():
+    rows = curves(1)
+    up = rows["round"] * 100 * (rows["method"] == "flt")
+    _, ax = plots.accuracy_against_bytes(rows.assign(bytes_up=up, bytes_down=2 * up))
+    flt = next(line for line in ax.lines if line.get_color() == plots.style("flt").color)
+    rounds = np.unique(rows["round"])
+    assert flt.get_xdata().tolist() == [300 * r for r in rounds if r > 0]
+    assert ax.get_xscale() == "log"
+    level = next(line for line in ax.lines if line.get_linestyle() == ":")  # a method that sends nothing
+    last = rows[(rows["method"] == "fedavg") & (rows["split"] == "test")]["accuracy"].iloc[-1]
+    assert level.get_ydata()[0] == last
+    assert "FedAvg  (sends nothing)" in legend(ax)
+
+
+@pytest.mark.parametrize("levels", [[0.0, 0.5, 1.0], ["clean", "some", "much"]])
+def test_ari_curves(levels):
+    rows = [(m, s, x, 0.5 + 0.1 * s - 0.1 * i) for m in ("flt", "fedsem") for s in (0, 1) for i, x in enumerate(levels)]
+    table = pd.DataFrame(rows, columns=["method", "seed", "noise", "ari"])
+    _, ax = plots.ari_curves(table, "noise", label="noise added")
+    line = ax.lines[0]
+    assert np.allclose(line.get_ydata(), [0.55, 0.45, 0.35])
+    assert list(line.get_xdata()) == (levels if isinstance(levels[0], float) else [0, 1, 2])
+    band = ax.collections[0].get_paths()[0].vertices
+    assert np.isclose(band[:, 1].min(), 0.3) and np.isclose(band[:, 1].max(), 0.6)
+    if levels[0] == "clean":
+        assert [text.get_text() for text in ax.get_xticklabels()] == levels
+    assert ax.get_xlabel() == "noise added"
+    with pytest.raises(FltnbError, match="lack the column 'size'"):
+        plots.ari_curves(table, "size")
+
+
+def test_ablation_joins_only_settings_that_differ_in_one_factor():
+    rows = [("flt", M, E, 60.0 + 10 * E + M / 100) for M in (100, 500) for E in (1, 5)]
+    rows += [("fedsem", 100, 1, 50.0), ("fedsem", 500, 5, 55.0)]  # differ in two factors
+    table = pd.DataFrame(rows, columns=["method", "M", "E", "accuracy"])
+    factors = {"M": "clients", "E": "epochs"}
+    _, (left, right) = plots.ablation(table, factors=factors)
+    assert [line.get_ydata().tolist() for line in left.lines] == [[71, 75], [111, 115], [91, 95]]
+    assert [line.get_ydata().tolist() for line in right.lines] == [[71, 111], [75, 115], [73, 113]]
+    assert [text.get_text() for text in left.get_xticklabels()] == ["100", "500"]
+    with pytest.raises(FltnbError, match="differ in one factor alone"):
+        plots.ablation(table[table["method"] == "fedsem"], factors=factors)
+    with pytest.raises(FltnbError, match="occurs twice"):
+        plots.ablation(pd.concat([table, table]), factors=factors)
+
+
+def test_cluster_matrices_are_blocks_when_the_clusters_are_right():
+    _, (right, wrong) = plots.cluster_matrices({"flt": 2 - TRUE, "mine": np.arange(M) % 2}, TRUE)
+    blocks = np.kron(np.eye(C), np.ones((M // C, M // C)))
+    assert np.array_equal(right.images[0].get_array(), blocks)
+    order = np.argsort(TRUE, kind="stable")
+    assert np.array_equal(wrong.images[0].get_array(), order[:, None] % 2 == order % 2)
+    assert right.get_title() == "FLT\n3 clusters, ARI 1.00"
+    assert wrong.get_title().startswith("mine\n2 clusters, ARI ")
+    with pytest.raises(FltnbError, match="FLT: 4 labels do not fit 12 true clusters"):
+        plots.cluster_matrices({"flt": np.zeros(4)}, TRUE)
+    with pytest.raises(FltnbError, match="at least one method"):
+        plots.cluster_matrices({}, TRUE)
+
+
+def test_formation_shows_the_rounds_that_were_evaluated():
+    labels_at = {r: np.where(np.arange(M) < r, TRUE, 0) for r in range(1, 21)}
+    _, axes = plots.formation(labels_at, TRUE, rounds=(1, 3, 12, 50), title="It forms")
+    assert [ax.get_title().split("\n")[0] for ax in axes] == ["round 1", "round 3", "round 12"]
+    assert "ARI 1.00" in axes[-1].get_title() and "1 cluster, ARI 0.00" in axes[0].get_title()
+    # by default eight of them, first and last included
+    _, axes = plots.formation(labels_at, TRUE)
+    rounds = [int(ax.get_title().split()[1]) for ax in axes]
+    assert len(rounds) == 8 and rounds[0] == 1 and rounds[-1] == 20
+    with pytest.raises(FltnbError, match="no clusters at rounds 50, 60"):
+        plots.formation(labels_at, TRUE, rounds=(50, 60))
+    with pytest.raises(FltnbError, match="no clusters:"):
+        plots.formation({}, TRUE)
+
+
 def test_per_client_draws_every_client_and_the_median():
     values = {"fedavg": [50.0, 60.0, 100.0], "flt": [90.0, 95.0, 97.0]}
     table = pd.DataFrame([(m, v, c) for m, vs in values.items() for c, v in enumerate(vs)])
@@ -302,6 +401,18 @@ def test_plane_joins_reproduced_points_to_the_printed_one():
     assert legend(ax) == ["FedAvg", "Oracle", "printed", "participants", "last local"]
     lowest = min(c.get_offsets()[0, 0] for c in ax.collections if len(c.get_offsets()))
     assert lowest == pytest.approx(1e-3)  # a variance of 0 stays on the logarithmic axis
+
+
+def test_agreement_sets_reproduced_against_printed():
+    rows = [("fedavg", "described", 80.0, 82.0, "reproduced"), ("flt", "described", 90.0, 60.0, "stand-in data")]
+    rows += [("flt", "published", 90.0, 91.0, "reproduced")]
+    table = pd.DataFrame(rows, columns=["method", "variant", "number", "mean", "status"])
+    _, (described, published_) = plots.agreement(table)
+    points = described.collections[1:]  # the first is the band
+    assert [p.get_offsets().tolist() for p in points] == [[[80.0, 82.0]], [[90.0, 60.0]]]
+    assert [len(p.get_facecolors()) for p in points] == [1, 0]
+    assert published_.collections[1].get_offsets().tolist() == [[90.0, 91.0]]
+    assert described.get_xlim()[0] < 60
 
 
 def test_repeats_draws_one_bar_per_client():

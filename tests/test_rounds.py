@@ -89,6 +89,34 @@ def test_resuming_gives_the_same_bits(fed, tmp_path, monkeypatch, rule):
     same(whole, run(make(), fed, **QUICK, checkpoint=path))
 
 
+@pytest.mark.parametrize("stop", [3, 4, 5])
+def test_resuming_across_a_change_gives_the_same_bits(fed, tmp_path, monkeypatch, stop):
+    """Clients join and drift before round 4; stop in the round before it, in it, and after it."""
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    changing = fl.federations.with_events(fed, [{"round": 4, "join": 3, "drift": 2}])
+    options = {"lam": 0, "newcomers": "nearest", "rule": "last_local"}
+    make = lambda cls: cls(fl.FCR(k=2, n_neighbors=4), fl.encoders.EncoderSpec("pca", "digits", latent=8), **options)  # noqa: E731
+    settings = QUICK | {"rounds": 7, "participation": 0.6}
+    whole = run(make(fl.methods.DynamicFLT), changing, **settings)
+    path = tmp_path / "checkpoint.npz"
+
+    class Stop(fl.methods.DynamicFLT):
+        def collect(self, state, clients, theta, round):
+            if round == stop:
+                raise KeyboardInterrupt
+            return super().collect(state, clients, theta, round)
+
+    Stop.__name__ = "DynamicFLT"  # by which its settings, and so the checkpoint, know it
+    with pytest.raises(KeyboardInterrupt):
+        run(make(Stop), changing, **settings, checkpoint=path)
+    again = run(make(fl.methods.DynamicFLT), changing, **settings, checkpoint=path)
+    same(whole, again)
+    assert len(whole.clients) == len(whole.rows) == 10
+    assert list(whole.labels_at) == list(again.labels_at)
+    for round, labels in whole.labels_at.items():
+        assert len(labels) == (7 if round < 4 else 10) and np.array_equal(labels, again.labels_at[round])
+
+
 JOB = """
 import sys
 import numpy as np
@@ -97,6 +125,7 @@ from fltnb import rounds
 
 rounds.CHECKPOINT_SECONDS = 0.0
 fed = fl.federations.label_clusters(fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2, seed=0)
+fed = fl.federations.with_events(fed, [{"round": 30, "drift": 4}])
 settings = {"rounds": 60, "local_epochs": 3, "lr": 0.05, "progress": False}
 result = fl.run(fl.methods.FedSEM(5), fed, **settings, checkpoint=sys.argv[1])
 np.savez(sys.argv[2], theta=result.theta, test=result.clients["test"])

@@ -1,12 +1,16 @@
 """The store: looked up, recomputed when damaged, carrying its provenance."""
 
+import ast
+import importlib.util
 import json
+import shutil
 
 import numpy as np
 import pytest
 
-from fltnb import experiments, store
+from fltnb import experiments, methods, oneshot, provenance, relatedness, store
 from fltnb.errors import FltnbError
+from fltnb.methods import flt as flt_module
 from fltnb.store import Spec
 
 
@@ -144,22 +148,137 @@ def test_tidy_matches_the_curve():
     assert table["", "n_clusters"] == 5
 
 
-def test_code_version_ignores_comments_and_docstrings(tmp_path, monkeypatch):
-    package = tmp_path / "fltnb"
-    package.mkdir()
-    monkeypatch.setattr(store, "__file__", str(package / "store.py"))
-    monkeypatch.setattr(store, "_CODE", ("data.py",))
+# ---------------------------------------------------------------- the version of the code
 
-    def version(source: str) -> str:
-        (package / "data.py").write_text(source)
-        store.code_version.cache_clear()
-        return store.code_version()
 
-    first = version('def f():\n    """One."""\n    return 1\n')
-    assert version('def f():\n    """Another."""\n\n    return 1  # why\n') == first
-    assert version('def f():\n    """One."""\n    return 2\n') != first
-    monkeypatch.undo()
-    store.code_version.cache_clear()
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Return a function that writes a module of a copy of the package, which versions are then taken of."""
+    copy = shutil.copytree(provenance._PACKAGE, tmp_path / "fltnb", ignore=shutil.ignore_patterns("__pycache__"))
+
+    def forget():
+        provenance._module.cache_clear()
+        provenance._digest.cache_clear()
+
+    def edit(name, change="{}\nnew = 1\n"):
+        file = copy / name
+        file.write_text(change.format(file.read_text() if file.exists() else ""))
+        forget()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(provenance, "_PACKAGE", copy)
+        forget()
+        yield edit
+    forget()
+
+
+def flt(**changes) -> Spec:
+    settings = {"name": "flt", "clusterer": {"name": "FCR", "k": 2}, "encoder": {"kind": "pixels"}}
+    return quick(method=settings | changes)
+
+
+def test_code_version_ignores_comments_docstrings_and_layout(package):
+    source = '"""{doc}"""\n\n\ndef f():\n    """{doc}"""\n    return {value}\n\n\nx = [1]\n"""{doc}"""\n'
+    package("metrics.py", source.replace("{doc}", "One.").replace("{value}", "1"))
+    first = provenance.code_version()
+    package("metrics.py", source.replace("{doc}", "Another.").replace("{value}", "(\n  1)  # why"))
+    assert provenance.code_version() == first
+    package("metrics.py", source.replace("{doc}", "One.").replace("{value}", "2"))
+    assert provenance.code_version() != first
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "methods/brand_new.py",  # a new method, clusterer or partition, and their lines in the lists
+        "relatedness/brand_new.py",
+        "federations/brand_new.py",
+        *("methods/__init__.py", "relatedness/__init__.py", "federations/__init__.py"),
+        *("methods/fedsem.py", "relatedness/pca_kmeans.py", "federations/skew.py"),  # others' modules
+        *("plots/results.py", "store.py", "errors.py"),
+    ],
+)
+def test_what_a_run_does_not_use_keeps_its_key(package, name):
+    whole, (run, arrays) = provenance.code_version(), versions()
+    package(name)
+    assert versions() == (run, arrays)
+    counts = not name.startswith(("plots", "store", "errors"))
+    assert (provenance.code_version() != whole) == counts
+
+
+def versions():
+    """Key of an FLT run, and of its clustering."""
+    spec = flt()
+    key = {"clusterer": spec.method["clusterer"], "encoder": spec.method["encoder"], "federation": "x"}
+    return spec.key(), store._clustering_code(key)
+
+
+@pytest.mark.parametrize(
+    ("name", "clustering"),
+    [
+        *[("relatedness/fcr.py", True), ("relatedness/distances.py", True), ("relatedness/base.py", True)],
+        *[("encoders/networks.py", True), ("methods/flt.py", True), ("methods/graph.py", True)],
+        *[("federations/labels.py", False), ("federations/shares.py", False)],  # its fingerprint says what it made
+        *[("data.py", True), ("training/steps.py", True), ("rounds.py", True), ("methods/base.py", True)],
+    ],
+)
+def test_what_a_run_uses_changes_its_key(package, name, clustering):
+    run, arrays = versions()
+    package(name)
+    assert versions()[0] != run
+    assert (versions()[1] != arrays) == clustering
+
+
+def test_a_run_without_clusterer_does_not_depend_on_any(package):
+    before = quick().key()
+    for name in ("relatedness/base.py", "encoders/embedding.py", "methods/flt.py"):
+        package(name)
+    assert quick().key() == before
+    package("methods/graph.py")
+    assert quick().key() != before
+
+
+def test_imports_between_modules_are_followed_but_not_into_lists(package):
+    package("methods/far.py", "x = 1\n")
+    package("methods/near.py", "from . import far\n")
+    package("methods/graph.py", "{}\n\ndef late():\n    from .near import far\n")
+    before = quick().key()
+    package("methods/far.py", "x = 2\n")
+    assert quick().key() != before
+    package("methods/graph.py", "{}\nfrom ..relatedness import FCR\nfrom ..relatedness.distances import cdist\n")
+    before = quick().key()
+    package("relatedness/fcr.py")
+    assert quick().key() == before
+    package("relatedness/distances.py")
+    assert quick().key() != before
+
+
+def test_code_version_takes_functions_classes_modules_and_instances(package):
+    of = provenance.code_version
+    assert of(relatedness.FCR) == of(relatedness.FCR(k=3)) == of(relatedness.FCR, 3, "x", None, np.zeros(2))
+    assert of(methods.fit_clusterer) == of(flt_module)
+    assert of(oneshot.measure) == of(oneshot) != of(3)
+    assert of(relatedness.PCAKMeans) != of(relatedness.FCR)
+    assert of() not in (of(3), of(oneshot))
+
+
+@pytest.mark.parametrize("name", ["federations", "methods", "relatedness", "encoders"])
+def test_no_module_takes_its_numbers_from_a_list(name):
+    """Versions do not follow imports through ``__init__``: what is imported so must be in the version anyhow."""
+    chosen_by_settings = {*relatedness.CLUSTERERS, "EncoderSpec", "encoders", "methods", "federations", "relatedness"}
+    core = ("fltnb.training", *("fltnb." + file.removesuffix(".py").replace("/", ".") for file in provenance._CORE))
+    for file in sorted((provenance._PACKAGE / name).glob("[!_]*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                package = ".".join(["fltnb", name][: 3 - node.level] + ([node.module] if node.module else []))
+                if hasattr(module := importlib.import_module(package), "__path__"):
+                    for alias in {alias.name for alias in node.names} - chosen_by_settings:
+                        if not importlib.util.find_spec(f"{package}.{alias}"):
+                            home = getattr(module, alias).__module__
+                            assert home.startswith(core), f"{file.name}: import {alias} from {home}, not from {package}"
+
+
+# ---------------------------------------------------------------- experiments
 
 
 def test_every_profile_lists_its_runs():

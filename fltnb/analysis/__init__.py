@@ -1,4 +1,10 @@
-"""What the notebooks read off their runs: clusterings, the effect of single switches, the papers' claims."""
+"""What the notebooks read off their runs: clusterings, the effect of single switches, the papers' claims.
+
+One module per notebook, found as ``fl.analysis.<module>`` when first used.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
 
 from .clustering import clustering_table, clusterings, link_shares, renumbered
 from .scenario1 import COMMENTS_T1, evaluation_table, rules_table, scenario1_claims, variance_range
@@ -14,3 +20,9 @@ __all__ = [
     "scenario1_claims",
     "variance_range",
 ]
+
+
+def __getattr__(name: str):
+    if name in {module.name for module in iter_modules(__path__)}:
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

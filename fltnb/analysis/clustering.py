@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import metrics
+from ..oneshot import link_shares
 from ..store import Spec, cached_arrays
 
 if TYPE_CHECKING:
@@ -53,26 +54,6 @@ def renumbered(clusterer, clusters: np.ndarray, seed: int = 0) -> tuple[SimpleNa
         leaf_order_=np.argsort(order)[clusterer.leaf_order_],
     )
     return view, clusters[order]
-
-
-def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
-    """Share of client pairs that are linked, ``(inside, across)`` the true clusters.
-
-    Parameters
-    ----------
-    adjacency : array (M, M)
-        0/1; the diagonal does not count.
-    clusters : array (M,)
-        True labels.
-    """
-    same = clusters[:, None] == clusters[None]
-    pair = ~np.eye(len(clusters), dtype=bool)
-    linked = np.asarray(adjacency, dtype=bool)
-
-    def share(which: np.ndarray) -> float:
-        return float(linked[which].mean()) if which.any() else float("nan")
-
-    return share(same & pair), share(~same)
 
 
 def clustering_table(fitted: dict[tuple, tuple]) -> pd.DataFrame:

@@ -32,7 +32,11 @@ NOTEBOOKS = {
     "00_start_here": "start_here",
     "01_scenario1": "scenario1",
     "02_scenario2": "scenario2",
+    "03_scenario3_femnist": "scenario3",
+    "04_scenario4_structured": "scenario4",
     "05_ablation": "ablation",
+    "06_costs_and_theory": "costs",
+    "07_dynamic_clustering": "dynamic",
 }
 
 __all__ = [

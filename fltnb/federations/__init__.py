@@ -9,22 +9,41 @@ from ..data import load
 from ..errors import FltnbError, choose
 from .arrays import from_arrays
 from .base import SPLITS, Federation, to_inputs
+from .changing import changing, with_events
 from .labels import label_clusters
+from .pseudo_writers import apply_style, pseudo_writers, writer_styles
 from .skew import dirichlet
+from .structured import power_law_sizes, structured
+from .writers import writers
 
 __all__ = [
     "KINDS",
     "SPLITS",
     "Federation",
+    "apply_style",
     "build",
+    "changing",
     "complete",
     "dirichlet",
     "from_arrays",
     "label_clusters",
+    "power_law_sizes",
+    "pseudo_writers",
+    "structured",
     "to_inputs",
+    "with_events",
+    "writer_styles",
+    "writers",
 ]
 
-KINDS = {"label_clusters": label_clusters, "dirichlet": dirichlet}
+KINDS = {
+    "label_clusters": label_clusters,
+    "dirichlet": dirichlet,
+    "structured": structured,
+    "writers": writers,
+    "pseudo_writers": pseudo_writers,
+    "changing": changing,
+}
 """Partitions that :func:`build` knows: functions of an ImageSet and keyword arguments."""
 
 

@@ -10,27 +10,42 @@ from typing import Any
 
 from ..errors import FltnbError, choose
 from .base import RULES, VARIANTS, Context, Method, mix
+from .cfl import CFL
+from .dynamic import DynamicFLT
+from .fedprox import FedProx
 from .fedsem import FedSEM
+from .fesem import FeSEM
 from .flt import FLT, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
+from .ifca import IFCA
 from .local import Local
+from .soft import SoftFLT
 
-METHODS = {cls.__name__: cls for cls in (FedAvg, Local, Oracle, FLT, PCAKMHC, FedSEM)}
+METHODS = {
+    cls.__name__: cls
+    for cls in (FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT)
+}
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
 __all__ = [
+    "CFL",
     "FLT",
+    "IFCA",
     "METHODS",
     "PCAKMHC",
     "RULES",
     "VARIANTS",
     "Context",
+    "DynamicFLT",
+    "FeSEM",
     "FedAvg",
+    "FedProx",
     "FedSEM",
     "GraphMethod",
     "Local",
     "Method",
     "Oracle",
+    "SoftFLT",
     "build",
     "fit_clusterer",
     "mix",

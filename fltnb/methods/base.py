@@ -9,7 +9,7 @@ can be saved between any two rounds and continued bit for bit.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ..errors import FltnbError, choose
 
 if TYPE_CHECKING:
     from ..federations import Federation
+    from ..federations.changing import Phase
     from ..models import Model
     from ..training import Engine
 
@@ -87,6 +88,28 @@ class Method:
         """
         return state
 
+    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+        """Take note that the federation has changed; called before the first round of a new phase.
+
+        The default keeps the state but for the sample counts (``state["weights"]``). It places no newcomers: a method
+        that does not say how is refused before a run in which clients join.
+
+        Parameters
+        ----------
+        fed : Federation
+            From now on. Newcomers have the highest numbers.
+        changed : ndarray of bool, shape (M,)
+            Clients that are new or hold other data than before.
+        """
+        return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
+
+    def revise(self, state: State, fed: Federation, round: int, context: Context) -> State:
+        """Look at the clients again after a round, as dynamic clustering does; most methods do not."""
+        return state
+
+    def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
+        """Warn of what can be known before a run; ``drawn[t - 1]`` are the clients that take part in round t."""
+
     def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (n,))``: client ``clients[j]`` starts from ``theta[rows[j]]``."""
         return state["models"], state["row"][clients]
@@ -108,7 +131,7 @@ class Method:
         return self.models_down * n_parameters, self.models_up * n_parameters
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Bytes sent once before round 1, over all clients: ``(up, down)``."""
+        """Bytes sent so far besides the rounds' models, over all clients: ``(up, down)``; what clustering costs."""
         return 0, 0
 
 
@@ -158,6 +181,15 @@ def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
     return out
 
 
+def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """Weighted mean of ``theta`` (n, P) for each row of ``share`` (K, n); a row without weight keeps its old model."""
+    total = share.sum(axis=1)
+    filled = total > 0
+    out = models.copy()
+    out[filled] = mix(share[filled] / total[filled, None], theta)
+    return out
+
+
 def check_clusters(n_clusters: int, n_clients: int) -> int:
     """Return ``n_clusters`` if it lies between 1 and the number of clients."""
     if not isinstance(n_clusters, numbers.Integral) or not 1 <= n_clusters <= n_clients:
@@ -165,3 +197,17 @@ def check_clusters(n_clusters: int, n_clients: int) -> int:
             f"{n_clusters!r} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}."
         )
     return int(n_clusters)
+
+
+def check_count(name: str, value: int, least: int = 0) -> int:
+    """Return ``value`` if it is a whole number of at least ``least``."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise FltnbError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    return int(value)
+
+
+def check_number(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number of at least 0."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value < np.inf:
+        raise FltnbError(f"{name} must be a number of at least 0, not {value!r}.")
+    return float(value)

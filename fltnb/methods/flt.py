@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..federations import Federation
 
 GRAPHS = ("clusters", "full")
+MEMBERSHIPS = ("clients", "leaf_order")
 
 
 def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Context):
@@ -110,11 +111,25 @@ class FLT(GraphMethod):
         See :class:`fltnb.methods.graph.GraphMethod`.
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
+    membership : {"clients", "leaf_order"}
+        "leaf_order" repeats a slip of the public code, for measuring what it does: labels in client order were used to
+        pick from the dendrogram's leaf order, which scrambles the clusters (:func:`leaf_order_labels`). Case II only.
+        ``variant="published"`` does not imply it. (That code also looked up sample weights by a client's place in its
+        cluster; this is not repeated.)
     """
 
     name = "flt"
 
-    def __init__(self, clusterer=None, graph=None, encoder=None, rule=None, variant="described", name=None):
+    def __init__(
+        self,
+        clusterer=None,
+        graph=None,
+        encoder=None,
+        rule=None,
+        variant="described",
+        name=None,
+        membership="clients",
+    ):
         from .. import encoders
 
         super().__init__(rule, variant)
@@ -128,6 +143,9 @@ class FLT(GraphMethod):
             GRAPHS,
             "graph (case I full, case II clusters)",
         )
+        self.membership = choose(membership, MEMBERSHIPS, "cluster membership")
+        if self.membership == "leaf_order" and self.graph_kind == "full":
+            raise FltnbError('Membership by leaf order concerns disjoint clusters only: give graph="clusters" as well.')
         self.encoder = encoder or encoders.EncoderSpec(kind="pixels")
         self.name = name or type(self).name
 
@@ -139,11 +157,12 @@ class FLT(GraphMethod):
         return FCR()
 
     def settings(self) -> dict[str, Any]:
-        """Name, rule, case, clusterer and encoder."""
+        """Name, rule, case, membership, clusterer and encoder."""
         return {
             **super().settings(),
             "kind": type(self).__name__,
             "graph": self.graph_kind,
+            "membership": self.membership,
             "clusterer": clusterer_settings(self.clusterer),
             "encoder": asdict(self.encoder),
         }
@@ -153,13 +172,22 @@ class FLT(GraphMethod):
         check_clusterer(self.clusterer, fed)
 
     def prepare(self, fed: Federation, context: Context) -> None:
-        """Fit the clusterer, so that its result is in the cache."""
-        fit_clusterer(self.clusterer, fed, self.encoder, context)
+        """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
+        from ..federations.changing import phases
+
+        fit_clusterer(self.clusterer, phases(fed)[0].fed, self.encoder, context)
 
     def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
         fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
         labels = np.asarray(fitted.labels_, dtype=np.int64)
+        if self.membership == "leaf_order":
+            if not hasattr(fitted, "leaf_order_"):
+                raise FltnbError(
+                    f'{type(fitted).__name__} has no dendrogram to misread: membership="leaf_order" is for FCR and'
+                    " PCAKMeans."
+                )
+            labels = leaf_order_labels(labels, fitted.leaf_order_)
         adjacency = fitted.adjacency_ if self.graph_kind == "full" else labels[:, None] == labels[None]
         return adjacency, labels, {"sent": self._setup_scalars(fitted, fed)}
 
@@ -176,6 +204,22 @@ class FLT(GraphMethod):
         """Centroids up and encoder down, four bytes a scalar (FLT, Table 6)."""
         up, down = state["sent"]
         return 4 * int(up), 4 * int(down)
+
+
+def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
+    """Clusters (M,) as the public code reads them off: cluster c gets ``leaf_order[labels == c]``.
+
+    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clients of a cluster at places
+    of that cluster, as it does when clusters are blocks of consecutive ids that stay in place.
+
+    Examples
+    --------
+    >>> leaf_order_labels(np.array([0, 0, 1, 1]), np.array([3, 1, 0, 2])).tolist()
+    [1, 0, 1, 0]
+    """
+    scrambled = np.empty_like(labels)
+    scrambled[leaf_order] = labels
+    return scrambled
 
 
 class PCAKMHC(FLT):

@@ -1,8 +1,9 @@
 """Averaging over a fixed client graph: FedAvg, Oracle and FLT are the same aggregation on different graphs.
 
 A client's new model is the sample-weighted mean over its neighbours in the graph (FLT, Algorithm 3, lines 16-20, with
-each row's weights made to sum to 1). Clients with equal neighbourhoods share one model, so the state holds one model
-per *distinct* row of the adjacency matrix: 1 for FedAvg, C for disjoint clusters, up to M for a general graph.
+each row's weights made to sum to 1; where the graph has weights of its own, they multiply the samples). Clients with
+equal neighbourhoods share one model, so the state holds one model per *distinct* row of the adjacency matrix: 1 for
+FedAvg, C for disjoint clusters, up to M for a general graph.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class GraphMethod(Method):
         Which rule is meant when ``rule`` is not given.
     """
 
+    redrawn = False
+    """Whether a change of the federation redraws the graph (as it does where that takes no clustering)."""
+
     def __init__(self, rule: str | None = None, variant: str = "described"):
         self.rule = resolve_rule(rule, variant)
 
@@ -38,17 +42,20 @@ class GraphMethod(Method):
         return {"name": self.name, "rule": self.rule}
 
     def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
-        """Return ``(adjacency (M, M) with ones on the diagonal, labels (M,) or None, extra state)``."""
+        """Return ``(adjacency (M, M) with ones on the diagonal, labels (M,) or None, extra state)``.
+
+        A soft graph has weights in [0, 1] instead of 0 and 1.
+        """
         raise NotImplementedError
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.graph(fed, context)
-        relation, row = np.unique(np.asarray(adjacency, dtype=np.uint8), axis=0, return_inverse=True)
+        relation, row = distinct_rows(adjacency)
         theta = model.init(context.seed)
         state = {
             "models": np.repeat(theta[None], len(relation), axis=0),
-            "row": row.reshape(-1).astype(np.int64),
+            "row": row,
             "relation": relation,
             "weights": np.asarray(fed.sizes, dtype=np.float64),
             **extra,
@@ -58,6 +65,22 @@ class GraphMethod(Method):
         if self.rule == "last_local":
             state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
         return state
+
+    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+        """Keep the graph: a newcomer stands alone in it and starts from the mean of all clients' models.
+
+        Where ``redrawn`` is true the graph is made anew; clients that are new or drifted have no say in the models that
+        then follow (:func:`rewire`).
+        """
+        if self.redrawn:
+            adjacency, labels, _ = self.graph(fed, context)
+            return rewire(state, adjacency, labels, fed.sizes, ~changed)
+        adjacency = widened(state["relation"][state["row"]], fed.n_clients)
+        labels = state.get("labels")
+        if labels is not None:
+            alone = labels.max() + 1 + np.arange(fed.n_clients - len(labels))
+            labels = np.concatenate([labels, alone])
+        return rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average over each neighbourhood under the non-participant rule."""
@@ -74,17 +97,84 @@ class GraphMethod(Method):
             absent[:, clients] = 0
             kept = absent @ np.eye(len(state["models"]))[state["row"]]
         else:
-            # A neighbourhood without any participant keeps its model.
-            kept = np.diag((present.sum(axis=1) == 0).astype(np.float64))
+            # A neighbourhood without any participant keeps its model. On a soft graph so does, in part, one whose
+            # participants are all far: else a weight next to nothing would, made to sum to 1, replace the model.
+            near = state["relation"][:, clients].max(axis=1)
+            own = np.bincount(state["row"], state["weights"]) / np.bincount(state["row"])
+            kept = np.diag((1.0 - near) * own)
         W = np.hstack([present, kept])
         state["models"] = mix(W / W.sum(axis=1, keepdims=True), np.vstack([theta, state["models"]]))
         return state
+
+
+def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct rows (R, M) of a client graph and which of them each client has, int64 (M,).
+
+    Graphs of zeros and ones are kept as uint8, others as float64.
+    """
+    adjacency = np.asarray(adjacency)
+    if adjacency.dtype.kind != "f" or np.isin(adjacency, (0, 1)).all():
+        adjacency = adjacency.astype(np.uint8)
+    relation, row = np.unique(adjacency, axis=0, return_inverse=True)
+    return relation, row.reshape(-1).astype(np.int64)
+
+
+def widened(adjacency: np.ndarray, n_clients: int) -> np.ndarray:
+    """Return a client graph with newcomers added, each related to itself alone."""
+    before = len(adjacency)
+    wide = np.eye(n_clients, dtype=adjacency.dtype)
+    wide[:before, :before] = adjacency
+    return wide
+
+
+def rewire(
+    state: State, adjacency: np.ndarray, labels: np.ndarray | None, sizes: np.ndarray, trusted: np.ndarray
+) -> State:
+    """Give the clients a new graph in the middle of a run.
+
+    Clients with the same new neighbourhood start from one model: the sample-weighted mean of the models that the
+    trusted among them were served so far (of all of them where none is trusted). What does not change its members
+    therefore keeps its model to the last bit. Newcomers bring the mean of all models that were served.
+
+    Parameters
+    ----------
+    state : dict
+        As :class:`GraphMethod` keeps it.
+    adjacency : array (M, M)
+    labels : array (M,) or None
+    sizes : array (M,)
+        Training samples.
+    trusted : array (M,) of bool
+        Clients whose model fits their data; those whose data have just changed do not.
+    """
+    before, row = len(state["row"]), state["row"]
+    weights = np.asarray(sizes, dtype=np.float64)
+    served = state["models"]
+    if len(weights) > before:
+        old = np.bincount(row, state["weights"], minlength=len(served))
+        served = np.vstack([served, mix(old[None] / old.sum(), served)])
+        row = np.concatenate([row, np.full(len(weights) - before, len(served) - 1)])
+    relation, place = distinct_rows(adjacency)
+    share = np.zeros((len(relation), len(served)))
+    np.add.at(share, (place, row), weights * trusted)
+    lost = share.sum(axis=1) == 0
+    every = np.zeros_like(share)
+    np.add.at(every, (place, row), weights)
+    share[lost] = every[lost]
+    models = mix(share / share.sum(axis=1, keepdims=True), served)
+    state = state | {"models": models, "row": place, "relation": relation, "weights": weights}
+    if labels is not None:
+        state["labels"] = np.asarray(labels, dtype=np.int64)
+    if "memory" in state:
+        state["memory"] = np.vstack([state["memory"], served[row[before:]]])
+    return state
 
 
 class FedAvg(GraphMethod):
     """Federated averaging (FLT, Algorithm 1): one model for all clients, the graph of all ones."""
 
     name = "fedavg"
+    redrawn = True
 
     def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, None, State]:
         """Everybody is everybody's neighbour."""
@@ -95,6 +185,7 @@ class Oracle(GraphMethod):
     """FedAvg inside each true cluster: what a perfect clustering would give."""
 
     name = "oracle"
+    redrawn = True
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true clusters."""

@@ -25,6 +25,12 @@ class Local(Method):
             "row": np.arange(fed.n_clients, dtype=np.int64),
         }
 
+    def changed(self, state: State, fed, model, changed: np.ndarray, context: Context) -> State:
+        """Keep every client's model; newcomers begin like everybody else."""
+        n_new = fed.n_clients - len(state["row"])
+        begin = np.repeat(model.init(context.seed)[None], n_new, axis=0).astype(state["models"].dtype)
+        return {"models": np.vstack([state["models"], begin]), "row": np.arange(fed.n_clients, dtype=np.int64)}
+
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Keep what each participant trained."""
         state["models"][clients] = theta

@@ -15,21 +15,32 @@ from .clients import (
     sample_images,
     who_holds_what,
 )
-from .results import accuracy_variance_plane, convergence, per_client
+from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
+from .dynamic import around_event, graphs_beside
+from .matrices import cluster_matrices, formation
+from .results import accuracy_variance_plane, agreement, per_client
 from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
 
 __all__ = [
     "CLUSTERS",
     "METHODS",
     "Style",
+    "ablation",
+    "accuracy_against_bytes",
     "accuracy_variance_plane",
     "adjacency",
     "adjacency_pair",
+    "agreement",
+    "ari_curves",
+    "around_event",
     "client_graph",
     "cluster_color",
+    "cluster_matrices",
     "convergence",
     "dendrogram",
     "embedding",
+    "formation",
+    "graphs_beside",
     "per_client",
     "repeats",
     "sample_images",

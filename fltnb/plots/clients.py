@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,11 +51,21 @@ def who_holds_what(fed: Federation, ax: Axes | None = None, title: str = "") -> 
     return fig, set_title(ax, title)
 
 
-def sample_images(fed: Federation, per_row: int = 8, title: str = "") -> tuple[Figure, np.ndarray]:
-    """Show training images, one row per true cluster (a single row without clusters).
+def sample_images(
+    fed: Federation, per_row: int = 8, title: str = "", clients: Sequence[int] | None = None
+) -> tuple[Figure, np.ndarray]:
+    """Show training images, one row per true cluster (a single row without clusters), or per client.
 
-    The images are spread evenly over the cluster's clients and their samples, so the same federation gives the same
+    The images are spread evenly over the row's clients and their samples, so the same federation gives the same
     picture. At most ten clusters are shown.
+
+    Parameters
+    ----------
+    fed : Federation
+    per_row : int
+    title : str
+    clients : sequence of int, optional
+        One row for each of these clients instead.
 
     Raises
     ------
@@ -66,7 +77,10 @@ def sample_images(fed: Federation, per_row: int = 8, title: str = "") -> tuple[F
     if np.ndim(fed.images) < 3:
         raise FltnbError("This federation holds feature vectors, not images: there is nothing to show.")
     clusters = np.zeros(fed.n_clients, dtype=int) if fed.clusters is None else np.asarray(fed.clusters)
-    shown = np.unique(clusters)[: len(CLUSTERS)]
+    what = "cluster" if fed.clusters is not None else ""
+    if clients is not None:
+        clusters, what = np.arange(fed.n_clients), "client"
+    shown = np.unique(clusters)[: len(CLUSTERS)] if clients is None else np.asarray(clients)
     fig, axes = plt.subplots(
         len(shown), per_row, figsize=(0.85 * per_row + 0.8, 0.9 * len(shown) + 0.4), squeeze=False, layout="constrained"
     )
@@ -78,8 +92,8 @@ def sample_images(fed: Federation, per_row: int = 8, title: str = "") -> tuple[F
             picture = np.asarray(fed.images[index])
             ax.imshow(picture, cmap="gray" if picture.ndim == 2 else None, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
-        if fed.clusters is not None:
-            row[0].set_ylabel(f"cluster {cluster}", rotation=0, ha="right", va="center")
+        if what:
+            row[0].set_ylabel(f"{what} {cluster}", rotation=0, ha="right", va="center")
     if title:
         fig.suptitle(title, fontsize="medium")
     return fig, axes

@@ -1,13 +1,11 @@
-"""Pictures of results: curves over rounds, single clients, accuracy against variance."""
+"""Pictures of the last round: single clients, accuracy against variance, printed against reproduced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import choose
 from .style import CLUSTERS, axes_for, cluster_color, need, set_title, style
 
 if TYPE_CHECKING:
@@ -15,67 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SPLITS = {"test": "-", "train": "--"}
 SOURCES = {"participants": "s", "last_local": "^", "last_aggregate": "D"}  # markers of non-participant rules
-
-
-def convergence(
-    curves: pd.DataFrame,
-    split: Sequence[str] = ("train", "test"),
-    ax: Axes | None = None,
-    title: str = "",
-) -> tuple[Figure, Axes]:
-    """Draw accuracy against round (the form of FLT's Figures 4, 5, 8, 9): test solid, train dashed.
-
-    Parameters
-    ----------
-    curves : DataFrame
-        Columns ``method, seed, round, split, accuracy`` (percent). The line is the mean over seeds; with several seeds
-        a band goes from the lowest to the highest seed and the legend says so.
-    split : sequence of {"train", "test"}
-        What to draw.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    need(curves, ("method", "seed", "round", "split", "accuracy"), "curves")
-    splits = [split] if isinstance(split, str) else list(split)
-    for name in splits:
-        choose(name, SPLITS, "split")
-    fig, ax = axes_for(ax, (7.2, 4.2))
-    methods = list(dict.fromkeys(curves["method"]))
-    for position, method in enumerate(methods):
-        look = style(method)
-        for name in splits:
-            one = curves[(curves["method"] == method) & (curves["split"] == name)]
-            if one.empty:
-                continue
-            by_round = one.groupby("round")["accuracy"].agg(["mean", "min", "max"])
-            every = max(1, len(by_round) // 8)
-            ax.plot(
-                by_round.index,
-                by_round["mean"],
-                SPLITS[name],
-                color=look.color,
-                lw=1.6 if name == "test" else 1.0,
-                marker=look.marker if name == "test" else None,
-                markersize=4.5,
-                markevery=(position * every // max(1, len(methods)), every),  # curves that coincide stay visible
-            )
-            ax.fill_between(by_round.index, by_round["min"], by_round["max"], color=look.color, alpha=0.15, lw=0)
-    handles = [
-        Line2D([], [], color=style(m).color, marker=style(m).marker, ms=4.5, label=style(m).label) for m in methods
-    ]
-    handles += [Line2D([], [], color="0.4", ls=SPLITS[name], label=name) for name in splits]
-    seeds = curves.groupby("method")["seed"].nunique()
-    if len(seeds) and seeds.max() > 1:
-        count = f"{seeds.max()}" if seeds.nunique() == 1 else f"up to {seeds.max()}"
-        handles.append(Patch(color="0.4", alpha=0.2, lw=0, label=f"min to max of {count} seeds"))
-    ax.set(xlabel="round", ylabel="accuracy, mean over clients (%)")
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.grid(alpha=0.25)
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize="small")
-    return fig, set_title(ax, title)
 
 
 def per_client(results: pd.DataFrame, ax: Axes | None = None, title: str = "") -> tuple[Figure, Axes]:
@@ -172,3 +110,46 @@ def accuracy_variance_plane(table: pd.DataFrame, ax: Axes | None = None, title: 
         handles.append(Line2D([], [], ls="", marker=markers[source], color="0.3", label=source.replace("_", " ")))
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize="small")
     return fig, set_title(ax, title)
+
+
+def agreement(table: pd.DataFrame, near: float = 3.0, title: str = "") -> tuple[Figure, np.ndarray]:
+    """Draw each reproduced accuracy against the printed one, a panel per variant; on the diagonal they are equal.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``method, variant, number`` (printed), ``mean`` (reproduced; both percent), ``status``: hollow points are
+        not "reproduced" in the printed setting on the printed data. ``report.numbers`` makes it.
+    near : float
+        Half width of the grey band, in points.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    need(table, ("method", "variant", "number", "mean", "status"), "numbers")
+    variants = list(dict.fromkeys(table["variant"])) or [""]
+    fig, axes = plt.subplots(
+        1, len(variants), figsize=(4.3 * len(variants) + 1.8, 4.4), sharey=True, squeeze=False, layout="constrained"
+    )
+    ends = np.array([0.0, 100.0])
+    low = table[["number", "mean"]].min().min() if len(table) else 0.0
+    for ax, variant in zip(axes[0], variants, strict=True):
+        ax.fill_between(ends, ends - near, ends + near, color="0.9", lw=0)
+        ax.plot(ends, ends, color="0.6", lw=0.8)
+        for method, own in table[table["variant"] == variant].groupby("method", sort=False):
+            look = style(method)
+            for true, part in own.groupby(own["status"] == "reproduced"):
+                fill = look.color if true else "none"
+                ax.scatter(part["number"], part["mean"], marker=look.marker, s=34, fc=fill, ec=look.color, zorder=3)
+        ax.set(xlim=(low - 4, 102), ylim=(low - 4, 102), xlabel="printed (%)", aspect="equal", title=variant)
+    axes[0, 0].set_ylabel("reproduced (%)")
+    looks = [style(method) for method in dict.fromkeys(table["method"])]
+    handles = [Line2D([], [], ls="", marker=look.marker, color=look.color, label=look.label) for look in looks]
+    handles.append(Patch(color="0.9", label=f"within {near:g} points"))
+    if (table["status"] != "reproduced").any():
+        handles.append(Line2D([], [], ls="", marker="o", mfc="none", mec="0.3", label="other data or setting"))
+    fig.legend(handles=handles, loc="outside right upper", frameon=False, fontsize="small")
+    if title:
+        fig.suptitle(title, fontsize="medium")
+    return fig, axes[0]

@@ -6,6 +6,7 @@ A clusterer takes a **list of arrays, one per client**, trains nothing, and is a
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -42,6 +43,13 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         # membership is read off in client order; the public code read it in leaf order, which scrambles the clusters
         self.labels_ = canonical(cut(self.linkage_, wanted))
         self.n_clusters_ = int(self.labels_.max()) + 1
+        if self.n_clusters is not None and self.n_clusters_ < self.n_clusters:
+            warnings.warn(
+                f"{self.n_clusters} clusters were asked for but {self.n_clusters_} are given: clients with equal rows"
+                " of the client graph cannot be told apart and merges of equal height are not split; lower the"
+                " threshold or ask for fewer clusters.",
+                stacklevel=3,
+            )
 
 
 def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> list[np.ndarray]:

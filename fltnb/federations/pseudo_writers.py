@@ -1,0 +1,196 @@
+"""Pseudo-writers: the stand-in for FEMNIST's writers where only images without names are at hand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..data import ImageSet
+from ..errors import FltnbError
+from ..randomness import stream
+from .base import Federation, pixel_scaling
+from .shares import apportion, integer, source
+
+MEAN_SAMPLES = 167
+"""Images per writer, training and test, as FLT's standard errors imply for its 200 (about 30,000 + 3,430)."""
+SPREAD = 0.38
+"""Deviation of the logarithm of the number of images: sizes then deviate by 0.39 of their mean, as LEAF's do."""
+STYLE = ("slant", "width", "size", "shift")
+REFERENCE = 28
+"""Image height that pixel amounts refer to."""
+
+
+def pseudo_writers(
+    images: ImageSet,
+    n_clients: int = 200,
+    seed: int = 0,
+    train_fraction: float = 0.9,
+    mean_samples: int | None = None,
+    strength: float = 1.0,
+) -> Federation:
+    """Make clients that write differently, each in a hand drawn at random, out of images without known writers.
+
+    This is **not FEMNIST**: it stands in for it where LEAF's files are not at hand. Every client gets a style of its
+    own (:func:`writer_styles`) which is laid over all its images, and a number of images of its own (log-normal,
+    :data:`SPREAD`). Images are drawn at random, so classes come about as often as in the image set, and no image goes
+    to two clients or twice to one. Training images come from the image set's training part, test images from its
+    test part. True clusters are unknown: styles vary without groups.
+
+    Two things differ from people. An image keeps the hand of whoever really wrote it under the style, so that images
+    of one client vary more; and shapes of letters do not differ between clients, only how they are drawn.
+
+    Parameters
+    ----------
+    images : ImageSet
+        Grey images, strokes bright on black, such as ``emnist_byclass`` or ``digits``.
+    n_clients : int
+        M.
+    seed : int
+        Decides styles, sizes, and who gets which image.
+    train_fraction : float
+        Share of a client's images that are for training, above 0 and below 1; at least one image is for each.
+    mean_samples : int, optional
+        Mean number of images of a client. Default: :data:`MEAN_SAMPLES`, or as many as the image set is good for.
+    strength : float
+        Multiplies how far styles are from none; 0 leaves images as they are.
+
+    Returns
+    -------
+    Federation
+        Owns its transformed images, writer by writer.
+
+    Raises
+    ------
+    FltnbError
+        Colour images, more images wanted than there are, or an argument out of range.
+    """
+    settings = {
+        "kind": "pseudo_writers",
+        **source(images),
+        "n_clients": integer(n_clients, "n_clients"),
+        "seed": integer(seed, "seed", 0),
+        "train_fraction": _number(train_fraction, "train_fraction", 1.0, open_ends=True),
+        "mean_samples": None if mean_samples is None else integer(mean_samples, "mean_samples", 2),
+        "strength": _number(strength, "strength", 2.0),
+    }
+    if images.images.ndim != 3:
+        raise FltnbError(
+            f"Pseudo-writers need grey images but those of {images.name} have colours: choose another set."
+        )
+    available = {"train": len(images.train_index), "test": len(images.test_index)}
+    if mean_samples is None:
+        room = min(available["train"] / train_fraction, available["test"] / (1 - train_fraction)) / n_clients
+        mean_samples = min(MEAN_SAMPLES, int(0.95 * room))  # rounding up to one test image takes a few more
+        if mean_samples < 2 or n_clients > available["test"]:
+            raise FltnbError(
+                f"{images.name} has {available['train']} training and {available['test']} test images, too few for"
+                f" {n_clients} pseudo-writers: ask for fewer."
+            )
+    sizes = _sizes(n_clients, mean_samples, seed)
+    counts = {"test": np.clip(np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1)}
+    counts["train"] = sizes - counts["test"]
+    for split, wanted in counts.items():
+        if wanted.sum() > available[split]:
+            raise FltnbError(
+                f"{n_clients} pseudo-writers of {mean_samples} images on average want {wanted.sum()} {split} images but"
+                f" {images.name} has {available[split]}: ask for fewer clients or a smaller mean_samples."
+            )
+    pieces = {
+        split: np.split(stream(seed, "partition", key).permutation(index), np.cumsum(counts[split]))[:n_clients]
+        for key, split, index in ((1, "train", images.train_index), (2, "test", images.test_index))
+    }
+    chosen = [np.concatenate([pieces["train"][i], pieces["test"][i]]) for i in range(n_clients)]
+    styles = writer_styles(n_clients, seed, strength)
+    pool = [apply_style(images.images[own], *styles[i]) for i, own in enumerate(chosen)]
+    places = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
+    return Federation(
+        images=np.concatenate(pool),
+        labels=images.labels[np.concatenate(chosen)],
+        n_classes=images.n_classes,
+        class_names=images.class_names,
+        name=f"pseudo-writers of {images.name}",
+        origin=f"pseudo-writers, not FEMNIST: {n_clients} random styles over images without known writers;"
+        f" {images.origin}",
+        settings=settings,
+        train=[place[:n] for place, n in zip(places, counts["train"], strict=True)],
+        test=[place[n:] for place, n in zip(places, counts["train"], strict=True)],
+        **pixel_scaling(images.images),
+    )
+
+
+def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
+    """Draw the hands of pseudo-writers, independently of each other and of how many there are.
+
+    Parameters
+    ----------
+    n_clients : int
+    seed : int
+    strength : float
+
+    Returns
+    -------
+    ndarray of float64, shape (n_clients, 4)
+        Columns :data:`STYLE`: *slant*, the shear to the right per height (0.25 leans by 14 degrees), normal with
+        deviation 0.28, at most 0.6 to either side; *width*, pixels added to each side of a stroke (negative:
+        taken away) in an image of 28 pixels, uniform in -0.6 to 0.9; *size*, the magnification, uniform in 0.65 to 1;
+        *shift*, pixels downward in an image of 28, normal with deviation 1, at most 2. ``strength`` multiplies slant,
+        width and shift and is the exponent of size.
+    """
+    styles = np.empty((n_clients, len(STYLE)))
+    for i in range(n_clients):
+        rng = stream(seed, "partition", 3, i)
+        slant = np.clip(rng.normal(0, 0.28), -0.6, 0.6) * strength
+        width = rng.uniform(-0.6, 0.9) * strength
+        size = rng.uniform(0.65, 1.0) ** strength
+        styles[i] = slant, width, size, np.clip(rng.normal(), -2, 2) * strength
+    return styles
+
+
+def apply_style(images: np.ndarray, slant: float, width: float, size: float, shift: float) -> np.ndarray:
+    """Redraw images in one hand.
+
+    Shear, magnification and shift are one linear map about the image's centre with linear interpolation. Strokes
+    are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion; fractions of a pixel mix the images
+    before and after a step.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, shape (n, H, W)
+        Bright strokes on black; black is what comes in from outside.
+    slant, width, size, shift : float
+        As in :func:`writer_styles`.
+
+    Returns
+    -------
+    ndarray of uint8, shape (n, H, W)
+    """
+    from scipy import ndimage
+
+    pixel = images.shape[1] / REFERENCE
+    centre = (np.array(images.shape[1:]) - 1) / 2
+    # from target to source: rows below the centre came from further right, as the top leans to the right
+    back = np.array([[1, 0], [slant, 1]]) / size
+    offset = centre - back @ (centre + np.array([shift * pixel, 0]))
+    # grid-constant: plain constant would blacken the rim of images that reach the border
+    options = {"order": 1, "mode": "grid-constant", "output": np.float32}
+    drawn = np.stack([ndimage.affine_transform(image, back, offset, **options) for image in images])
+    widen_or_thin = ndimage.grey_dilation if width > 0 else ndimage.grey_erosion
+    left = abs(width) * pixel
+    while left > 0:
+        step = min(left, 1.0)
+        drawn = (1 - step) * drawn + step * widen_or_thin(drawn, size=(1, 3, 3))
+        left -= step
+    return np.rint(np.clip(drawn, 0, 255)).astype(np.uint8)
+
+
+def _sizes(n_clients: int, mean: int, seed: int) -> np.ndarray:
+    """Return images per client, int64 (M,), at least 2, log-normal, with exactly the wanted mean."""
+    weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))
+    return 2 + apportion((mean - 2) * n_clients, weights)
+
+
+def _number(value: float, what: str, most: float, open_ends: bool = False) -> float:
+    fits = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not fits or not 0 <= value <= most or (open_ends and value in (0, most)):
+        ends = "between 0 and 1, neither included" if open_ends else f"from 0 to {most:g}"
+        raise FltnbError(f"{what} must be a number {ends}, not {value!r}.")
+    return float(value)

@@ -1,0 +1,147 @@
+"""Clustered federated learning by recursive bipartition (CFL; Sattler, Mueller and Samek, TNNLS 2021).
+
+FedAvg until a cluster's mean update is small while single clients still pull hard: then the members want different
+models, and the cluster is cut in two by the cosines between their updates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import choose
+from .base import Context, Method, State, check_count, check_number, mix_groups
+
+WEIGHTINGS = ("plain", "samples")
+BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
+
+
+class CFL(Method):
+    """Recursive bipartition of the clients during training; no number of clusters is given.
+
+    A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``, with an update the difference
+    between a member's model after and before local training. Both halves continue from the model of the cluster plus
+    their own members' mean update. Clusters are never merged again.
+
+    With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
+    update, and a cluster is tested only once every member has been heard since the cluster was formed; so a cut
+    assigns all members, present or not.
+
+    Parameters
+    ----------
+    eps1, eps2 : float
+        Thresholds on norms of updates, at least 0; ``eps1=0`` never cuts. The defaults are those of the official code,
+        for its own network, 0.1 as learning rate and one epoch; elsewhere they need to be tuned.
+    warmup : int
+        Number of first rounds in which nothing is cut.
+    min_size : int
+        Only clusters with more members than this are cut.
+    weighting : {"plain", "samples"}
+        Weights of the members in the mean: equal, as in the official code, or by training samples.
+
+    Notes
+    -----
+    The original theory also asks that the two halves be dissimilar enough before a cut is accepted; the official code
+    omits that test, and so does this one. It decays the learning rate and keeps momentum between rounds, which are
+    options of a run here, not of the method. Besides the models the state holds one update per client, (M, P).
+
+    Raises
+    ------
+    FltnbError
+        A threshold or count out of range.
+    """
+
+    name = "cfl"
+
+    def __init__(
+        self, eps1: float = 0.4, eps2: float = 1.6, warmup: int = 20, min_size: int = 2, weighting: str = "plain"
+    ):
+        self.eps1 = check_number("eps1", eps1)
+        self.eps2 = check_number("eps2", eps2)
+        self.warmup = check_count("warmup", warmup)
+        self.min_size = check_count("min_size", min_size, least=1)
+        self.weighting = choose(weighting, WEIGHTINGS, "weighting of the members")
+
+    def settings(self) -> dict[str, Any]:
+        """Name, thresholds and options."""
+        return {
+            "name": self.name,
+            "eps1": self.eps1,
+            "eps2": self.eps2,
+            "warmup": self.warmup,
+            "min_size": self.min_size,
+            "weighting": self.weighting,
+        }
+
+    def start(self, fed, model, context: Context) -> State:
+        """One cluster with everybody."""
+        theta = model.init(context.seed)
+        return {
+            "models": theta[None],
+            "row": np.zeros(fed.n_clients, dtype=np.int64),
+            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+            "updates": np.zeros((fed.n_clients, len(theta)), dtype=theta.dtype),
+            "heard": np.zeros(fed.n_clients, dtype=bool),
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Remember the updates, cut what is to be cut, then average inside the clusters."""
+        models, row, heard = state["models"], state["row"].copy(), state["heard"].copy()
+        updates, weights = state["updates"], state["weights"]
+        if self.weighting == "plain":
+            weights = np.ones_like(weights)
+        for client, trained in zip(clients, theta, strict=True):
+            np.subtract(trained, models[row[client]], out=updates[client])
+        heard[clients] = True
+        for cluster in range(len(models)):
+            members = np.flatnonzero(row == cluster)
+            if round <= self.warmup or len(members) <= self.min_size or not heard[members].all():
+                continue
+            if self._is_torn(updates, members, weights[members]):
+                second = bipartition(cosines(updates, members))
+                row[members[second]] = len(models)
+                models = np.vstack([models, models[cluster : cluster + 1]])
+                heard[members] = False  # a half is judged by updates from its own model only
+        member = row[clients] == np.arange(len(models))[:, None]  # (K, n)
+        # All members started from the cluster's model: its mean update added to it is the mean of their models.
+        models = mix_groups(member * weights[clients], theta, models)
+        return state | {"models": models, "row": row, "labels": row, "updates": updates, "heard": heard}
+
+    def _is_torn(self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray) -> bool:
+        """Whether the mean update is small and some member's is large."""
+        mean, squares = 0.0, np.zeros(len(members))
+        for begin in range(0, updates.shape[1], BLOCK):
+            part = updates[members, begin : begin + BLOCK].astype(np.float64)
+            mean += ((weights @ part / weights.sum()) ** 2).sum()
+            squares += np.einsum("ij,ij->i", part, part)
+        return bool(np.sqrt(mean) < self.eps1 and np.sqrt(squares.max()) > self.eps2)
+
+
+def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Cosine similarity (m, m) of the members' updates; 0 with an update that is zero, 1 on the diagonal.
+
+    Examples
+    --------
+    >>> cosines(np.array([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), np.array([0, 1, 2])).tolist()
+    [[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]
+    """
+    gram = np.zeros((len(members), len(members)))
+    for begin in range(0, updates.shape[1], BLOCK):
+        part = updates[members, begin : begin + BLOCK]
+        gram += part @ part.T
+    norm = np.sqrt(np.diag(gram))
+    scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    similarity = np.clip(gram * scale * scale[:, None], -1.0, 1.0) + 0.0  # no negative zeros
+    np.fill_diagonal(similarity, 1.0)
+    return similarity
+
+
+def bipartition(similarity: np.ndarray) -> np.ndarray:
+    """Complete-linkage cut in two: True (m,) for the half that does not hold the first member."""
+    from sklearn.cluster import AgglomerativeClustering
+
+    tree = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
+    half = tree.fit_predict(1.0 - similarity)
+    return half != half[0]

@@ -1,0 +1,274 @@
+"""Dynamic clustering: FLT that looks at its clients again (Algorithm 3, lines 13 and 21-28, the optional part).
+
+The paper states it and leaves it for future work, and no code of it is known; what it leaves open is decided here and
+said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from .base import Context, State, check_count
+from .flt import FLT, fit_clusterer
+from .graph import rewire
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+    from ..federations.changing import Phase
+    from ..models import Model
+
+PLACING = ("recluster", "nearest")
+
+
+class DynamicFLT(FLT):
+    """FLT whose server repeats FCR when clients have changed (Algorithm 3 with lines 21-28).
+
+    A client whose data have changed raises a flag the next time it takes part (line 13), a newcomer as soon as it
+    joins. After a round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients form and send
+    their centroids anew, the server repeats FCR on them, and the flags are cleared (lines 23-26).
+
+    What the paper leaves open, and what is done here:
+
+    - *Models of new clusters.* Each starts from the sample-weighted mean of the models that its members were served,
+      counting those that neither flagged nor are new, if there are any. A cluster whose members stay the same keeps its
+      model to the last bit. In case I the same holds for clients with equal neighbourhoods.
+    - *Newcomers that wait.* Until a re-clustering takes them in they stand alone: they start from the mean of all
+      models, take part when drawn and train on their own data. (The paper leaves them out of S until then.)
+    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights, as often
+      as ``encoder.finetune_epochs`` says.
+    - *Cost.* A re-clustering moves the centroids of all clients once more, and the encoder to those that have none yet.
+      Flags, one bit each, are not counted.
+
+    Parameters
+    ----------
+    clusterer : estimator over clients, optional
+        Unfitted; ``FCR()`` by default.
+    encoder : EncoderSpec, optional
+    lam : int, optional
+        lambda: re-cluster when more than so many flags stand. None: clients send no flags.
+    tau : int, optional
+        Re-cluster after every tau rounds, flags or not. None: never for this reason.
+    newcomers, drifted : {"recluster", "nearest"}
+        "nearest" gives a newcomer (when it joins), or a client with new data (when its flag arrives), to the cluster
+        whose mean embedding is nearest to its own, in the encoder's space and as of the last clustering (the paper's
+        "another possibility"); it then raises no flag that counts. Needs FCR, whose centroids and shares hold these
+        means: all clients send k shares more, and the client to be placed e numbers.
+    graph, rule, variant, name
+        See :class:`fltnb.methods.FLT`.
+
+    Raises
+    ------
+    FltnbError
+        Nothing is dynamic, an option is out of range, or the clusterer is fitted already.
+
+    Warns
+    -----
+    UserWarning
+        Before the run: ``lam`` or ``tau`` never fires in it.
+    """
+
+    name = "flt_dynamic"
+
+    def __init__(
+        self,
+        clusterer=None,
+        encoder=None,
+        lam: int | None = None,
+        tau: int | None = None,
+        newcomers: str = "recluster",
+        drifted: str = "recluster",
+        graph: str | None = None,
+        rule: str | None = None,
+        variant: str = "described",
+        name: str | None = None,
+    ):
+        from ..relatedness import FCR
+
+        super().__init__(clusterer, graph, encoder, rule, variant, name)
+        self.lam = None if lam is None else check_count("lam", lam)
+        self.tau = None if tau is None else check_count("tau", tau, 1)
+        self.newcomers = choose(newcomers, PLACING, "way of placing newcomers")
+        self.drifted = choose(drifted, PLACING, "way of placing drifted clients")
+        self.nearest = "nearest" in (newcomers, drifted)
+        if lam is None and tau is None and not self.nearest:
+            raise FltnbError('Nothing is dynamic here: give lam, tau or newcomers="nearest", or take FLT.')
+        if hasattr(self.clusterer, "labels_"):
+            raise FltnbError("Dynamic clustering fits its clusterer again and again: give an unfitted one.")
+        if self.nearest and not isinstance(self.clusterer, FCR):
+            raise FltnbError(
+                f'"nearest" needs FCR, whose centroids lie in one common space, not {type(self.clusterer).__name__}:'
+                " take FCR, or lam and tau alone."
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Those of FLT, lam, tau and how clients are placed."""
+        settings = {key: value for key, value in super().settings().items() if key != "membership"}
+        own = {"lam": self.lam, "tau": self.tau, "newcomers": self.newcomers, "drifted": self.drifted}
+        return settings | own
+
+    def prepare(self, fed: Federation, context: Context) -> None:
+        """Fit the clusterer on every phase that may need it."""
+        from ..federations.changing import phases
+
+        again = self.lam is not None or self.tau is not None
+        for phase in phases(fed)[: None if again else 1]:
+            fit_clusterer(self.clusterer, phase.fed, self.encoder, context)
+
+    def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
+        """Warn of a lambda or tau that never fires."""
+        fired, most = self.schedule(phases, drawn)
+        if self.lam is not None and "lambda" not in fired.values():
+            warnings.warn(
+                f"lam = {self.lam} never fires in these {len(drawn)} rounds: it takes more flags than that, and at most"
+                f" {most} ever stand at a time.",
+                stacklevel=4,
+            )
+        if self.tau is not None and self.tau > len(drawn):
+            warnings.warn(
+                f"tau = {self.tau} never fires in these {len(drawn)} rounds: give a smaller one.", stacklevel=4
+            )
+
+    def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
+        """Tell when the server will re-cluster, which follows from who changes and who takes part.
+
+        Parameters
+        ----------
+        phases : sequence of Phase
+            :func:`fltnb.federations.changing.phases`.
+        drawn : sequence of arrays
+            Clients of round 1, 2, ...
+
+        Returns
+        -------
+        dict, int
+            Round -> "lambda" or "tau"; and the most flags that ever stand at a time.
+        """
+        coming = {phase.round: phase for phase in phases[1:]}
+        n, pending, flags = phases[0].fed.n_clients, set(), set()
+        fired, most = {}, 0
+        for round, clients in enumerate(drawn, start=1):
+            if round in coming:
+                changed = np.flatnonzero(coming[round].changed)
+                flags |= set(changed[changed >= n].tolist()) if self.newcomers == "recluster" else set()
+                pending |= set(changed[changed < n].tolist()) if self.drifted == "recluster" else set()
+                n = coming[round].fed.n_clients
+            raised = pending & set(clients.tolist())
+            flags, pending = flags | raised, pending - raised
+            most = max(most, len(flags))
+            if why := self._fires(len(flags), round):
+                fired[round] = why
+                flags, pending = set(), set()
+        return fired, most
+
+    def _fires(self, flags: int, round: int) -> str:
+        """Why the server re-clusters after this round (line 23), or an empty string."""
+        if self.lam is not None and flags > self.lam:
+            return "lambda"
+        return "tau" if self.tau is not None and round % self.tau == 0 else ""
+
+    def start(self, fed: Federation, model: Model, context: Context) -> State:
+        """Cluster the clients for the first time; nobody has changed."""
+        state = super().start(fed, model, context)
+        none = np.zeros(fed.n_clients, dtype=bool)
+        # pending: has new data and has not said so; flags: has said so; alone: a newcomer that waits for its cluster
+        return state | {"pending": none, "flags": none.copy(), "alone": none.copy()}
+
+    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+        """Cluster the clients as they are now."""
+        adjacency, labels, extra = super().graph(fed, context)
+        extra["with_encoder"] = np.array(fed.n_clients)
+        if self.nearest:
+            fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
+            extra["anchors"] = _cluster_means(fitted, fed.sizes)
+            extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
+        return adjacency, labels, extra
+
+    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+        """Note who has new data, and take in newcomers: alone at first, or at their nearest cluster."""
+        before = len(state["row"])
+        new = np.arange(fed.n_clients) >= before
+        state = super().changed(state, fed, model, changed, context)
+        for name in ("pending", "flags", "alone"):
+            state[name] = np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)])
+        state["pending"] |= changed & ~new
+        if self.newcomers == "nearest" and new.any():
+            return self._place(state, np.flatnonzero(new), fed, context)
+        state["alone"] |= new
+        state["flags"] |= new
+        return state
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Aggregate, and take the participants' flags (lines 13-20)."""
+        state = super().collect(state, clients, theta, round)
+        present = np.isin(np.arange(len(state["row"])), clients)
+        return state | {"flags": state["flags"] | (state["pending"] & present), "pending": state["pending"] & ~present}
+
+    def revise(self, state: State, fed: Federation, round: int, context: Context) -> State:
+        """Place or re-cluster (lines 21-28)."""
+        raised = state["flags"] & ~state["alone"]
+        if self.drifted == "nearest" and raised.any():
+            state = self._place(state, np.flatnonzero(raised), fed, context)
+        if not self._fires(int(state["flags"].sum()), round):
+            return state
+        adjacency, labels, extra = self.graph(fed, context)
+        # without lambda no flags are sent, so the server knows of newcomers only
+        unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
+        state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
+        sent, up_down = state["sent"], extra["sent"].copy()
+        up_down[1] -= self._encoder_scalars(fed) * int(state["with_encoder"])  # who has the encoder keeps it
+        none = np.zeros(fed.n_clients, dtype=bool)
+        cleared = {"pending": none, "flags": none.copy(), "alone": none.copy()}
+        return state | extra | {"sent": sent + up_down} | cleared
+
+    def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
+        """Give clients to the cluster whose mean embedding is nearest to theirs."""
+        z = _mean_embeddings(fed, who, self.encoder, context)
+        distance = np.linalg.norm(z[:, None] - state["anchors"][None], axis=2)
+        adjacency, labels = state["relation"][state["row"]].copy(), state["labels"].copy()
+        for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
+            labels[client] = cluster
+            member = labels == cluster
+            adjacency[client], adjacency[:, client] = member, member
+        trusted = ~np.isin(np.arange(fed.n_clients), who)
+        state = rewire(state, adjacency, labels, fed.sizes, trusted)
+        newly = int(fed.n_clients - state["with_encoder"])  # newcomers are placed all at once, when they join
+        up_down = [z.size, newly * self._encoder_scalars(fed)]
+        state |= {"sent": state["sent"] + up_down, "with_encoder": np.array(fed.n_clients)}
+        for name in ("pending", "flags", "alone"):
+            state[name] = state[name] & trusted
+        return state
+
+    def _encoder_scalars(self, fed: Federation) -> int:
+        from .. import encoders
+
+        return encoders.sent_parameters(self.encoder, fed.input_shape)
+
+
+def _cluster_means(fitted, sizes: np.ndarray) -> np.ndarray:
+    """Mean embedding of each cluster's samples, (C, e): a client's centroids, by their shares, hold its own mean."""
+    own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
+    member = fitted.labels_[None] == np.arange(fitted.labels_.max() + 1)[:, None]
+    share = member * np.asarray(sizes, dtype=np.float64)
+    return share @ own / share.sum(axis=1, keepdims=True)
+
+
+def _mean_embeddings(fed: Federation, who: np.ndarray, encoder, context: Context) -> np.ndarray:
+    """Mean embedding of the samples of some clients, (n, e), as each computes it."""
+    from .. import encoders
+
+    parts = {split: [getattr(fed, split)[i] for i in who] for split in ("train", "val", "test")}
+    some = replace(fed, **parts, clusters=None)
+
+    def compute() -> State:
+        embedded = encoders.embed_clients(some, encoder, progress=context.progress, n_jobs=context.n_jobs)
+        return {"means": np.array([z.mean(axis=0, dtype=np.float64) for z in embedded])}
+
+    if context.cache is None:
+        return compute()["means"]
+    return context.cache({"means": some.fingerprint(), "encoder": asdict(encoder)}, compute)["means"]

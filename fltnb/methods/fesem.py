@@ -1,0 +1,135 @@
+"""FeSEM, multi-center federated learning as its own paper describes it (Long et al., World Wide Web 2023).
+
+Expectation-maximisation over K centres: every client belongs to the centre nearest to its model (Equation 8), a centre
+is the mean of its members' models (Equation 9), and clients train from their centre with a penalty on the distance
+from it (Equation 7).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import choose
+from ..randomness import integer
+from .base import Context, Method, State, check_clusters, check_number, mix_groups, resolve_rule
+from .modelspace import best_start, scores
+
+WEIGHTINGS = ("plain", "samples")
+
+
+class FeSEM(Method):
+    """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
+
+    A round is: train from the own centre, then E-step, then M-step, so that what is evaluated is a centre which holds
+    the last training. Before there are K centres everybody shares one; the first K come from the best of 20 k-means
+    starts on the models of the clients heard so far, as soon as at least K have been.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of centres K, given.
+    lam : float
+        lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1 stands, unread, in the configuration of
+        its public code.
+    weighting : {"plain", "samples"}
+        Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
+    rule : {"participants", "last_local", "last_aggregate"}, optional
+        Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
+        E-step places each client by the last model known of it: the one it trained last, or under ``last_aggregate``
+        the centre it was served; for a client never heard the initial model.
+    variant : {"described", "published"}
+        Which rule is meant when ``rule`` is not given.
+
+    Notes
+    -----
+    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With the squared Euclidean distance, for
+    which Equation 9's mean is the best centre, and the equal importance ``alpha_i = 1 / m`` of that plain mean,
+    dividing by alpha_i leaves ``L + lambda ||theta - center||^2``: the gradient gains ``2 lambda (theta - center)``,
+    FedProx's term with ``mu = 2 lambda``. The paper trains one local update per round; here that is the run's
+    ``local_epochs``.
+
+    Raises
+    ------
+    FltnbError
+        An option out of range, or more centres than clients.
+    """
+
+    name = "fesem"
+
+    def __init__(
+        self,
+        n_clusters: int,
+        lam: float = 0.1,
+        weighting: str = "plain",
+        rule: str | None = None,
+        variant: str = "described",
+    ):
+        self.n_clusters = n_clusters
+        self.lam = check_number("lam", lam)
+        self.weighting = choose(weighting, WEIGHTINGS, "weighting of the M-step")
+        self.rule = resolve_rule(rule, variant)
+
+    def settings(self) -> dict[str, Any]:
+        """Name and all options."""
+        return {
+            "name": self.name,
+            "n_clusters": self.n_clusters,
+            "lam": self.lam,
+            "weighting": self.weighting,
+            "rule": self.rule,
+        }
+
+    def check(self, fed) -> None:
+        """Refuse more centres than clients."""
+        check_clusters(self.n_clusters, fed.n_clients)
+
+    def local_training(self) -> dict[str, float]:
+        """Add the distance penalty of Equation 7."""
+        return {"proximal": 2 * self.lam}
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody holds the common initial model, and there is one centre."""
+        self.check(fed)
+        theta = model.init(context.seed)
+        return {
+            "models": theta[None],
+            "initial": theta,
+            "row": np.zeros(fed.n_clients, dtype=np.int64),
+            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+            "memory": np.repeat(theta[None], fed.n_clients, axis=0),
+            "heard": np.zeros(fed.n_clients, dtype=bool),
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
+            "seed": np.array(context.seed),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """E-step on the last known models, then M-step."""
+        memory, models, heard = state["memory"], state["models"], state["heard"].copy()
+        if self.rule == "last_aggregate":
+            for client, row in enumerate(state["row"]):
+                memory[client] = models[row]
+        memory[clients] = theta
+        heard[clients] = True
+        if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
+            models = self._first_centers(memory[heard], state, round)
+        row = scores(memory, models, state["initial"]).argmin(axis=1)
+        if self.rule == "participants":
+            members, trained = row[clients], theta
+            weights = state["weights"][clients]
+        else:
+            members, trained, weights = row, memory, state["weights"]
+        if self.weighting == "plain":
+            weights = np.ones_like(weights)
+        share = (members == np.arange(len(models))[:, None]) * weights
+        models = mix_groups(share, trained, models)
+        return state | {"models": models, "row": row, "labels": row, "heard": heard}
+
+    def _first_centers(self, points: np.ndarray, state: State, round: int) -> np.ndarray:
+        """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""
+        once = np.ones(len(points), dtype=np.int64)
+        seed = integer(int(state["seed"]), "method", round)
+        labels = best_start(points, once, state["initial"], self.n_clusters, seed)
+        member = labels == np.arange(self.n_clusters)[:, None]
+        return mix_groups(member.astype(np.float64), points, np.repeat(state["models"], self.n_clusters, axis=0))

@@ -1,0 +1,134 @@
+"""IFCA: every participant picks the model that fits its data best (Ghosh et al., NeurIPS 2020).
+
+K models are sent to each participant, which measures its mean loss under every one, trains the best and sends that one
+back; the server averages inside the groups that form this way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from .base import Context, Method, State, check_clusters, check_count, mix_groups
+
+SHARED = ("none", "lower")
+PICK_SPLITS = ("train", "val")
+
+
+class IFCA(Method):
+    """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
+
+    Clients choose when they take part. One that sat a round out keeps the group it chose last, and one that was never
+    drawn is served model 0: the server cannot know what it would choose.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of models K, given. Model 0 starts where FedAvg starts, the others from initialisations of their own.
+    warmup : int
+        Rounds of plain FedAvg before the K models part. They then take over all layers but the last from FedAvg's
+        model, and each begins with a last layer of its own, freshly drawn (were FedAvg's trained one among them,
+        everybody would choose it). FLT's scenario 3 used 500 rounds of 1,500.
+    shared : {"none", "lower"}
+        "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are one block of parameters
+        that is averaged over all participants, and only the last layer belongs to a group. FLT's fork of the original
+        code went further and trained nothing but the last layer after the warm-up; that is not done here.
+    split : {"train", "val"}
+        Data on which participants compare the models. The original takes training data (and, in its evaluation, test
+        data, which is not copied); the EMD-CFL paper's runs took validation data.
+
+    Raises
+    ------
+    FltnbError
+        Options out of range, more models than clients, or no validation samples where they are needed.
+    """
+
+    name = "ifca"
+
+    def __init__(self, n_clusters: int, warmup: int = 0, shared: str = "none", split: str = "train"):
+        self.n_clusters = n_clusters
+        self.warmup = check_count("warmup", warmup)
+        self.shared = choose(shared, SHARED, "choice of shared layers")
+        self.split = choose(split, PICK_SPLITS, "split to choose a model on")
+
+    def settings(self) -> dict[str, Any]:
+        """Name and all options."""
+        return {
+            "name": self.name,
+            "n_clusters": self.n_clusters,
+            "warmup": self.warmup,
+            "shared": self.shared,
+            "split": self.split,
+        }
+
+    def check(self, fed) -> None:
+        """Refuse more models than clients, and a choice on validation samples that some client does not have."""
+        check_clusters(self.n_clusters, fed.n_clients)
+        if self.split == "val":
+            empty = [i for i, mine in enumerate(fed.val) if not len(mine)]
+            if empty:
+                raise FltnbError(
+                    f"IFCA cannot choose a model for client {empty[0]}, which has no validation samples: build the"
+                    ' federation with some, or take split="train".'
+                )
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independently initialised models; if layers are shared, they differ in the last one only."""
+        self.check(fed)
+        models = np.stack([model.init(context.seed, k) for k in range(self.n_clusters)])
+        own = len(models[0]) if self._whole else sum(model.sizes[-2:])  # weights and bias of the last layer
+        state = {
+            "models": models,
+            "heads": models[:, -own:].copy(),
+            "row": np.zeros(fed.n_clients, dtype=np.int64),
+            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
+            "warm": np.array(self.warmup > 0),
+        }
+        return state if self.warmup else self._part(state)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether the models differ in all layers from the start."""
+        return self.shared == "none" and not self.warmup
+
+    def _part(self, state: State) -> State:
+        """Give every group the lower layers of model 0 and a last layer of its own."""
+        models, heads = state["models"].copy(), state["heads"]
+        if self.n_clusters > 1:  # a single model has nothing to part from: it stays FedAvg's
+            models[:] = models[0]
+            models[:, -heads.shape[1] :] = heads
+        return state | {"models": models, "warm": np.array(False)}
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants pick the model with the least mean loss; ties go to the lowest index."""
+        if round <= self.warmup:
+            return state
+        if state["warm"]:
+            state = self._part(state)
+        K, n = len(state["models"]), len(clients)
+        pairs = np.repeat(np.arange(K), n), np.tile(clients, K)
+        loss = engine.evaluate(state["models"], *pairs, self.split).loss.reshape(K, n)
+        row = state["row"].copy()
+        row[clients] = np.where(np.isnan(loss), np.inf, loss).argmin(axis=0)
+        return state | {"row": row, "labels": row}
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Average inside the groups, weighted by samples; a group that nobody chose keeps its model."""
+        weights = state["weights"][clients]
+        member = state["row"][clients] == np.arange(self.n_clusters)[:, None]  # (K, n)
+        models = mix_groups(member * weights, theta, state["models"])
+        if self.shared == "lower" and not state["warm"]:
+            lower = models.shape[1] - state["heads"].shape[1]
+            everybody = mix_groups(weights[None], theta[:, :lower], models[:1, :lower])
+            models[:, :lower] = everybody
+        return state | {"models": models}
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """K models down and one up; one down in the warm-up; shared layers travel once (group ids are not counted)."""
+        if state["warm"]:
+            return n_parameters, n_parameters
+        own = state["heads"].shape[1] if self.shared == "lower" else n_parameters
+        return n_parameters + (self.n_clusters - 1) * own, n_parameters

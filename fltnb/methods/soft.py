@@ -1,0 +1,90 @@
+"""FLT on a soft client graph: weights that fall with distance, instead of links below a threshold.
+
+The paper keeps "removing the hard threshold" for future work (FLT, section 5); the two functions here are ours.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from .base import Context, State
+from .flt import FLT, fit_clusterer
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+
+WEIGHTS = {
+    "gaussian": lambda ratio: np.exp(-(ratio**2)),
+    "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2),
+}
+"""Weight of two clients by their distance over the scale: 1 at distance 0; exp(-1) or 1/2 at the scale itself."""
+
+
+class SoftFLT(FLT):
+    r"""FLT, case I, with the client distance kept as a weight.
+
+    A client's new model is the mean over all clients of :math:`n_j\,g(A_{ij} / s)`, made to sum to 1: n_j samples,
+    A the client distance of FCR (Algorithm 2, line 15), g one of :data:`WEIGHTS`. With distances of 0 and infinity only
+    this is case I on the thresholded graph, whatever g and s. When absent clients contribute nothing, a client whose
+    nearest participant has weight w keeps its own model with weight 1 - w among them.
+
+    Parameters
+    ----------
+    clusterer : estimator over clients, optional
+        ``FCR()`` by default. Its ``distance_`` is used; its clusters are reported and do not matter.
+    weight : {"gaussian", "linear"}
+        g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on.
+    scale : float, optional
+        s, in units of the client distance (FCR: of the UMAP plane); by default the clusterer's threshold gamma.
+    encoder, rule, variant, name
+        See :class:`fltnb.methods.FLT`.
+    """
+
+    name = "flt_soft"
+
+    def __init__(
+        self,
+        clusterer=None,
+        weight: str = "gaussian",
+        scale: float | None = None,
+        encoder=None,
+        rule: str | None = None,
+        variant: str = "described",
+        name: str | None = None,
+    ):
+        super().__init__(clusterer, "full", encoder, rule, variant, name)
+        self.weight = choose(weight, WEIGHTS, "weight of a soft graph")
+        if scale is None:
+            scale = getattr(self.clusterer, "threshold", None)
+        if not isinstance(scale, numbers.Real) or not 0 < scale < np.inf:
+            raise FltnbError(f"The scale of a soft graph must be a distance above 0, not {scale!r}.")
+        self.scale = float(scale)
+
+    def settings(self) -> dict[str, Any]:
+        """Name, rule, weight, scale, clusterer and encoder."""
+        fixed = ("graph", "membership")
+        settings = {key: value for key, value in super().settings().items() if key not in fixed}
+        return {**settings, "weight": self.weight, "scale": self.scale}
+
+    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+        """Measure the clients' distances, once."""
+        fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
+        weights = soft_graph(fitted.distance_, self.scale, self.weight)
+        return weights, np.asarray(fitted.labels_, dtype=np.int64), {"sent": self._setup_scalars(fitted, fed)}
+
+
+def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:
+    """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal.
+
+    Examples
+    --------
+    >>> soft_graph(np.array([[0.0, 1.0], [1.0, 0.0]]), 1.0, "linear").tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    weights = WEIGHTS[weight](np.asarray(distance, dtype=np.float64) / scale)
+    np.fill_diagonal(weights, 1.0)
+    return weights

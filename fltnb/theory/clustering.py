@@ -1,0 +1,234 @@
+"""Theorem 1 of FLT (Section 3.2, Appendix B.1): a bound on the error of the clients' centroids.
+
+The setting of the proof. A sample's embedding has e coordinates; on each it is drawn from N(mu, sigma^2) around the
+mean of its label and is *wrong* on the far side of a threshold gamma, with probability ``p = Q((gamma - mu) / sigma)``
+(P_err^cae, Equation 5). A client sends one mean per label. The total error is the probability that *any* coordinate of
+*any* client's mean of *any* label is wrong (Equation 9).
+
+The mean of n samples has the variance sigma^2 / n, so it is wrong with probability ``Q(sqrt(n) Q^-1(p))``. Equation 7
+prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2 inherit the n^2 in the exponent: :func:`bound` has both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from ..errors import FltnbError, choose
+from ..randomness import integer, stream
+
+FORMS = ("printed", "printed, labels held", "corrected")
+
+
+def q(x: np.ndarray | float) -> np.ndarray | float:
+    """Upper tail of the standard normal distribution, the Q-function."""
+    return ndtr(-np.asarray(x, dtype=np.float64))[()]
+
+
+def q_inverse(p: float) -> float:
+    """Where the upper tail is ``p``; positive below 1/2.
+
+    Raises
+    ------
+    FltnbError
+        ``p`` is no probability strictly between 0 and 1.
+    """
+    if not 0 < p < 1:
+        raise FltnbError(f"The error of a single sample must lie strictly between 0 and 1, not {p!r}.")
+    return float(-ndtri(p))
+
+
+def bound(counts: np.ndarray, dimension: int, error: float, form: str = "corrected") -> float:
+    """Right-hand side of Theorem 1.
+
+    Parameters
+    ----------
+    counts : int array (M, L)
+        n_m^l: samples of label l that client m holds.
+    dimension : int
+        e, coordinates of an embedding.
+    error : float
+        p, error of one coordinate of one sample.
+    form : {"printed", "printed, labels held", "corrected"}
+        "printed" is Equation 2 as it stands: n^2 in the exponent, and a sum over all L labels, in which a label that
+        a client does not hold counts e times exp(0) = 1. "printed, labels held" leaves those out. "corrected" also
+        puts n where n^2 stands.
+
+    Returns
+    -------
+    float
+        Above 1 it says nothing. It is a bound only for ``error`` of at most 1/2, which Chernoff's inequality needs.
+    """
+    choose(form, FORMS, "form of Theorem 1")
+    n = np.asarray(counts, dtype=np.float64).reshape(-1)
+    if form != "printed":
+        n = n[n > 0]
+    power = 1 if form == "corrected" else 2
+    return float(dimension * np.exp(-(n**power) * q_inverse(error) ** 2 / 2).sum())
+
+
+def exact_error(counts: np.ndarray, dimension: int, error: float) -> float:
+    """Total error in the proof's setting, Equation 9 with the right variance: no inequality, labels held only."""
+    n = np.asarray(counts, dtype=np.float64).reshape(-1)
+    # log(1 - Q(x)) = log of the lower tail at x: keeps its digits where the error is tiny
+    return float(-np.expm1(dimension * log_ndtr(np.sqrt(n[n > 0]) * q_inverse(error)).sum()))
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Gaussian embeddings in which every quantity of Theorem 1 is known.
+
+    Labels sit on corners of a cube: the mean of a label is plus or minus ``Q^-1(error)`` on every coordinate, the noise
+    is standard normal and the threshold 0, so a single sample is wrong on each coordinate with probability ``error``.
+    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates.
+
+    Parameters
+    ----------
+    n_clients, n_groups : int
+        M clients in equal groups (the true clusters), numbered group by group.
+    labels_per_client : int
+        Each group has this many labels of its own, and its clients hold them all.
+    dimension : int
+        e, a power of two.
+    error : float
+        p, below 1/2.
+
+    Raises
+    ------
+    FltnbError
+        A dimension that is no power of two, more labels than dimensions, unequal groups, or an error of 1/2 or more.
+    """
+
+    n_clients: int = 10
+    n_groups: int = 5
+    labels_per_client: int = 2
+    dimension: int = 16
+    error: float = 0.2
+
+    def __post_init__(self) -> None:
+        if self.dimension < 2 or self.dimension & (self.dimension - 1):
+            raise FltnbError(f"dimension must be a power of two, not {self.dimension}.")
+        if self.n_labels > self.dimension:
+            raise FltnbError(f"{self.n_labels} labels do not fit on {self.dimension} corners: raise dimension.")
+        if not 0 < self.error < 0.5:
+            raise FltnbError(f"The error of a single sample must lie between 0 and 1/2, not {self.error!r}.")
+        if self.n_clients % self.n_groups:
+            raise FltnbError(f"{self.n_clients} clients do not form {self.n_groups} equal groups.")
+
+    @property
+    def n_labels(self) -> int:
+        """L, over all clients."""
+        return self.n_groups * self.labels_per_client
+
+    @property
+    def groups(self) -> np.ndarray:
+        """True cluster of each client, int64 (M,)."""
+        return np.repeat(np.arange(self.n_groups), self.n_clients // self.n_groups)
+
+    @property
+    def means(self) -> np.ndarray:
+        """Means of the labels, float64 (L, e)."""
+        from scipy.linalg import hadamard
+
+        return q_inverse(self.error) * hadamard(self.dimension)[: self.n_labels].astype(np.float64)
+
+    def held(self, client: int) -> np.ndarray:
+        """Labels of one client."""
+        return self.groups[client] * self.labels_per_client + np.arange(self.labels_per_client)
+
+    def counts(self, n: int) -> np.ndarray:
+        """n_m^l (M, L) where every client has ``n`` samples of each label it holds."""
+        counts = np.zeros((self.n_clients, self.n_labels), dtype=np.int64)
+        for client in range(self.n_clients):
+            counts[client, self.held(client)] = n
+        return counts
+
+
+def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> float:
+    """Share of ``repeats`` draws in which some coordinate of some label's mean is wrong (labels are known here)."""
+    means = mixture.means[np.concatenate([mixture.held(client) for client in range(mixture.n_clients)])]
+    wrong = 0
+    for repeat in range(repeats):
+        noise = stream(seed, "split", n, repeat).standard_normal((n, *means.shape))
+        wrong += bool(((means + noise).mean(axis=0) * means < 0).any())
+    return wrong / repeats
+
+
+class PipelineErrors(NamedTuple):
+    """Shares of draws, 0 to 1: see :func:`pipeline_errors`."""
+
+    centroids: float
+    graph: float
+    pairs: float
+
+
+def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> PipelineErrors:
+    """Do with the same embeddings what FCR does, UMAP left out: k-means in each client, then the smallest distance.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    n : int
+        Samples per client and label.
+    k : int
+        Centroids per client. The proof takes for granted that all samples of a label lie in one cluster.
+    repeats : int
+        Draws.
+    seed : int
+
+    Returns
+    -------
+    PipelineErrors
+        ``centroids``: some label's centroid (the one that most of its samples belong to) is wrong on a coordinate, the
+        error of the proof. ``graph``: some pair of clients is linked across groups or not linked inside one;
+        ``pairs``: the share of such pairs. Clients are linked below half the distance of two labels' means.
+    """
+    from scipy.spatial.distance import cdist
+    from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
+
+    means, groups = mixture.means, mixture.groups
+    gamma = np.linalg.norm(means[0] - means[1]) / 2
+    same = groups[:, None] == groups[None]
+    pair = np.triu(np.ones_like(same), 1)
+    wrong_centroids, wrong_pairs = [], []
+    for repeat in range(repeats):
+        rng = stream(seed, "split", n, repeat)
+        sent, bad = [], False
+        for client in range(mixture.n_clients):
+            labels = np.repeat(mixture.held(client), n)
+            z = means[labels] + rng.standard_normal((len(labels), mixture.dimension))
+            with threadpool_limits(1):  # threads cost more than they bring on a few samples
+                kmeans = KMeans(k, n_init=2, random_state=integer(seed, "kmeans", n, repeat, client)).fit(z)
+            sent.append(kmeans.cluster_centers_)
+            for label in mixture.held(client):
+                most = np.bincount(kmeans.labels_[labels == label], minlength=k).argmax()
+                bad |= bool((kmeans.cluster_centers_[most] * means[label] < 0).any())
+        distance = np.array([[cdist(a, b).min() for b in sent] for a in sent])
+        wrong = ((distance < gamma) != same)[pair]
+        wrong_centroids.append(bad)
+        wrong_pairs.append(wrong)
+    pairs = np.array(wrong_pairs)
+    return PipelineErrors(float(np.mean(wrong_centroids)), float(pairs.any(axis=1).mean()), float(pairs.mean()))
+
+
+def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> float:
+    """P_err^cae of real embeddings: share of samples that lie nearer to another class's mean than to their own.
+
+    The paper does not say how to measure it, and its single threshold does not fit ten classes. This is the classifier
+    that the proof's Gaussians call for: one mean per class, equal spread.
+
+    Parameters
+    ----------
+    embeddings : list of arrays (n_i, e)
+        One per client; all are pooled.
+    labels : list of int arrays (n_i,)
+        Classes of these samples.
+    """
+    from sklearn.neighbors import NearestCentroid
+
+    z, y = np.concatenate(embeddings), np.concatenate(labels)
+    return float((NearestCentroid().fit(z, y).predict(z) != y).mean())

@@ -1,0 +1,217 @@
+"""Theorem 2 of FLT (Section 3.3, Appendix B.2): how fast the models of FLT's rounds stop moving.
+
+All models are rows of W (M, d), the row-normalised adjacency is A (M, M), F(W) the sum of all F_i(w_i), L its
+smoothness. A round with every client taking part and one exact gradient step each is ``W <- A (W - eta grad F(W))``
+(Equation 19). The *gap* of a round is ``||W^t - W^(t-1)||^2``, and the theorem bounds its mean over clients and rounds.
+
+What follows from the assumptions and what does not:
+
+- Disjoint clusters, all clients starting alike. Then A is an orthogonal projection that leaves every W^t as it is, the
+  cross term of Lemma 1 is *zero*, and summing Equation 22 gives :func:`projection_bound` for every step below 2 / L,
+  convex or not. The printed right-hand side is larger but for its numerator: the sum over rounds 1..T telescopes to
+  F(W^0) - F(W^T), not F(W^1) - F(W^T).
+- Any other graph. Then A W^(t-1) is not W^(t-1) and Equation 24 fails; F may even rise. For a symmetric adjacency and
+  strongly convex costs :func:`contraction_bound` still holds: A does not lengthen a vector in the norm that weights
+  clients by degree, and a gradient step contracts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import FltnbError
+from ..rounds import participants
+from .problems import Problem
+
+
+def row_normalised(adjacency: np.ndarray) -> np.ndarray:
+    """Return A of the theorem: a 0/1 adjacency (M, M) with ones on the diagonal, each row divided by its sum.
+
+    Raises
+    ------
+    FltnbError
+        A client that is not its own neighbour.
+    """
+    adjacency = np.asarray(adjacency, dtype=np.float64)
+    if (np.diag(adjacency) != 1).any():
+        raise FltnbError("Every client must be its own neighbour: put ones on the diagonal of the adjacency.")
+    return adjacency / adjacency.sum(axis=1, keepdims=True)
+
+
+def of_clusters(labels: np.ndarray) -> np.ndarray:
+    """Return A of disjoint clusters: blocks of 1 / size."""
+    labels = np.asarray(labels)
+    return row_normalised(labels[:, None] == labels[None])
+
+
+def ring_of(labels: np.ndarray) -> np.ndarray:
+    """Return A of clusters whose last client is linked to the first of the next: case I, A A != A."""
+    labels = np.asarray(labels)
+    adjacency = labels[:, None] == labels[None]
+    last = np.flatnonzero(labels != np.roll(labels, -1))
+    adjacency[last, (last + 1) % len(labels)] = adjacency[(last + 1) % len(labels), last] = True
+    return row_normalised(adjacency)
+
+
+def deviation(A: np.ndarray) -> float:
+    """||I - A|| as the proof needs it: the spectral norm (the paper does not say which)."""
+    return float(np.linalg.norm(np.eye(len(A)) - A, 2))
+
+
+@dataclass(frozen=True)
+class Path:
+    """Rounds 0..T of FLT on a convex problem.
+
+    Attributes
+    ----------
+    loss : array (T + 1,)
+        F(W^t), summed over clients.
+    gap : array (T + 1,)
+        ||W^t - W^(t-1)||^2, summed over clients; NaN at t = 0.
+    gradient : array (T + 1,)
+        ||grad F(W^t)||.
+    start, before, end : arrays (M, d)
+        W^0, W^(T-1) and W^T.
+    """
+
+    loss: np.ndarray
+    gap: np.ndarray
+    gradient: np.ndarray
+    start: np.ndarray
+    before: np.ndarray
+    end: np.ndarray
+
+    @property
+    def mean_gap(self) -> np.ndarray:
+        """Left-hand side of Theorem 2 for T = 0, 1, 2, ...: mean over clients and rounds 1..T; NaN at T = 0."""
+        T = np.arange(len(self.gap))
+        total = np.concatenate([[np.nan], np.cumsum(self.gap[1:])])
+        return total / np.maximum(T, 1) / len(self.start)
+
+
+def iterate(
+    problem: Problem,
+    A: np.ndarray,
+    step: float,
+    rounds: int,
+    local_steps: int = 1,
+    start: np.ndarray | None = None,
+    participation: float = 1.0,
+    seed: int = 0,
+) -> Path:
+    """Run FLT with exact gradients.
+
+    Parameters
+    ----------
+    problem : Problem
+    A : array (M, M)
+        Row-normalised adjacency.
+    step : float
+        eta.
+    rounds : int
+        T.
+    local_steps : int
+        E gradient steps per round; the theorem's main form has one.
+    start : array (M, d), optional
+        W^0; zeros, the same for all clients, by default.
+    participation : float
+        Share of clients per round; the theorem has them all. A row of A is then normalised over those present, and a
+        client without a present neighbour keeps its model (the rule ``participants`` of the methods).
+    seed : int
+        Draws the participants.
+    """
+    W = np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)
+    begin = before = W
+    losses, gaps, gradients = [], [np.nan], []
+    with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest step everything overflows in the end
+        for round in range(1, rounds + 1):
+            slope = problem.gradients(W)
+            losses.append(float(problem.losses(W).sum()))
+            gradients.append(float(np.linalg.norm(slope)))
+            trained = W - step * slope
+            for _ in range(local_steps - 1):
+                trained = trained - step * problem.gradients(trained)
+            mixed = A if participation == 1 else mixing(A, participants(len(W), participation, seed, round))
+            before, W = W, mixed @ trained
+            gaps.append(float(((W - before) ** 2).sum()))
+        losses.append(float(problem.losses(W).sum()))
+        gradients.append(float(np.linalg.norm(problem.gradients(W))))
+    return Path(np.array(losses), np.array(gaps), np.array(gradients), begin, before, W)
+
+
+def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
+    """Normalise A's rows over the clients that are ``present``; rows without any keep their client's model."""
+    W = np.zeros_like(A)
+    W[:, present] = A[:, present]
+    total = W.sum(axis=1)
+    W[total == 0] = np.eye(len(A))[total == 0]
+    return W / W.sum(axis=1, keepdims=True)
+
+
+def denominator(step: float, smoothness: float, A: np.ndarray) -> float:
+    """Factor 1 / (2 eta) - L / 2 - eta L^2 ||I - A||^2 / 2 of Equation 28."""
+    return 1 / (2 * step) - smoothness / 2 - step / 2 * (smoothness * deviation(A)) ** 2
+
+
+def step_limit(smoothness: float, A: np.ndarray) -> float:
+    """Step below which that factor is positive, Equation 29."""
+    return 2 / (smoothness + smoothness * np.sqrt(1 + 4 * deviation(A) ** 2))
+
+
+def printed_bound(
+    path: Path, step: float, smoothness: float, A: np.ndarray, first: int = 1, whole: bool = False
+) -> np.ndarray:
+    """Right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0.
+
+    Parameters
+    ----------
+    path, step, smoothness, A
+        The run, eta, L and the graph.
+    first : {1, 0}
+        Index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to.
+    whole : bool
+        How to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M is then
+        right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
+        :attr:`Path.mean_gap`, so the bound is returned divided by M, to be set beside it.
+    """
+    T, M = np.arange(len(path.loss), dtype=np.float64), len(A)
+    T[0] = np.nan
+    bound = (path.loss[first] - path.loss) / (T * M * denominator(step, smoothness, A))
+    return bound / M if whole else bound
+
+
+def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
+    """(F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)): disjoint clusters, all starting alike, step below 2 / L."""
+    T = np.arange(len(path.loss), dtype=np.float64)
+    T[0] = np.nan
+    return (path.loss[0] - path.loss) / (T * len(path.start) * (1 / step - smoothness / 2))
+
+
+def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A: np.ndarray) -> np.ndarray:
+    """Bound on the mean gap for any symmetric adjacency and mu-strongly convex, L-smooth costs, step below 2 / L.
+
+    ``r^2 G_1 / (T M (1 - q^2))`` with q = max(|1 - eta mu|, |1 - eta L|), G_1 the first gap and r^2 the ratio of the
+    largest and the smallest degree.
+    """
+    mu, smoothness = curvature
+    shrink = max(abs(1 - step * mu), abs(1 - step * smoothness))
+    degree = (np.asarray(A) > 0).sum(axis=1)
+    T = np.arange(len(path.gap), dtype=np.float64)
+    T[0] = np.nan
+    with np.errstate(divide="ignore"):
+        return degree.max() / degree.min() * path.gap[1] / (T * len(A) * max(1 - shrink**2, 0.0))
+
+
+def local_epochs_bound(
+    path: Path, step: float, smoothness: float, A: np.ndarray, local_steps: int, optimum: np.ndarray
+) -> np.ndarray:
+    """Equation 38: the bound with E local steps, for T = 0, 1, 2, ... (only T = the last is exact in ||W^t - W*||).
+
+    The same optimum is taken in all rounds, so the last term of its numerator is zero.
+    """
+    T = np.arange(len(path.loss), dtype=np.float64)
+    T[0] = np.nan
+    away = ((path.start - optimum) ** 2).sum() + ((path.end - optimum) ** 2).sum()
+    return away / (2 * step * local_steps * T * len(A) * denominator(step, smoothness, A))

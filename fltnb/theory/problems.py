@@ -1,0 +1,126 @@
+"""Convex federated problems with known constants, for Theorem 2: least squares and regularised logistic regression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.special import expit
+
+from ..errors import FltnbError, choose
+from ..randomness import stream
+
+KINDS = ("least squares", "logistic")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """M clients with one convex cost each; all models are rows of W (M, d).
+
+    Parameters
+    ----------
+    kind : {"least squares", "logistic"}
+        Cost of a sample: half the squared residual, or the logistic loss of a target of -1 or 1.
+    features : float64 array (M, n, d)
+        n samples of every client.
+    targets : float64 array (M, n)
+    ridge : float
+        Weight of half the squared norm of the model.
+    truth : float64 array (M, d)
+        The weights that generated each client's targets.
+    """
+
+    kind: str
+    features: np.ndarray
+    targets: np.ndarray
+    ridge: float
+    truth: np.ndarray
+
+    def __post_init__(self) -> None:
+        choose(self.kind, KINDS, "kind of problem")
+        if not self.ridge >= 0:
+            raise FltnbError(f"ridge must be a number of at least 0, not {self.ridge!r}.")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, d)."""
+        return self.features.shape[0], self.features.shape[2]
+
+    def losses(self, W: np.ndarray) -> np.ndarray:
+        """F_i(w_i) of every client, (M,)."""
+        scores = np.einsum("mnd,md->mn", self.features, W)
+        if self.kind == "least squares":
+            data = ((scores - self.targets) ** 2 / 2).mean(axis=1)
+        else:
+            data = np.logaddexp(0, -self.targets * scores).mean(axis=1)
+        return data + self.ridge / 2 * (W**2).sum(axis=1)
+
+    def gradients(self, W: np.ndarray) -> np.ndarray:
+        """Gradient of F_i at w_i for every client, (M, d)."""
+        scores = np.einsum("mnd,md->mn", self.features, W)
+        y = self.targets
+        slope = scores - y if self.kind == "least squares" else -y * expit(-y * scores)
+        return np.einsum("mnd,mn->md", self.features, slope) / self.features.shape[1] + self.ridge * W
+
+    @cached_property
+    def curvature(self) -> tuple[float, float]:
+        """(mu, L): bounds on the curvature of every F_i; L is L_W, the smoothness of F(W) = sum of F_i(w_i)."""
+        grams = np.einsum("mnd,mne->mde", self.features, self.features) / self.features.shape[1]
+        values = np.linalg.eigvalsh(grams)
+        if self.kind == "least squares":
+            return float(values.min()) + self.ridge, float(values.max()) + self.ridge
+        return self.ridge, float(values.max()) / 4 + self.ridge
+
+    def optimum(self, labels: np.ndarray) -> np.ndarray:
+        """Best model of each cluster, one row per client (M, d); ``arange(M)`` gives each client's own best.
+
+        Minimises the plain sum of the members' costs, in closed form; least squares only.
+        """
+        if self.kind != "least squares":
+            raise FltnbError("Only least squares has its optimum in closed form: iterate for other problems.")
+        n, d = self.features.shape[1:]
+        best = np.empty(self.shape)
+        for label in np.unique(labels):
+            members = np.flatnonzero(labels == label)
+            X, y = self.features[members].reshape(-1, d), self.targets[members].reshape(-1)
+            gram = X.T @ X / n + len(members) * self.ridge * np.eye(d)
+            best[members] = np.linalg.solve(gram, X.T @ y / n)
+        return best
+
+
+def draw(
+    kind: str = "least squares",
+    n_clients: int = 12,
+    n_clusters: int = 3,
+    n_samples: int = 12,
+    dimension: int = 8,
+    spread: float = 0.3,
+    noise: float = 1.0,
+    ridge: float = 0.05,
+    seed: int = 0,
+) -> tuple[Problem, np.ndarray]:
+    """Draw clients in clusters: those of a cluster have nearly the same true weights.
+
+    Parameters
+    ----------
+    kind, n_clients, n_clusters, n_samples, dimension, ridge
+        Shape of the problem; clients are numbered cluster by cluster, features are standard normal.
+    spread : float
+        Standard deviation of a client's true weights around its cluster's, which are standard normal.
+    noise : float
+        Standard deviation of the targets' (least squares) or scores' (logistic) noise.
+    seed : int
+
+    Returns
+    -------
+    Problem, array (M,)
+        The problem and the true clusters.
+    """
+    rng = stream(seed, "partition", n_clients, n_clusters, n_samples, dimension)
+    labels = np.sort(np.arange(n_clients) % n_clusters)
+    truth = rng.standard_normal((n_clusters, dimension))[labels] + spread * rng.standard_normal((n_clients, dimension))
+    features = rng.standard_normal((n_clients, n_samples, dimension))
+    scores = np.einsum("mnd,md->mn", features, truth) + noise * rng.standard_normal((n_clients, n_samples))
+    targets = scores if kind == "least squares" else np.where(scores < 0, -1.0, 1.0)
+    return Problem(kind, features, targets, ridge, truth), labels

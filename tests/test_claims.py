@@ -1,0 +1,112 @@
+"""The registry of the papers' claims, and that everything which refers to it finds its claim there."""
+
+import re
+
+import pandas as pd
+import pytest
+
+from fltnb import analysis, paths, published
+from fltnb.errors import FltnbError
+
+CLAIMS = published.claims()
+ID = re.compile(r'["\']((?:flt|fesem|mthfl|emdcfl)-(?:fig|t|thm|text-)[a-z0-9-]*)["\']')
+
+
+def test_ids_are_stable_names():
+    assert CLAIMS["id"].is_unique
+    assert CLAIMS["id"].str.fullmatch(r"[a-z]+-(fig|t|thm|text-)[a-z0-9]+(-[a-z0-9]+)?").all()
+    assert (CLAIMS["id"].str.split("-").str[0] == CLAIMS["paper"]).all()
+    assert set(CLAIMS["paper"]) <= set(published.PAPERS)
+    assert CLAIMS["claim"].str.endswith(".").all() and CLAIMS["claim"].is_unique
+
+
+def test_every_figure_and_table_of_flt_with_something_to_claim_is_there():
+    sources = "; ".join(published.claims("flt")["source"])
+    # Figure 1 is a sketch; all others show results
+    assert {int(n) for n in re.findall(r"Figure (\d+)", sources)} == set(range(2, 13))
+    assert {int(n) for n in re.findall(r"Table (\d+)", sources)} == set(range(1, 14))
+    assert {int(n) for n in re.findall(r"Theorem (\d+)", sources)} == {1, 2}
+
+
+def test_tables_named_as_sources_print_numbers_of_that_paper():
+    # Tables 6 and 11 to 13 of FLT hold formulas and architectures, no results
+    for claim in CLAIMS.itertuples():
+        for table in re.findall(r"Table (\w+)", claim.source):
+            if (claim.paper, table) not in {("flt", name) for name in ("6", "11", "12", "13")}:
+                assert len(published.numbers(claim.paper, f"T{table}")), claim.id
+
+
+def test_every_claim_names_the_notebooks_that_test_it():
+    for claim in CLAIMS.itertuples():
+        names = claim.notebook.split("; ")
+        assert names and all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in names), claim.id
+
+
+def test_selecting():
+    assert len(published.claims("flt")) == (CLAIMS["paper"] == "flt").sum() > 40
+    first = published.claims("flt")
+    first.loc[0, "claim"] = "changed"
+    assert published.claims("flt").loc[0, "claim"] != "changed"
+    with pytest.raises(FltnbError, match="paper with claims"):
+        published.claims("nobody")
+
+
+def test_ids_used_anywhere_exist():
+    """A misspelt id would be counted nowhere."""
+    used = {}
+    for folder, kind in (("fltnb", "*.py"), ("notebooks", "*.ipynb")):
+        for file in sorted((paths.ROOT / folder).rglob(kind)):
+            for name in ID.findall(file.read_text(encoding="utf-8").replace('\\"', '"')):
+                used[name] = file.name
+    for file in sorted((paths.ROOT / "results").glob("*/*_claims.csv")):
+        for name in pd.read_csv(file, keep_default_na=False)["claim"]:
+            if name:
+                used[name] = file.name
+    assert "flt-t1-1" in used
+    unknown = {name: file for name, file in used.items() if name not in set(CLAIMS["id"])}
+    assert not unknown
+
+
+def table_rows(values, dataset="mnist", variant="described"):
+    labels = {"dataset": dataset, "model": "mlp", "variant": variant, "note": "", "rule": "", "seed": 0, "n": 10_000}
+    return [
+        labels | {"method": method, "split": "test", "metric": metric, "value": value}
+        for method, pair in values.items()
+        for metric, value in zip(("accuracy", "accuracy_variance"), pair, strict=True)
+    ]
+
+
+def verdicts(rows, curves):
+    table = analysis.scenario1_claims(pd.DataFrame(rows), pd.DataFrame(curves)).table()
+    return table[table["claim"] != ""].groupby("claim")["verdict"].agg(list).to_dict()
+
+
+def test_claims_about_scenario_1_on_the_printed_numbers_themselves():
+    """The paper's own Table 1, put through our checks: what it claims of it holds, but for what it got wrong."""
+    rows, curves = [], []
+    printed = published.numbers("flt", "T1")
+    for dataset in ("mnist", "cifar10"):
+        here = printed[printed["dataset"] == dataset].pivot_table(index="method", columns="metric", values="number")
+        rows += table_rows({m: (p["accuracy"], p["accuracy_variance"]) for m, p in here.iterrows()}, dataset)
+        for method, values in here.iterrows():
+            labels = {"dataset": dataset, "method": method, "variant": "described", "note": "", "seed": 0}
+            curves += [
+                labels | {"round": r, "split": "test", "accuracy": values["accuracy"], "variance": 1.0}
+                for r in (10, 50, 100)
+            ]
+    found = verdicts(rows, curves)
+    holds = {name for name, words in found.items() if set(words) == {"holds"}}
+    assert holds == {"flt-t1-1", "flt-t1-2", "flt-t1-4", "flt-t1-5", "flt-fig8-1", "flt-fig8-2"}
+    # MNIST is 0.03 points below FedSEM; FedSEM has the least variance there; Local beats FedSEM on CIFAR-10
+    for name in ("flt-text-headline", "flt-text-variance", "flt-text-local"):
+        assert sorted(found[name]) == ["does not hold", "holds"], name
+
+
+def test_claims_about_scenario_1_without_the_second_encoder():
+    values = {"fedavg": (35, 100), "local": (80, 100), "fedsem": (62, 300), "flt_enc1": (55, 200)}
+    curve = {"dataset": "cifar10", "variant": "described", "note": "", "seed": 0, "split": "test", "variance": 1.0}
+    curves = [curve | {"method": m, "round": 100, "accuracy": float(v[0])} for m, v in values.items()]
+    found = verdicts(table_rows(values, "cifar10"), curves)
+    assert "flt-t1-1" not in found and "flt-fig8-2" not in found
+    assert found["flt-t1-2"] == ["holds", "does not hold"]  # 45 points behind Local, 20 behind FLT
+    assert found["flt-t1-4"] == ["does not hold"]

@@ -1,0 +1,461 @@
+"""Federations that change, dynamic clustering and soft graphs: worked by hand, and on digits."""
+
+import json
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb.errors import FltnbError
+from fltnb.federations import SPLITS, with_events
+from fltnb.federations.changing import phases
+from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftFLT
+from fltnb.methods.graph import distinct_rows, rewire, widened
+from fltnb.methods.soft import soft_graph
+from fltnb.relatedness import FCR
+from fltnb.rounds import participants, run
+
+QUICK = {"model": "mlp", "lr": 0.05, "local_epochs": 2, "progress": False, "backend": "serial"}
+EVENTS = [{"round": 3, "join": 5, "drift": 4}]
+ENCODER = fl.encoders.EncoderSpec("pca", "digits", latent=16)
+
+
+def fcr(**options):
+    return FCR(k=2, n_neighbors=5, random_state=42, **options)
+
+
+@pytest.fixture(scope="module")
+def base():
+    return fl.federations.label_clusters(
+        fl.load("digits"), n_clients=25, n_clusters=5, classes_per_cluster=2, shared_classes=0, seed=0
+    )
+
+
+@pytest.fixture(scope="module")
+def fed(base):
+    return with_events(base, EVENTS)
+
+
+@pytest.fixture(scope="module")
+def cache():
+    """A cache for clusterings, as the store keeps one."""
+    kept = {}
+
+    def look_up(key, compute):
+        name = json.dumps(key, sort_keys=True)
+        if name not in kept:
+            kept[name] = compute()
+        return kept[name]
+
+    return look_up
+
+
+# ---------------------------------------------------------------- federations
+
+
+def held(fed, split="train"):
+    return sorted(np.concatenate(getattr(fed, split)).tolist())
+
+
+def test_newcomers_come_last_and_drift_moves_data_between_clusters(base, fed):
+    first, second = fed.phases
+    assert (first.round, first.fed.n_clients, second.round, second.fed.n_clients) == (1, 20, 3, 25)
+    assert list(second.changed[20:]) == [True] * 5 and second.changed[:20].sum() == 4
+    assert sorted(second.fed.clusters[20:]) == [0, 1, 2, 3, 4]  # drawn evenly from the true clusters
+    moved = np.flatnonzero(second.changed[:20])
+    assert (first.fed.clusters[moved] != second.fed.clusters[moved]).all()
+    for i in range(20):
+        same = first.fed.train[i] is second.fed.train[i]
+        assert same == (i not in moved)
+        assert set(fed.labels[second.fed.train[i]]) == set(fed.labels[second.fed.test[i]])
+    assert held(second.fed) == held(base)  # nothing is lost or held twice
+    assert len({id(index) for index in second.fed.test}) == 5  # test sets stay shared
+    assert list(np.unique(fed.groups, return_counts=True)[1]) == [4, 5, 16]
+
+
+def test_a_changing_federation_is_rebuilt_from_its_settings(fed):
+    again = fl.federations.build(json.loads(json.dumps(fed.settings)))
+    assert again.fingerprint() == fed.fingerprint()
+    assert [p.fed.fingerprint() for p in again.phases] == [p.fed.fingerprint() for p in fed.phases]
+
+
+def test_the_fingerprint_covers_rounds_and_who_changes(base, fed):
+    prints = {base.fingerprint(), fed.fingerprint()}
+    for other in (
+        with_events(base, [{"round": 4, "join": 5, "drift": 4}]),
+        with_events(base, [{"round": 3, "join": 5}]),
+        with_events(base, [{"round": 3, "drift": 4}]),
+        with_events(base, EVENTS, seed=1),
+    ):
+        prints.add(other.fingerprint())
+    assert len(prints) == 6
+
+
+def test_a_kind_of_client_can_be_new(base):
+    fed = with_events(base, [{"round": 5, "join": 5, "cluster": 4}])
+    assert 4 not in fed.phases[0].fed.clusters
+    assert (fed.clusters[20:] == 4).all()
+
+
+@given(st.integers(2, 5), st.integers(1, 6), st.data())
+@settings(max_examples=40, deadline=None)
+def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data):
+    M = n_clusters * per_cluster
+    clusters = np.repeat(np.arange(n_clusters), per_cluster)
+    x = np.arange(4 * M, dtype=np.float32)[:, None]
+    fed = fl.Federation.from_arrays(x, np.tile([0, 1], 2 * M), np.repeat(np.arange(M), 4), clusters=clusters)
+    join = data.draw(st.integers(0, M - 1))
+    drift = 2 * data.draw(st.integers(0, max(0, (M - join) // 2 - 1)))
+    if not join and not drift:
+        return
+    events = [{"round": 2, "join": join, "drift": drift}]
+    try:
+        after = with_events(fed, events, seed=data.draw(st.integers(0, 99)))
+    except FltnbError as error:
+        assert "of one cluster" in str(error)
+        return
+    for split in SPLITS:
+        assert held(after, split) == held(fed, split)
+    assert after.phases[0].fed.n_clients == M - join
+    before = after.phases[0].fed.clusters
+    drifted = after.groups[: M - join] == "drifted"
+    assert drifted.sum() == drift
+    assert (before[drifted] != after.clusters[: M - join][drifted]).all()
+    assert (before[~drifted] == after.clusters[: M - join][~drifted]).all()
+    assert sorted(after.clusters) == sorted(clusters)
+
+
+@pytest.mark.parametrize(
+    ("events", "sentence"),
+    [
+        ([], "needs an event"),
+        ([{"round": 1, "join": 2}], "round of an event must be a whole number of at least 2"),
+        ([{"join": 2}], "round of an event"),
+        ([{"round": 5}], "changes nothing"),
+        ([{"round": 5, "joins": 5}], "part of an event 'joins'"),
+        ([{"round": 5, "join": 26}], "26 clients are to join but only 25 can"),
+        ([{"round": 5, "join": 25}], "leave one at least"),
+        ([{"round": 5, "drift": 1}], "single client cannot drift"),
+        ([{"round": 5, "drift": 3}, {"round": 5, "join": 3}], "same round"),
+        ([{"round": 5, "join": 6, "cluster": 4}], "6 clients are to join but only 5 can"),
+        ([{"round": 5, "join": 15, "drift": 11}], "11 clients are to drift but only 10 can"),
+        (["round 5"], "must be a dict"),
+    ],
+)
+def test_bad_events_are_refused_in_one_sentence(base, events, sentence):
+    with pytest.raises(FltnbError, match=sentence) as error:
+        with_events(base, events)
+    assert "\n" not in str(error.value)
+
+
+def test_drift_that_cannot_leave_its_cluster_is_refused():
+    two = fl.federations.label_clusters(
+        fl.load("digits"), n_clients=10, n_clusters=2, classes_per_cluster=2, shared_classes=0, seed=0
+    )
+    with pytest.raises(FltnbError, match="2 of 3 drifting clients are of one cluster"):
+        with_events(two, [{"round": 2, "drift": 3}])
+
+
+# ---------------------------------------------------------------- a new graph in the middle of a run
+
+
+def state_of(models, row, weights, relation=None):
+    row = np.array(row)
+    return {
+        "models": np.array(models, dtype=np.float32),
+        "row": row,
+        "weights": np.array(weights, dtype=np.float64),
+        "relation": np.eye(len(models), dtype=np.uint8)[:, row] if relation is None else relation,
+    }
+
+
+def blocks(labels):
+    labels = np.array(labels)
+    return (labels[:, None] == labels[None]).astype(np.uint8), labels
+
+
+def test_new_clusters_start_from_what_their_members_were_served():
+    state = state_of([[0, 0], [8, 4]], [0, 0, 1, 1], [10, 30, 20, 20])
+    adjacency, labels = blocks([0, 1, 1, 0])
+    new = rewire(state, adjacency, labels, [10, 30, 20, 20], np.ones(4, dtype=bool))
+    served = new["models"][new["row"]]
+    assert np.allclose(served[0], [8 * 20 / 30, 4 * 20 / 30])  # clients 0 (10 samples) and 3 (20)
+    assert np.allclose(served[1], [8 * 20 / 50, 4 * 20 / 50])  # clients 1 (30) and 2 (20)
+    assert np.array_equal(served[0], served[3])
+
+
+def test_clients_that_changed_have_no_say_unless_nobody_else_is_there():
+    state = state_of([[0, 0], [8, 4]], [0, 0, 1, 1], [1, 1, 1, 1])
+    adjacency, labels = blocks([0, 1, 1, 2])
+    new = rewire(state, adjacency, labels, [1, 1, 1, 1], np.array([True, False, True, False]))
+    assert np.array_equal(new["models"][new["row"]], [[0, 0], [8, 4], [8, 4], [8, 4]])
+
+
+def test_unchanged_clusters_keep_their_bits():
+    rng = np.random.default_rng(0)
+    adjacency, labels = blocks([0, 1, 2, 1, 0, 2])
+    relation, row = distinct_rows(adjacency)
+    state = state_of(rng.normal(size=(3, 50)), row, rng.integers(1, 99, 6), relation)
+    new = rewire(state, adjacency, labels, state["weights"], np.array([True, False] * 3))
+    assert np.array_equal(new["models"][new["row"]], state["models"][row])
+
+
+def test_newcomers_bring_the_mean_of_all_models():
+    state = state_of([[0.0], [8.0]], [0, 1], [10, 30]) | {"memory": np.array([[1.0], [2.0]])}
+    adjacency = widened(np.eye(2, dtype=np.uint8), 3)
+    new = rewire(state, adjacency, None, [10, 30, 5], np.ones(3, dtype=bool))
+    assert new["models"][new["row"]].ravel().tolist() == [0, 8, 6]
+    assert new["memory"].ravel().tolist() == [1, 2, 6]
+
+
+def test_fedavg_and_local_take_newcomers_in(fed):
+    """FedAvg serves them the one model; alone, they begin with the common initialisation."""
+    first, second = fed.phases
+    net = fl.models.make("mlp", fed.input_shape, fed.n_classes)
+    for method, expected in ((FedAvg(), 7.0), (Local(), None)):
+        state = method.start(first.fed, net, Context(0))
+        state["models"] = np.full_like(state["models"], 7)
+        state = method.changed(state, second.fed, net, second.changed, Context(0))
+        theta, rows = method.serve(state)
+        assert len(rows) == 25 and (theta[rows[:20]] == 7).all()
+        assert np.array_equal(theta[rows[24]], net.init(0) if expected is None else np.full(net.n_parameters, 7))
+
+
+# ---------------------------------------------------------------- flags, lambda, tau
+
+
+def schedule(phase_list, rounds, drawn, **options):
+    method = DynamicFLT(fcr(), ENCODER, **options)
+    return method.schedule(phase_list, [np.array(clients) for clients in drawn])
+
+
+def toy_phases():
+    """Clients 0 to 3; before round 3 client 1 drifts and client 4 joins."""
+    sized = [SimpleNamespace(n_clients=n) for n in (4, 5)]
+    changed = np.array([False, True, False, False, True])
+    return [
+        SimpleNamespace(round=1, fed=sized[0], changed=np.zeros(4, dtype=bool)),
+        SimpleNamespace(round=3, fed=sized[1], changed=changed),
+    ]
+
+
+def test_schedule_by_hand():
+    drawn = [[0], [1], [0], [2], [1], [1]]
+    # round 3: the newcomer's flag; round 5: client 1 takes part for the first time after its change
+    assert schedule(toy_phases(), 6, drawn, lam=0) == ({3: "lambda"}, 1)  # re-clustering sees client 1's data too
+    assert schedule(toy_phases(), 6, drawn, lam=1) == ({5: "lambda"}, 2)
+    assert schedule(toy_phases(), 6, drawn, lam=2) == ({}, 2)
+    assert schedule(toy_phases(), 6, drawn, tau=4) == ({4: "tau"}, 1)
+    assert schedule(toy_phases(), 6, drawn, lam=0, newcomers="nearest") == ({5: "lambda"}, 1)
+    assert schedule(toy_phases(), 6, drawn, lam=0, newcomers="nearest", drifted="nearest") == ({}, 0)
+
+
+class Spy(DynamicFLT):
+    """Notes the rounds in which it clusters."""
+
+    def start(self, *arguments):
+        self.seen = []
+        return super().start(*arguments)
+
+    def revise(self, state, fed, round, context):
+        self.round = round
+        return super().revise(state, fed, round, context)
+
+    def graph(self, *arguments):
+        self.seen.append(getattr(self, "round", 0))
+        return super().graph(*arguments)
+
+
+@pytest.mark.parametrize(
+    "options", [{"lam": 0}, {"lam": 6}, {"tau": 3}, {"lam": 5, "tau": 4}, {"lam": 1, "newcomers": "nearest"}]
+)
+def test_what_was_foreseen_is_what_happens(fed, cache, options):
+    rounds = 9
+    drawn = [participants(20 if t < 3 else 25, 0.3, 0, t) for t in range(1, rounds + 1)]
+    method = Spy(fcr(), ENCODER, **options)
+    run(method, fed, rounds=rounds, participation=0.3, cache=cache, **QUICK | {"local_epochs": 1})
+    assert method.seen[1:] == list(method.schedule(phases(fed), drawn)[0])
+    assert len(method.seen) > 1
+
+
+def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
+    check = lambda fed, **options: fl.rounds.check(DynamicFLT(fcr(), ENCODER, **options), fed, rounds=8)  # noqa: E731
+    with pytest.warns(UserWarning, match="lam = 9 never fires in these 8 rounds"):
+        check(fed, lam=9)
+    with pytest.warns(UserWarning, match="at most 0 ever stand"):
+        check(base, lam=0)
+    with pytest.warns(UserWarning, match="tau = 9 never fires in these 8 rounds"):
+        check(base, tau=9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(fed, lam=4, tau=8)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: DynamicFLT(fcr()), "Nothing is dynamic"),
+        (lambda: DynamicFLT(fcr(), lam=-1), "lam must be a whole number of at least 0"),
+        (lambda: DynamicFLT(fcr(), tau=0), "tau must be a whole number of at least 1"),
+        (lambda: DynamicFLT(fcr(), newcomers="wait"), "way of placing newcomers 'wait'"),
+        (lambda: DynamicFLT(fl.PCAKMeans(), newcomers="nearest"), "needs FCR"),
+        (lambda: SoftFLT(fcr(), weight="step"), "weight of a soft graph 'step'"),
+        (lambda: SoftFLT(fcr(), scale=0), "above 0, not 0"),
+    ],
+)
+def test_bad_options_are_refused(make, sentence):
+    with pytest.raises(FltnbError, match=sentence):
+        make()
+
+
+def test_runs_that_cannot_be_are_refused_before_work(fed):
+    with pytest.raises(FltnbError, match="changes before round 3 but the run ends with round 2"):
+        run(FedAvg(), fed, rounds=2, **QUICK)
+    with pytest.raises(FltnbError, match="fedsem does not say what a client that joins"):
+        run(fl.methods.FedSEM(2), fed, rounds=4, **QUICK)
+    with pytest.raises(FltnbError, match="from 1 to the number of clients, 20"):
+        run(DynamicFLT(fcr(n_clusters=21), ENCODER, lam=0), fed, rounds=4, **QUICK)
+
+
+def test_settings_rebuild_the_methods():
+    for method in (
+        DynamicFLT(fcr(), ENCODER, lam=3, tau=7, newcomers="nearest"),
+        SoftFLT(fcr(), "linear", 2.0, ENCODER),
+    ):
+        assert fl.methods.build(method.settings()).settings() == method.settings()
+
+
+# ---------------------------------------------------------------- runs on digits
+
+
+def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes(base, cache):
+    for graph in ("clusters", "full"):
+        static = run(FLT(fcr(), graph, ENCODER), base, rounds=4, cache=cache, **QUICK)
+        again = run(DynamicFLT(fcr(), ENCODER, tau=2, graph=graph), base, rounds=4, cache=cache, **QUICK)
+        assert np.array_equal(static.theta[static.rows], again.theta[again.rows])
+        up = again.history["bytes_up"] - static.history["bytes_up"]
+        centroids = 4 * 25 * 2 * 16  # 25 clients, 2 centroids of 16 numbers
+        assert up[again.history["round"] == 1].unique().tolist() == [0]
+        assert up[again.history["round"] == 4].unique().tolist() == [2 * centroids]
+        assert (again.history["bytes_down"] == static.history["bytes_down"]).all()  # they have the encoder
+
+
+def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not(fed, cache):
+    settings = QUICK | {"rounds": 12, "participation": 0.4, "cache": cache}
+    static = run(FLT(fcr(), None, ENCODER), fed, **settings)
+    flags = run(DynamicFLT(fcr(), ENCODER, lam=5), fed, **settings)
+    nearest = run(DynamicFLT(fcr(), ENCODER, newcomers="nearest", drifted="nearest"), fed, **settings)
+    oracle = run(Oracle(), fed, **settings)
+    ari = [fl.metrics.adjusted_rand_index(fed.clusters, r.labels) for r in (static, flags, nearest, oracle)]
+    assert ari[0] < 0.6 and ari[1:] == [1, 1, 1]
+    assert min(flags.accuracy, nearest.accuracy) > static.accuracy + 5
+    group = {name: f"accuracy_{name}" for name in ("stayed", "drifted", "joined")}
+    last = [r.history[r.history["split"] == "test"].iloc[-1] for r in (static, flags)]
+    assert last[0][group["drifted"]] < 80 < 90 < last[1][group["drifted"]]
+    # placing costs one mean embedding per client, a re-clustering all centroids
+    once = [r.history["bytes_up"].iloc[0] for r in (static, nearest)]
+    assert once[1] - once[0] == 4 * 20 * 2  # the shares of 20 clients' 2 centroids
+    moved = 4 * 16 * (5 + 4)
+    rounds_up = static.history["bytes_up"].iloc[-1] - once[0]
+    assert nearest.history["bytes_up"].iloc[-1] == once[1] + rounds_up + moved
+    encoder = 4 * fl.encoders.sent_parameters(ENCODER, fed.input_shape)
+    for r in (flags, nearest):
+        down = r.history["bytes_down"] - static.history["bytes_down"]
+        assert down.iloc[-1] == 5 * encoder
+
+
+def test_groups_of_clients_add_up_and_ordinary_histories_stay_as_they_were(base, fed):
+    history = run(FedAvg(), fed, rounds=3, **QUICK).history
+    test = history[history["split"] == "test"].set_index("round")
+    assert np.isnan(test.loc[2, "accuracy_joined"])
+    parts = test.loc[3, ["accuracy_stayed", "accuracy_drifted", "accuracy_joined"]].to_numpy(dtype=float)
+    assert parts @ [16, 4, 5] / 25 == pytest.approx(test.loc[3, "accuracy"])
+    plain = run(FedAvg(), base, rounds=1, **QUICK).history
+    assert not [name for name in plain.columns if name.startswith("accuracy_")]
+
+
+def test_before_the_event_a_changing_federation_is_its_first_phase(fed):
+    one = run(FedAvg(), fed.phases[0].fed, rounds=2, **QUICK).history
+    two = run(FedAvg(), fed, rounds=3, **QUICK).history
+    columns = ["round", "split", "accuracy", "variance", "loss", "bytes_up"]
+    assert two.loc[two["round"] <= 2, columns].reset_index(drop=True).equals(one[columns])
+
+
+# ---------------------------------------------------------------- soft graphs
+
+
+def test_soft_weights_by_hand():
+    distance = np.array([[0, 1, 4], [1, 0, np.inf], [4, np.inf, 0]])
+    assert np.allclose(
+        soft_graph(distance, 2.0), [[1, np.exp(-0.25), np.exp(-4)], [np.exp(-0.25), 1, 0], [np.exp(-4), 0, 1]]
+    )
+    assert np.allclose(soft_graph(distance, 2.0, "linear"), [[1, 0.75, 0], [0.75, 1, 0], [0, 0, 1]])
+
+
+def soft_state(distance, rule="participants", weight="linear", scale=1.0):
+    M = len(distance)
+    known = SimpleNamespace(labels_=np.zeros(M, dtype=int), distance_=np.array(distance, dtype=float), threshold=1.0)
+    known.adjacency_ = (known.distance_ < 1).astype(np.uint8)
+    known.get_params = lambda deep: {}
+    fed = SimpleNamespace(n_clients=M, sizes=np.array([10, 30, 20, 20][:M]), input_shape=(1, 1, 2))
+    model = SimpleNamespace(init=lambda seed: np.array([1.0, 2.0], dtype=np.float32))
+    method = SoftFLT(known, weight, scale, rule=rule)
+    return method, method.start(fed, model, Context(0))
+
+
+def test_soft_average_by_hand():
+    method, state = soft_state([[0, 1], [1, 0]])  # weight 1/2
+    state = method.collect(state, np.array([0, 1]), np.array([[4, 0], [0, 8]], dtype=np.float32), 1)
+    served = state["models"][state["row"]]
+    assert np.allclose(served[0], [4 * 10 / 25, 8 * 15 / 25])  # 10 samples in full, 30 by half
+    assert np.allclose(served[1], [4 * 5 / 35, 8 * 30 / 35])
+    state = method.collect(state, np.array([0]), np.array([[6, 6]], dtype=np.float32), 2)
+    again = state["models"][state["row"]]
+    assert np.allclose(again[0], 6)
+    # client 1 sees client 0 at half weight, and keeps half of its own 30 samples' worth
+    assert np.allclose(again[1], (5 * 6 + 15 * served[1]) / 20)
+
+
+@pytest.mark.parametrize("rule", fl.methods.RULES)
+@pytest.mark.parametrize("weight", ["gaussian", "linear"])
+def test_distances_of_zero_and_infinity_give_case_1(rule, weight):
+    related = np.array([[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]])
+    method, soft = soft_state(np.where(related, 0.0, np.inf), rule, weight)
+    known = SimpleNamespace(labels_=np.zeros(4, dtype=int), adjacency_=related, get_params=lambda deep: {})
+    hard_method = FLT(known, "full", rule=rule)
+    fed = SimpleNamespace(n_clients=4, sizes=np.array([10, 30, 20, 20]), input_shape=(1, 1, 2))
+    hard = hard_method.start(fed, SimpleNamespace(init=lambda seed: np.array([1, 2], dtype=np.float32)), Context(0))
+    rng = np.random.default_rng(0)
+    for round, clients in enumerate(([0, 3], [2], [0, 1, 2, 3], [1]), start=1):
+        trained = rng.normal(size=(len(clients), 2)).astype(np.float32)
+        soft = method.collect(soft, np.array(clients), trained, round)
+        hard = hard_method.collect(hard, np.array(clients), trained, round)
+        assert np.array_equal(soft["models"][soft["row"]], hard["models"][hard["row"]])
+
+
+@given(st.sampled_from(fl.methods.RULES), st.sampled_from(["gaussian", "linear"]), st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_soft_aggregates_stay_inside_what_was_around(rule, weight, seed):
+    """Row-stochastic whatever the distances: mix() refuses anything else, and no parameter leaves the range."""
+    rng = np.random.default_rng(seed)
+    distance = np.triu(rng.exponential(3.0, (4, 4)), 1)
+    method, state = soft_state(distance + distance.T, rule, weight)
+    low, high = state["models"].min(axis=0), state["models"].max(axis=0)
+    for round in range(1, 4):
+        clients = np.sort(rng.choice(4, size=int(rng.integers(1, 5)), replace=False))
+        trained = rng.normal(size=(len(clients), 2)).astype(np.float32)
+        low, high = np.minimum(low, trained.min(axis=0)), np.maximum(high, trained.max(axis=0))
+        state = method.collect(state, clients, trained, round)
+        assert (state["models"] >= low - 1e-6).all() and (state["models"] <= high + 1e-6).all()
+
+
+def test_more_clusters_than_the_graph_tells_apart_are_said():
+    rng = np.random.default_rng(0)
+    clients = [rng.normal(8.0 * (i % 2), 0.1, size=(12, 4)) for i in range(12)]
+    with pytest.warns(UserWarning, match="5 clusters were asked for but 2 are given") as found:
+        fitted = FCR(5, k=2, n_neighbors=5, threshold=5.0).fit(clients)
+    assert fitted.n_clusters_ == 2 and "\n" not in str(found[0].message)

@@ -1,0 +1,345 @@
+"""What holds for every method: ten invariants, and a table that says how each method is made comparable.
+
+A method that is added to ``fltnb.methods.METHODS`` without a line in ``LINES`` fails here, so nobody forgets. An
+invariant that does not apply carries its reason instead of a method.
+
+The setting is one in which exact statements are possible: digits, a network without dropout, float64, and (unless the
+invariant says otherwise) everybody taking part with the whole training set as one batch, so that the order of samples
+cannot matter.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import fltnb as fl
+from fltnb import methods, models, training
+from fltnb.methods import (
+    CFL,
+    FLT,
+    IFCA,
+    METHODS,
+    PCAKMHC,
+    Context,
+    DynamicFLT,
+    FedAvg,
+    FedProx,
+    FedSEM,
+    FeSEM,
+    Local,
+    Oracle,
+    SoftFLT,
+)
+from fltnb.metrics import adjusted_rand_index
+
+M, K, ROUNDS = 6, 2, 2
+EXACT = {
+    "model": "mlp_plain",
+    "rounds": ROUNDS,
+    "local_epochs": 2,
+    "participation": 1.0,
+    "batch_size": 1000,
+    "lr": 0.1,
+    "dtype": "float64",
+    "backend": "serial",
+    "eval_every": ROUNDS,
+    "progress": False,
+}
+ROUGH = EXACT | {"participation": 0.5, "batch_size": 10, "local_epochs": 1, "rounds": 3, "eval_every": 3}
+
+
+def pca(threshold):
+    """A clusterer that is quick and has a threshold; 0.7 finds the two clusters of the digits."""
+    return fl.PCAKMeans(k=2, n_components=8, shared_basis=True, threshold=threshold)
+
+
+def one_cluster_truth(fed):
+    return replace(fed, clusters=np.zeros(fed.n_clients, dtype=np.int64))
+
+
+def singleton_truth(fed):
+    return replace(fed, clusters=np.arange(fed.n_clients))
+
+
+@dataclass
+class Line:
+    """How one method takes part in the invariants.
+
+    A string in place of a setting is the reason why the invariant does not apply.
+    """
+
+    usual: Callable  # the method as it is used
+    one: Callable | str  # U1: with one cluster, to equal FedAvg
+    alone: Callable | str  # U2: with every client for itself, to equal Local
+    start: str  # U4: why permuting initial models says nothing, or "independent"
+    down: Callable = lambda P: P  # U10: scalars received by a participant per round
+    up: Callable = lambda P: P
+    setup: Callable = lambda fed: (0, 0)  # U10: bytes sent before round 1 (up, down)
+    near: float = 1e-9  # U3: more where weights follow from float32 embeddings, whose rounding depends on the order
+    weights: str = "samples"  # U1: the weights of this method's mean; "equal" is compared on clients of equal size
+    truth: dict | None = None  # U1 / U2: another federation, where labels are given and not found
+
+
+COMMON = "all models start from one common initialisation"
+NO_THRESHOLD = "no threshold and no one-shot clusterer"
+CENTROIDS = 4 * M * 2 * 8  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
+
+LINES = {
+    "FedAvg": Line(FedAvg, FedAvg, NO_THRESHOLD, COMMON),
+    "FedProx": Line(lambda: FedProx(mu=0.1), lambda: FedProx(mu=0), NO_THRESHOLD, COMMON),
+    "Local": Line(Local, "has no clusters, and no model in common", Local, COMMON, down=lambda P: 0, up=lambda P: 0),
+    "Oracle": Line(Oracle, Oracle, Oracle, COMMON, truth={"one": one_cluster_truth, "alone": singleton_truth}),
+    "FLT": Line(
+        lambda: FLT(pca(0.7)),
+        lambda: FLT(pca(1e6)),
+        lambda: FLT(pca(0.0)),
+        COMMON,
+        setup=lambda fed: (CENTROIDS, 0),
+    ),
+    "PCAKMHC": Line(
+        lambda: PCAKMHC(pca(0.7), graph="full"),
+        lambda: PCAKMHC(pca(1e6), graph="full"),
+        lambda: PCAKMHC(pca(0.0), graph="full"),
+        COMMON,
+        setup=lambda fed: (CENTROIDS, 0),
+    ),
+    "DynamicFLT": Line(  # nobody changes here; the repeated clustering finds what it found before
+        lambda: DynamicFLT(pca(0.7), tau=2),
+        lambda: DynamicFLT(pca(1e6), tau=2),
+        lambda: DynamicFLT(pca(0.0), tau=2),
+        COMMON,
+        setup=lambda fed: (2 * CENTROIDS, 0),  # before round 1, and again after round 2
+    ),
+    "SoftFLT": Line(
+        lambda: SoftFLT(pca(0.7)),
+        lambda: SoftFLT(pca(0.7), scale=1e9),
+        lambda: SoftFLT(pca(0.7), scale=1e-9),
+        COMMON,
+        near=1e-5,
+        setup=lambda fed: (CENTROIDS, 0),
+    ),
+    "FedSEM": Line(lambda: FedSEM(K), lambda: FedSEM(1), NO_THRESHOLD, COMMON),
+    "FeSEM": Line(lambda: FeSEM(K), lambda: FeSEM(1, lam=0), NO_THRESHOLD, COMMON, weights="equal"),
+    "IFCA": Line(lambda: IFCA(K), lambda: IFCA(1), NO_THRESHOLD, "independent", down=lambda P: K * P),
+    "CFL": Line(
+        lambda: CFL(eps1=1e6, eps2=0, warmup=0),  # cuts whatever moves
+        lambda: CFL(eps1=0),
+        "it cuts one step a round and stops above single clients",
+        COMMON,
+        weights="equal",
+    ),
+}
+
+
+def lines(invariant):
+    """One case per method; where the invariant does not apply, a skip with the reason."""
+    cases = []
+    for name, line in LINES.items():
+        reason = invariant(line)
+        marks = [pytest.mark.skip(reason=reason)] if reason else []
+        cases.append(pytest.param(line, id=name, marks=marks))
+    return pytest.mark.parametrize("line", cases)
+
+
+always = lines(lambda line: "")
+
+
+def test_every_method_has_its_line():
+    assert set(LINES) == set(METHODS), "write a line for the new method: how it takes part, or why it does not"
+    for name, line in LINES.items():
+        assert type(line.usual()) is METHODS[name]
+
+
+@cache
+def digits(equal=True):
+    """Six clients in two clusters of two digits each, shuffled; 20 training samples each, or different numbers."""
+    fed = fl.federations.label_clusters(
+        fl.load("digits"), n_clients=M, n_clusters=2, classes_per_cluster=2, samples_per_client=20, seed=0
+    )
+    order = np.random.default_rng(3).permutation(M)
+    sizes = [20] * M if equal else [20, 12, 16, 10, 18, 14]
+    return fl.Federation(
+        images=fed.images,
+        labels=fed.labels,
+        n_classes=fed.n_classes,
+        train=[fed.train[i][::-1][:n] for i, n in zip(order, sizes, strict=True)],
+        test=[fed.test[i][:60] for i in order],
+        clusters=fed.clusters[order],
+    )
+
+
+def permuted(fed, order):
+    return replace(
+        fed,
+        train=[fed.train[i] for i in order],
+        test=[fed.test[i] for i in order],
+        val=[fed.val[i] for i in order],
+        clusters=fed.clusters[order],
+    )
+
+
+def run(method, fed, settings=EXACT, **change):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return fl.run(method, fed, **settings | change)
+
+
+def served(result):
+    return result.theta[result.rows]
+
+
+@lines(lambda line: line.one if isinstance(line.one, str) else "")
+def test_u1_one_cluster_is_fedavg(line):
+    fed = digits(equal=line.weights == "equal")
+    same = (line.truth or {}).get("one", lambda fed: fed)(fed)
+    assert np.allclose(served(run(line.one(), same)), served(run(FedAvg(), fed)), rtol=0, atol=1e-12)
+
+
+@lines(lambda line: line.alone if isinstance(line.alone, str) else "")
+def test_u2_singletons_are_local(line):
+    fed = digits(equal=False)
+    same = (line.truth or {}).get("alone", lambda fed: fed)(fed)
+    assert np.allclose(served(run(line.alone(), same)), served(run(Local(), fed)), rtol=0, atol=1e-12)
+
+
+@always
+def test_u3_the_order_of_clients_does_not_matter(line):
+    fed, order = digits(equal=False), np.random.default_rng(1).permutation(M)
+    a, b = run(line.usual(), fed), run(line.usual(), permuted(fed, order))
+    assert np.allclose(served(a)[order], served(b), rtol=0, atol=line.near)
+    if a.labels is not None:
+        assert adjusted_rand_index(a.labels[order], b.labels) == 1
+
+
+@lines(lambda line: "" if line.start == "independent" else line.start)
+def test_u4_permuting_the_initial_models_permutes_labels(line):
+    class Swapped(type(line.usual())):
+        def start(self, fed, model, context):
+            state = super().start(fed, model, context)
+            return state | {"models": state["models"][::-1].copy()}
+
+    usual = line.usual()
+    swapped = Swapped(**{name: value for name, value in usual.settings().items() if name != "name"})
+    fed = digits(equal=False)
+    a, b = run(usual, fed), run(swapped, fed)
+    assert len(np.unique(a.labels)) > 1  # else there is nothing to permute
+    assert np.array_equal(b.labels, K - 1 - a.labels)
+    assert np.allclose(served(a), served(b), rtol=0, atol=1e-12)
+    assert a.clients["test"].equals(b.clients["test"])
+
+
+@always
+def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
+    fed = digits()
+    same = replace(fed, train=[fed.train[0]] * M, test=[fed.test[0]] * M, clusters=np.zeros(M, dtype=np.int64))
+    result = run(line.usual(), same)
+    assert np.ptp(served(result), axis=0).max() < 1e-12
+    # what one client, alone with the same start, would reach; IFCA starts from the model it picked
+    one = {"train": same.train[:1], "test": same.test[:1], "val": same.val[:1], "clusters": same.clusters[:1]}
+    picked = int(result.rows[0]) if line.start == "independent" else 0
+
+    class From(Local):
+        def start(self, fed, model, context):
+            return super().start(fed, model, context) | {"models": model.init(context.seed, picked)[None]}
+
+        def local_training(self):
+            return line.usual().local_training()
+
+    assert np.allclose(served(result), served(run(From(), replace(same, **one))), rtol=0, atol=1e-12)
+
+
+def drive(method, fed, rounds=3, seed=0):
+    """Feed a method with arbitrary trained models; yield what was around (n, P), and what clients are served (M, P)."""
+    rng = np.random.default_rng(seed)
+    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    with training.make_engine(fed, net, training.TrainSpec(), "serial") as engine:
+        state = method.start(fed, net, Context(seed))
+        around = [served_by(method, state), np.stack([net.init(seed, k) for k in range(K)])]
+        for round in range(1, rounds + 1):
+            clients = np.sort(rng.choice(fed.n_clients, size=fed.n_clients - round, replace=False))
+            state = method.observe(state, clients, round, engine)
+            theta, rows = method.dispatch(state, clients)
+            assert theta[rows].shape == (len(clients), net.n_parameters)
+            trained = rng.normal(size=(len(clients), net.n_parameters)).astype(np.float32)
+            around.append(trained)
+            state = method.collect(state, clients, trained, round)
+            yield np.vstack(around), served_by(method, state)
+
+
+def served_by(method, state):
+    theta, rows = method.serve(state)
+    return theta[rows].copy()
+
+
+@always
+def test_u6_aggregates_are_means_of_what_was_sent(line):
+    """No parameter leaves the range of the models around, and a mean of weights that sum to 1 solves for them."""
+    for around, now in drive(line.usual(), digits(equal=False)):
+        assert (now >= around.min(axis=0) - 1e-6).all() and (now <= around.max(axis=0) + 1e-6).all()
+        distinct = np.unique(around, axis=0).astype(np.float64)
+        weights, *_ = np.linalg.lstsq(distinct.T, now.T.astype(np.float64), rcond=None)
+        assert np.allclose(distinct.T @ weights, now.T, atol=1e-4)
+        assert (weights > -1e-4).all() and np.allclose(weights.sum(axis=0), 1, atol=1e-4)
+
+
+@always
+def test_u7_without_a_step_nothing_moves_and_labels_are_defined(line):
+    fed = digits(equal=False)
+    result = run(line.usual(), fed, lr=0.0)
+    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    starts = np.stack([net.init(0, k) for k in range(K)])
+    rows = result.rows if line.start == "independent" else np.zeros(M, dtype=int)
+    assert np.array_equal(served(result).astype(np.float32), starts[rows])
+    if result.labels is not None:
+        assert result.labels.shape == (M,) and (result.labels >= 0).all()
+
+
+@always
+def test_u8_two_runs_have_the_same_bits(line):
+    fed = digits(equal=False)
+    a, b = run(line.usual(), fed, ROUGH), run(line.usual(), fed, ROUGH)
+    assert np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows)
+    assert a.labels is None or np.array_equal(a.labels, b.labels)
+    assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
+
+
+@always
+def test_u9_test_labels_are_for_reporting_only(line):
+    fed = digits(equal=False)
+    labels, tested = fed.labels.copy(), np.unique(np.concatenate(fed.test))
+    assert not np.isin(tested, np.concatenate(fed.train)).any()
+    labels[tested] = np.random.default_rng(0).integers(0, fed.n_classes, len(tested))
+    a, b = run(line.usual(), fed, ROUGH), run(line.usual(), replace(fed, labels=labels), ROUGH)
+    assert np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows)
+    assert a.labels is None or np.array_equal(a.labels, b.labels)
+    assert not a.clients["test"].equals(b.clients["test"])
+
+
+@always
+def test_u10_counted_traffic_is_that_of_the_table(line):
+    fed = digits(equal=False)
+    result = run(line.usual(), fed, ROUGH)
+    P, sent = result.theta.shape[1], 3 * (M // 2)  # three rounds of half the clients
+    up, down = line.setup(fed)
+    last = result.history.iloc[-1]
+    assert last["bytes_up"] == up + 4 * sent * line.up(P)
+    assert last["bytes_down"] == down + 4 * sent * line.down(P)
+
+
+def test_the_usual_settings_form_clusters():
+    """Else most of the above would compare FedAvg with itself."""
+    fed = digits(equal=False)
+    for name, line in LINES.items():
+        labels = run(line.usual(), fed).labels
+        if name not in ("FedAvg", "FedProx", "Local"):
+            assert len(np.unique(labels)) > 1, name
+
+
+def test_methods_have_names_of_their_own():
+    assert len({cls.name for cls in METHODS.values()}) == len(METHODS)
+    for line in LINES.values():
+        assert type(methods.build(line.usual().settings())) is type(line.usual())

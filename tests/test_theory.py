@@ -1,0 +1,306 @@
+"""FLT's theorems: known answers, the printed lines that fail, and the corrected bounds as properties."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb import paths
+from fltnb.analysis import tables, theorem1, theorem2
+from fltnb.theory import clustering as t1
+from fltnb.theory import convergence as t2
+from fltnb.theory import problems
+
+# ---------------------------------------------------------------- Theorem 1
+
+
+def test_q_function_by_hand():
+    assert t1.q(0.0) == 0.5
+    assert t1.q(1.6448536269514722) == pytest.approx(0.05)
+    assert t1.q_inverse(0.025) == pytest.approx(1.959963984540054)
+    assert t1.q(t1.q_inverse(0.3)) == pytest.approx(0.3)
+    for p in (0, 1, -0.1, float("nan")):
+        with pytest.raises(fl.FltnbError, match="between 0 and 1"):
+            t1.q_inverse(p)
+
+
+def test_bound_by_hand():
+    counts = np.array([[2, 0], [1, 1]])  # client 0 holds two samples of label 0, client 1 one of each
+    p, e = float(t1.q(1.0)), 3  # Q^-1(p) = 1
+    one, two, four = np.exp(-0.5), np.exp(-1.0), np.exp(-2.0)
+    assert t1.bound(counts, e, p, "printed") == pytest.approx(3 * (four + 1 + 2 * one))
+    assert t1.bound(counts, e, p, "printed, labels held") == pytest.approx(3 * (four + 2 * one))
+    assert t1.bound(counts, e, p, "corrected") == pytest.approx(3 * (two + 2 * one))
+    with pytest.raises(fl.FltnbError, match="Theorem 1"):
+        t1.bound(counts, e, p, "wishful")
+
+
+def test_exact_error_by_hand():
+    # one client, one label, one coordinate, one sample: the error of that sample
+    assert t1.exact_error(np.array([[1]]), 1, 0.2) == pytest.approx(0.2)
+    assert t1.exact_error(np.array([[1, 0, 1]]), 2, 0.2) == pytest.approx(1 - 0.8**4)
+    assert t1.exact_error(np.array([[4]]), 1, float(t1.q(1.0))) == pytest.approx(float(t1.q(2.0)))  # sqrt(4), not 4
+
+
+@given(st.integers(1, 200), st.floats(0.01, 0.49), st.integers(1, 64), st.integers(1, 20))
+def test_corrected_bound_is_one(n, p, e, M):
+    counts = np.full((M, 2), n)
+    assert t1.exact_error(counts, e, p) <= t1.bound(counts, e, p, "corrected") * (1 + 1e-9)
+
+
+def test_printed_bound_is_none():
+    """Equation 7: the error of a mean of n samples is Q(sqrt(n) x), not Q(n x)."""
+    mixture = t1.Mixture(error=0.2)
+    counts = mixture.counts(8)
+    assert t1.bound(counts, mixture.dimension, 0.2, "printed, labels held") < 1e-6
+    assert t1.exact_error(counts, mixture.dimension, 0.2) > 0.9
+    # and with all labels in the sum: 8 of 10 labels are not held, 16 coordinates, 10 clients
+    assert t1.bound(counts, mixture.dimension, 0.2, "printed") >= 10 * 8 * 16
+
+
+def test_measured_error_meets_the_exact_one():
+    mixture = t1.Mixture(n_clients=5, dimension=16, error=0.2)
+    for n in (8, 12, 16):
+        exact = t1.exact_error(mixture.counts(n), 16, 0.2)
+        measured = t1.measured_error(mixture, n, 600)
+        assert abs(measured - exact) < 4 * np.sqrt(exact * (1 - exact) / 600)
+
+
+def test_mixture_is_what_it_says():
+    mixture = t1.Mixture(n_clients=10, n_groups=5, labels_per_client=2, dimension=16, error=0.3)
+    assert mixture.n_labels == 10
+    assert np.allclose(np.abs(mixture.means), t1.q_inverse(0.3))
+    differ = (mixture.means[:, None] * mixture.means[None] < 0).sum(axis=2)
+    assert (differ[~np.eye(10, dtype=bool)] == 8).all()
+    assert (mixture.counts(3).sum(axis=1) == 6).all()
+    assert mixture.held(3).tolist() == [2, 3]
+    for wrong in ({"dimension": 12}, {"dimension": 8}, {"n_clients": 7}, {"error": 0.5}):
+        with pytest.raises(fl.FltnbError):
+            t1.Mixture(**wrong)
+
+
+def test_one_centroid_for_two_labels_fails_the_proof_and_finds_the_clients():
+    mixture = t1.Mixture(n_clients=6, n_groups=3)
+    merged = t1.pipeline_errors(mixture, n=24, k=1, repeats=3)
+    assert (merged.centroids, merged.graph, merged.pairs) == (1, 0, 0)
+    own = t1.pipeline_errors(mixture, n=48, k=2, repeats=3)
+    assert (own.centroids, own.graph) == (0, 0)
+    few = t1.pipeline_errors(mixture, n=1, k=2, repeats=3)
+    assert few.graph == 1 and 0 < few.pairs < 1
+
+
+def test_sample_error_by_hand():
+    z = [np.array([[0.0], [1.0], [9.0]]), np.array([[10.0], [4.0]])]
+    y = [np.array([0, 0, 1]), np.array([1, 1])]  # means 0.5 and 7.67: the 4 is nearer to 0.5
+    assert t1.sample_error(z, y) == pytest.approx(0.2)
+
+
+# ---------------------------------------------------------------- Theorem 2
+
+
+def quadratic(centers, curvature=1.0):
+    """Return clients with F_i(w) = curvature / 2 ||w - c_i||^2."""
+    centers = np.asarray(centers, dtype=float)
+    M, d = centers.shape
+    features = np.repeat(np.sqrt(curvature * d) * np.eye(d)[None], M, axis=0)
+    targets = np.sqrt(curvature * d) * centers
+    return problems.Problem("least squares", features, targets, 0.0, centers)
+
+
+CENTERS = np.array([[4.0, 0.0], [0.0, 2.0], [-1.0, -1.0], [1.0, 3.0]])
+
+
+@pytest.mark.parametrize("kind", problems.KINDS)
+def test_gradients_are_slopes_of_the_losses(kind):
+    problem, _ = problems.draw(kind, n_clients=4, n_clusters=2)
+    rng = np.random.default_rng(0)
+    W, direction = rng.standard_normal((2, *problem.shape))
+    h = 1e-5
+    slope = (problem.losses(W + h * direction) - problem.losses(W - h * direction)) / (2 * h)
+    np.testing.assert_allclose((problem.gradients(W) * direction).sum(axis=1), slope, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", problems.KINDS)
+def test_curvature_bounds_every_gradient_difference(kind):
+    problem, _ = problems.draw(kind, seed=3)
+    mu, L = problem.curvature
+    rng = np.random.default_rng(1)
+    for scale in (0.01, 1, 10):
+        V, W = scale * rng.standard_normal((2, *problem.shape))
+        step, change = V - W, problem.gradients(V) - problem.gradients(W)
+        along = (step * change).sum(axis=1) / (step**2).sum(axis=1)
+        assert (along >= mu - 1e-9).all() and (np.linalg.norm(change) <= L * np.linalg.norm(step) + 1e-9)
+
+
+def test_optimum_has_no_gradient():
+    problem, labels = problems.draw()
+    own = problem.optimum(np.arange(len(labels)))
+    assert np.abs(problem.gradients(own)).max() < 1e-10
+    shared = problem.optimum(labels)
+    sums = np.array([problem.gradients(shared)[labels == c].sum(axis=0) for c in range(3)])
+    assert np.abs(sums).max() < 1e-9
+    logistic, _ = problems.draw("logistic")
+    with pytest.raises(fl.FltnbError, match="closed form"):
+        logistic.optimum(labels)
+
+
+def test_alone_clients_do_not_touch_each_other():
+    """A = I: client i follows its own gradient descent, c + (1 - eta)^t (w - c)."""
+    path = t2.iterate(quadratic(CENTERS), np.eye(4), 0.25, 10)
+    np.testing.assert_allclose(path.end, CENTERS * (1 - 0.75**10), rtol=1e-12)
+    changed = CENTERS.copy()
+    changed[3] = 100
+    other = t2.iterate(quadratic(changed), np.eye(4), 0.25, 10)
+    np.testing.assert_array_equal(path.end[:3], other.end[:3])
+
+
+def test_averaging_everybody_is_gradient_descent_on_the_mean():
+    problem, _ = problems.draw(n_clients=6)
+    path = t2.iterate(problem, t2.of_clusters(np.zeros(6)), 0.1, 30)
+    w = np.zeros(problem.shape[1])
+    for _ in range(30):
+        w = w - 0.1 * problem.gradients(np.repeat(w[None], 6, axis=0)).mean(axis=0)
+    np.testing.assert_allclose(path.end, np.repeat(w[None], 6, axis=0), rtol=1e-12, atol=1e-14)
+
+
+def test_local_steps_and_gap_by_hand():
+    # two clients at +1 and -1, E = 3 steps of 1/2 from 0: each goes 7/8 of its way, and the mean stays at 0
+    path = t2.iterate(quadratic([[1.0], [-1.0]]), t2.of_clusters([0, 0]), 0.5, 2, local_steps=3)
+    np.testing.assert_allclose(path.end, 0)
+    alone = t2.iterate(quadratic([[1.0], [-1.0]]), np.eye(2), 0.5, 2, local_steps=3)
+    np.testing.assert_allclose(alone.before, [[7 / 8], [-7 / 8]])
+    np.testing.assert_allclose(alone.gap[1:], [2 * (7 / 8) ** 2, 2 * (7 / 64) ** 2])
+    np.testing.assert_allclose(alone.mean_gap[1:], [(7 / 8) ** 2, ((7 / 8) ** 2 + (7 / 64) ** 2) / 2])
+    np.testing.assert_allclose(alone.loss[:2], [1, 1 / 64])
+    np.testing.assert_allclose(alone.gradient[:2], [np.sqrt(2), np.sqrt(2) / 8])
+
+
+def test_absent_clients_keep_or_take_the_mean_of_those_present():
+    A = t2.of_clusters([0, 0, 1, 1])
+    W = t2.mixing(A, np.array([0]))
+    np.testing.assert_array_equal(W, [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    np.testing.assert_allclose(t2.mixing(A, np.arange(4)), A)
+
+
+def test_graphs():
+    labels = np.array([0, 0, 1, 1])
+    np.testing.assert_array_equal(t2.of_clusters(labels)[0], [0.5, 0.5, 0, 0])
+    ring = t2.ring_of(labels)
+    np.testing.assert_allclose(ring[1], [1 / 3, 1 / 3, 1 / 3, 0])
+    np.testing.assert_allclose(ring.sum(axis=1), 1)
+    assert np.allclose(t2.of_clusters(labels) @ t2.of_clusters(labels), t2.of_clusters(labels))
+    assert not np.allclose(ring @ ring, ring)
+    with pytest.raises(fl.FltnbError, match="own neighbour"):
+        t2.row_normalised(np.zeros((2, 2)))
+
+
+def test_deviation_and_step_limit_by_hand():
+    everybody = t2.of_clusters(np.zeros(5))
+    assert t2.deviation(np.eye(3)) == 0
+    assert t2.deviation(everybody) == pytest.approx(1)
+    assert t2.step_limit(2.0, np.eye(3)) == pytest.approx(1 / 2)  # 1 / L
+    assert t2.step_limit(2.0, everybody) == pytest.approx((np.sqrt(5) - 1) / 2 / 2)  # 0.618 / L
+    for A in (np.eye(4), everybody, t2.ring_of([0, 0, 1, 1, 2])):
+        limit = t2.step_limit(3.0, A)
+        assert t2.denominator(limit, 3.0, A) == pytest.approx(0, abs=1e-12)
+        assert t2.denominator(0.99 * limit, 3.0, A) > 0 > t2.denominator(1.01 * limit, 3.0, A)
+
+
+def test_printed_numerator_is_one_round_late():
+    """One client, curvature 1: all gaps sum to eta / (2 - eta) w^2, the printed bound to eta (1 - eta) w^2."""
+    path = t2.iterate(quadratic([[1.0]]), np.eye(1), 0.5, 400)
+    printed, first = (t2.printed_bound(path, 0.5, 1.0, np.eye(1), first=i) for i in (1, 0))
+    assert 400 * path.mean_gap[-1] == pytest.approx(1 / 3)
+    assert 400 * printed[-1] == pytest.approx(1 / 4)  # below what it should bound, for every T
+    assert (path.mean_gap[1:] > printed[1:]).all()
+    assert (path.mean_gap[1:] <= first[1:]).all()
+    assert printed[1] == 0
+    assert np.isnan(printed[0])
+
+
+def test_projection_bound_by_hand():
+    path = t2.iterate(quadratic([[1.0]]), np.eye(1), 0.5, 1)
+    # F falls from 1/2 to 1/8; 1 / eta - L / 2 = 3/2; the bound is sharp for one client
+    assert t2.projection_bound(path, 0.5, 1.0)[1] == pytest.approx((1 / 2 - 1 / 8) / 1.5) == path.gap[1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from(problems.KINDS),
+    st.lists(st.integers(0, 3), min_size=6, max_size=6),
+    st.floats(0.05, 1.95),
+)
+def test_projection_bound_holds_for_any_disjoint_clusters(seed, kind, labels, scaled):
+    problem, _ = problems.draw(kind, n_clients=6, n_clusters=2, seed=seed)
+    _, L = problem.curvature
+    path = t2.iterate(problem, t2.of_clusters(labels), scaled / L, 40)
+    bound = t2.projection_bound(path, scaled / L, L)
+    assert (path.mean_gap[1:] <= bound[1:] * (1 + 1e-9) + 1e-12).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from(problems.KINDS), st.floats(0.05, 1.9), st.booleans())
+def test_contraction_bound_holds_for_any_graph_and_start(seed, kind, scaled, warm):
+    rng = np.random.default_rng(seed)
+    problem, _ = problems.draw(kind, n_clients=6, n_clusters=2, seed=seed)
+    links = np.triu(rng.random((6, 6)) < 0.4, 1)
+    A = t2.row_normalised(links | links.T | np.eye(6, dtype=bool))
+    mu, L = problem.curvature
+    start = rng.standard_normal(problem.shape) if warm else None
+    path = t2.iterate(problem, A, scaled / L, 40, start=start)
+    bound = t2.contraction_bound(path, scaled / L, (mu, L), A)
+    assert (path.mean_gap[1:] <= bound[1:] * (1 + 1e-9) + 1e-12).all()
+
+
+def test_two_over_l_is_sharp():
+    problem = quadratic(CENTERS)
+    inside, beyond = (t2.iterate(problem, np.eye(4), step, 200) for step in (1.99, 2.01))
+    assert inside.gap[-1] < inside.gap[1] < beyond.gap[-1]
+
+
+def test_lines_of_the_proof():
+    table = theorem2.lines_table(rounds=60).set_index("line")
+    assert table.index[table["holds"]].tolist() == ["24, disjoint clusters"]
+    assert {"13", "23", "24, linked clusters", "27", "28", "21", "29", "32", "36"} <= set(table.index)
+
+
+def test_tables_have_what_the_claims_read():
+    sizes = {"rounds": 40, "seeds": (0,)}
+    gap = pd.concat([theorem2.gap_curves(kind, **sizes) for kind in problems.KINDS], ignore_index=True)
+    assert {1, 10, 40} <= set(gap["T"])
+    steps = theorem2.step_table((0.3, 0.9, 2.5), 300, (0,))
+    alone = steps[steps["graph"] == "alone"].set_index("eta L")
+    assert alone["settles"].tolist() == [1, 1, 0]
+    assert (steps["printed factor"] > 0).tolist() == [True, True, False, True, False, False]
+    epochs = theorem2.epochs_table((1, 50), 60, (0,))
+    assert epochs["38 holds"].tolist() == [1, 0]
+    reading = theorem2.reading_table(60, (0,)).set_index("graph")
+    assert reading["training loss"].idxmin() == "alone"
+    assert reading["error on new data"].idxmin() == "true clusters"
+    first = theorem1.theorem1_table((0.2,), (4, 8, 32), 50)
+    real = pd.DataFrame({"samples": [4, 40], "wrong pairs": [0.1, 0.0]})
+    claims = fl.notebook.Claims()
+    theorem1.theorem1_claims(claims, first, real)
+    theorem2.theorem2_claims(claims, gap, steps, epochs)
+    verdicts = claims.table().groupby("claim")["verdict"].first()
+    expected = {"flt-thm1": "does not hold", "flt-thm1-samples": "holds", "flt-thm2": "holds"}
+    expected |= {"flt-thm2-step": "does not hold", "flt-thm2-epochs": "does not hold"}
+    assert {claim: verdict for claim, verdict in verdicts.items() if claim} == expected
+    assert set(expected) <= set(fl.published.claims("flt")["id"])
+
+
+def test_tables_come_back_as_they_were_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "results", lambda profile: tmp_path / profile)
+    table = pd.DataFrame({"n": [1, 2], "value": [0.5, np.nan], "line": ["a", "b"]})
+    tables.write_tables({"first": table}, {"seeds": (0, 1)}, "small", "06_x")
+    (back,) = tables.stored_tables("06_x")
+    assert back.profile == "small" and "commit" in back.caption
+    pd.testing.assert_frame_equal(back.tables["first"], table)
+    record = json.loads((tmp_path / "small" / "06_x_tables_provenance.json").read_text(encoding="utf-8"))
+    assert record["settings"] == {"seeds": [0, 1]} and "packages" in record["provenance"]
+    assert tables.stored_tables("07_y") == []
