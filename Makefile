@@ -5,6 +5,7 @@ JOBS    ?= 2
 NB      ?=
 FRESH   ?=
 DATA    ?=
+DASK    ?=
 PYTHON  ?=
 ALL     ?=
 UPGRADE ?=
@@ -15,10 +16,10 @@ UPGRADE ?=
 
 # ---- refuse what cannot work before any time is spent --------------------------------------------------------------
 
-OPTIONS := PROFILE JOBS NB FRESH DATA PYTHON ALL UPGRADE SHELL
+OPTIONS := PROFILE JOBS NB FRESH DATA DASK PYTHON ALL UPGRADE SHELL
 UNKNOWN := $(strip $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(filter-out $(OPTIONS),$v))))
 ifneq ($(UNKNOWN),)
-  $(error Unknown option $(UNKNOWN): choose from PROFILE, NB, JOBS, FRESH, DATA (plain `make` explains them))
+  $(error Unknown option $(UNKNOWN): choose from PROFILE, NB, JOBS, FRESH, DATA, DASK (plain `make` explains them))
 endif
 ifneq ($(words $(PROFILE)) $(filter demo small paper,$(PROFILE)),1 $(PROFILE))
   $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper)
@@ -40,6 +41,12 @@ ifneq ($(DATA),)
     $(error There is no folder DATA='$(DATA)': give the folder that holds the prepared data sets)
   endif
   export FLTNB_DATA := $(FOLDER)
+endif
+ifneq ($(DASK),)
+  ifneq ($(words $(DASK)) $(filter tcp://%,$(DASK))$(filter tls://%,$(DASK)),1 $(DASK))
+    $(error DASK='$(DASK)' is no address of a Dask scheduler: give tcp://host:port, as it prints at its start)
+  endif
+  export FLTNB_DASK := $(DASK)
 endif
 ifneq ($(filter-out 0,$(FRESH)),)
   export FLTNB_FRESH := 1
@@ -72,6 +79,7 @@ help:
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
 	@echo "  DATA=folder      where prepared data sets are (default: data/, filled by download when first needed)"
+	@echo "  DASK=tcp://h:p   compute on the workers of this Dask scheduler (docs/cluster.md)"
 	@echo
 	@echo "Notebooks: $(or $(ALL_NAMES),none yet)"
 	@echo "The first command sets up .venv by itself (about a minute once the packages, up to 3 GB, are downloaded)."
@@ -126,6 +134,7 @@ $(STAMPS): results/$(PROFILE)/stamps/%.done: notebooks/%.ipynb $(SOURCES) $(AGAI
 results/$(PROFILE)/stamps/99_report.done: $(filter-out %/99_report.done,$(STAMPS))
 
 reproduce: $(READY)
+	@$(if $(DASK),$(PY) -m fltnb workers "$(DASK)")
 	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
 	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
 	echo; \
@@ -184,7 +193,7 @@ ifneq ($(NAMES),)
 endif
 
 lock: $(READY)
-	$(PY) -m uv pip compile pyproject.toml --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
+	$(PY) -m uv pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
 	  $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
 

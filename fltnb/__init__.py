@@ -19,6 +19,7 @@ _OBJECTS = {
     "Federation": "federations",
     "FCR": "relatedness",
     "PCAKMeans": "relatedness",
+    "TransportSignatures": "relatedness",
     "run": "rounds",
     "compute": "store",
 }

@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     profile = {"default": "demo", "help": "demo (default), small or paper"}
+    dask = {"metavar": "ADDRESS", "help": "send the runs to this Dask scheduler, tcp://host:port (docs/cluster.md)"}
     sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.")
     sub.add_argument("name", help="for example 01_scenario1")
     sub.add_argument("--profile", **profile)
@@ -54,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         help="set a parameter of the notebook; may be repeated",
     )
     sub.add_argument("--fresh", action="store_true", help="ignore stored results")
+    sub.add_argument("--dask", **dask)
 
     sub = command(_status, "status", "Show which notebooks are done, stale or failed, and how long they took.")
     sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
@@ -66,9 +68,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--profile", **profile)
     sub.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: what suits the profile)")
     sub.add_argument("--fresh", action="store_true", help="ignore stored results")
+    sub.add_argument("--dask", **dask)
 
     sub = command(_report, "report", "Put every printed number and claim beside what was reproduced, as one HTML page.")
     sub.add_argument("--out", metavar="FILE", help="where to (default: results/report.html)")
+
+    sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
+    sub.add_argument("address", help="tcp://host:port")
 
     command(_versions, "versions", "Show the versions of Python, the packages and this project.")
     return parser
@@ -83,6 +89,7 @@ def _notebook(options: argparse.Namespace) -> int:
     def announce(log):
         print(f"{name}: started (profile {options.profile}; what it prints goes to {short(log)})", flush=True)
 
+    _use_dask(options.dask)
     name = options.name.removesuffix(".ipynb")
     report = runner.run_notebook(name, options.profile, dict(options.parameters), options.fresh, announce)
     if report.status == "done":
@@ -132,6 +139,7 @@ def _compute(options: argparse.Namespace) -> int:
 
     if options.fresh:
         os.environ["FLTNB_FRESH"] = "1"  # workers see it too
+    _use_dask(options.dask)
     specs = experiments.specs(options.name.removesuffix(".ipynb"), options.profile)
     jobs = experiments.JOBS[options.profile] if options.jobs is None else options.jobs
     results = store.compute(specs, n_jobs=jobs)
@@ -144,6 +152,28 @@ def _report(options: argparse.Namespace) -> int:
 
     file = report.write(options.out)
     print(f"The report is in {file.relative_to(paths.ROOT) if file.is_relative_to(paths.ROOT) else file}")
+    return 0
+
+
+def _use_dask(address: str | None) -> None:
+    """Let this process and the kernels that it starts send their runs to a scheduler, if it answers."""
+    from . import machines
+
+    if address is not None:
+        machines.connect(address)
+        os.environ["FLTNB_DASK"] = address
+    machines.active()
+
+
+def _workers(options: argparse.Namespace) -> int:
+    from . import machines
+
+    client = machines.connect(options.address)
+    about = machines.check(client)
+    threads = client.nthreads()
+    for worker, there in sorted(about.items()):
+        print(f"{worker}: {threads.get(worker, 1)} thread(s), {there['hardware']}, code {there['code']}")
+    print(f"{len(about)} worker(s) at {options.address}.")
     return 0
 
 

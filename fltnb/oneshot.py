@@ -23,6 +23,7 @@ import numpy as np
 from . import paths, store
 from .errors import FltnbError
 from .metrics import adjusted_rand_index
+from .provenance import code_version, environment
 from .rounds import plain
 
 if TYPE_CHECKING:
@@ -103,7 +104,14 @@ class ClusterSpec:
     def key(self) -> str:
         """Hash of settings, data and code: the name of the result's file in the store."""
         data = self.federation_built().fingerprint()
-        return store._hash({"settings": self.settings(), "data": data, "code": store.code_version()})
+        return store._hash({"settings": self.settings(), "data": data, "code": self.code_version()})
+
+    def code_version(self) -> str:
+        """Version of the code that this clustering uses: other clusterers and partitions do not count."""
+        from . import encoders, federations
+
+        kinds = [federations.KINDS[kind] for kind in store._kinds(federations.complete(self.federation))]
+        return code_version(*kinds, self.clusterer_built(), encoders.EncoderSpec, measure)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.labels().items() if value != "")
@@ -228,7 +236,8 @@ def _group(specs: list[ClusterSpec], tick=lambda: None) -> list[dict[str, Any]]:
 
 def _save(spec: ClusterSpec, fed, row: dict[str, Any]) -> None:
     provenance = {
-        **store.environment(),
+        **environment(),
+        "code": spec.code_version(),
         "data_origin": fed.origin,
         "data": fed.fingerprint(),
         "seconds": row["seconds"],

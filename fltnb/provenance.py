@@ -25,6 +25,7 @@ _CORE = (
 # Collections: a run uses some of their modules and does not depend on the others, nor on the lists in __init__.py.
 _COLLECTIONS = ("federations", "methods", "relatedness")
 _TOGETHER = "encoders"  # networks, pretraining and embedding: who uses one uses all
+_STUDIES = ("oneshot.py", "theory")  # not part of any run
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
 
@@ -36,8 +37,8 @@ def code_version(*objects: Any) -> str:
     *objects
         Functions, classes, modules or instances of the package that a computation uses. The version then covers the
         core (data, randomness, models, training, metrics, rounds and the bases of federations and methods), the modules
-        of the objects and of their classes' bases, and what these import by relative import from other modules of
-        federations, methods and relatedness. Imports through a package's ``__init__`` are not followed: it lists all
+        of the objects and of their classes' bases, and what all these import by relative import from federations,
+        methods, relatedness and encoders. Imports through a package's ``__init__`` are not followed: it lists all
         methods, so each would depend on every other. What lies outside the package does not enter. With nothing given:
         all code that decides numbers.
 
@@ -47,9 +48,9 @@ def code_version(*objects: Any) -> str:
         12 hexadecimal digits. They differ between minor versions of Python, whose syntax trees differ.
     """
     if not objects:
-        return _digest(frozenset(_files((*_CORE, *_COLLECTIONS, _TOGETHER, "oneshot.py"))))
-    used = set(_files(_CORE))
-    todo = {file for one in objects for file in _sources(one)}
+        return _digest(frozenset(_files((*_CORE, *_COLLECTIONS, _TOGETHER, *_STUDIES))))
+    used: set[Path] = set()
+    todo = {*_files(_CORE), *(file for one in objects for file in _sources(one))}
     if any(file.parent == _PACKAGE / _TOGETHER for file in todo):
         todo |= set(_files((_TOGETHER,)))
     while todo:

@@ -196,7 +196,7 @@ def run(
 
 
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress) -> Run:
-    from .federations.changing import phases
+    from .federations.phases import phases
 
     saved = _load(checkpoint, settings) if checkpoint else None
     coming = {phase.round: phase for phase in phases(federation)}
@@ -273,7 +273,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
 
 def _by_group(fed, accuracy: np.ndarray) -> dict[str, float]:
     """Mean accuracy of the clients that stayed, drifted or joined; nothing for a federation that does not change."""
-    from .federations.changing import GROUPS, ChangingFederation
+    from .federations.phases import GROUPS, ChangingFederation
 
     if not isinstance(fed, ChangingFederation):
         return {}
@@ -323,7 +323,7 @@ def check(
     """
     from . import models
     from .federations import Federation
-    from .federations.changing import phases
+    from .federations.phases import phases
     from .methods import Method
     from .training import TrainSpec
 

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -90,8 +90,8 @@ class Spec:
         from . import federations, methods
 
         method = methods.build(self.method)
-        kind = federations.complete(self.federation)["kind"]
-        return code_version(federations.KINDS[kind], method, *vars(method).values())
+        kinds = [federations.KINDS[kind] for kind in _kinds(federations.complete(self.federation))]
+        return code_version(*kinds, method, *vars(method).values())
 
     def __str__(self) -> str:
         return (
@@ -122,6 +122,14 @@ def _federation(settings: str):
     from . import federations
 
     return federations.build(json.loads(settings))
+
+
+def _kinds(settings: dict) -> Iterator[str]:
+    """Kind of a federation and of those that it is made from."""
+    yield settings["kind"]
+    for value in settings.values():
+        if isinstance(value, dict) and "kind" in value:
+            yield from _kinds(value)
 
 
 def _hash(value: Any) -> str:

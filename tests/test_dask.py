@@ -2,15 +2,17 @@
 
 import os
 import signal
+import socket
 import threading
 import warnings
+from types import SimpleNamespace
 
 import joblib
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster
 
-from fltnb import experiments, machines, rounds, store
+from fltnb import experiments, machines, methods, paths, rounds, store
 from fltnb.__main__ import main
 from fltnb.errors import FltnbError
 from fltnb.store import Spec
@@ -44,71 +46,165 @@ def assert_same(results, others):
         assert one.labels is None or np.array_equal(one.labels, other.labels)
 
 
-class Stop:
-    """Stops a worker process at a round of a run, as if it were at work for long, once it has written a checkpoint."""
+class StandStill:
+    """Lets a worker stand still in the middle of a run, once it has written a checkpoint."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, key, mark):
+        self.key, self.mark = key, mark
 
     def __call__(self):
         rounds.CHECKPOINT_SECONDS = 0
-        folder, save = self.folder, rounds._save
+        save = rounds._save
 
-        def saved(path, *rest):
+        def still(path, *rest):
             save(path, *rest)
-            mark = folder / f"{path.parent.name}.{os.getpid()}"
-            if not list(folder.glob(f"{path.parent.name}.*")):  # the first worker on this run, and nobody after it
-                mark.touch()
+            if path.parent.name == self.key and not self.mark.exists():
+                paths.write_atomically(self.mark, lambda file: file.write(str(os.getpid()).encode()))
                 threading.Event().wait()
 
-        rounds._save = saved
+        rounds._save = still
 
 
-def test_every_result_is_there_although_a_worker_was_killed(tmp_path):
+def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatch):
     """The workers have a store of their own: nothing is shared with the caller but the scheduler."""
     specs = [quick(seed) for seed in range(3)]
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    killed = []
+    mark, there, killed = tmp_path / "mark", tmp_path / "workers", []
+    over = threading.Event()
 
-    def kill():  # the worker that stands still in the middle of the last run
-        name = f"{specs[-1].key()}.*"
-        while not (found := list(marks.glob(name))) and not over.wait(0.05):
-            pass
-        for mark in found:
-            killed.append(int(mark.suffix[1:]))
-            os.kill(killed[-1], signal.SIGKILL)
+    def kill():
+        while not mark.exists():
+            if over.wait(0.05):
+                return
+        killed.append(int(mark.read_text()))
+        os.kill(killed[0], signal.SIGKILL)
 
-    over, killer = threading.Event(), threading.Thread(target=kill)
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            dashboard_address=":0",
-            env={"FLTNB_STORE": str(tmp_path / "workers")},
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    killer = threading.Thread(target=kill)
+    kind = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "env": {"FLTNB_STORE": str(there)}}
+    with LocalCluster(**kind) as cluster, Client(cluster) as client:
         pids = client.run(os.getpid)
-        stop = Stop(marks)
-        for key in [spec.key() for spec in specs[:-1]]:
-            (marks / f"{key}.0").touch()  # these runs are not stopped
-        client.run(stop)
+        client.run(StandStill(specs[1].key(), mark))
         killer.start()
         try:
             with joblib.parallel_config(backend="dask"):
-                results = store.compute(specs, n_jobs=1, progress=False)
+                results = store.compute(specs, progress=False)
         finally:
             over.set()
             killer.join()
-        assert killed and killed[0] in pids.values()
-        written = {result.key: store.folder(result.key) for result in results}
-        assert all((folder / "result.json").exists() for folder in written.values())
-        assert not (store.folder(specs[-1].key()) / "checkpoint.npz").exists()
-        assert client.run(lambda: None).keys() != pids.keys()
+    assert set(killed) < set(pids.values())
+    # the clustering was made here and sent, everything came back, and the lost run went on from its checkpoint
+    assert not (there / "arrays").exists()
+    assert {result.key for result in results} == {folder.name for folder in (tmp_path / "store" / "runs").iterdir()}
+    assert not list(tmp_path.glob("*/runs/*/checkpoint.npz"))
+    assert results[0].labels is not None
 
-        alone = tmp_path / "alone"
-        os.environ["FLTNB_STORE"] = str(alone)
-        assert_same(results, store.compute(specs, n_jobs=1, progress=False))
-        assert not list((tmp_path / "workers").glob("arrays/*"))  # the clustering was sent to them
-        assert list(alone.glob("arrays/*"))
+    monkeypatch.setattr(store, "_one", lambda *a: pytest.fail("computed again"))
+    assert_same(store.compute(specs, progress=False), results)
+    monkeypatch.undo()
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "alone"))
+    assert_same(store.compute(specs, progress=False), results)
+
+
+@pytest.fixture
+def scheduler():
+    """Return the address of a scheduler with one worker of two threads, all inside this process."""
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address=":0"
+    ) as cluster:
+        yield cluster.scheduler_address
+        for client in machines._CLIENTS.values():
+            client.close()
+        machines._CLIENTS.clear()
+
+
+def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkeypatch, capsys):
+    monkeypatch.setenv("FLTNB_DASK", scheduler)
+    before = threading.current_thread().name
+    where, one = [], store._one
+    monkeypatch.setattr(store, "_one", lambda *a: where.append(threading.current_thread().name) or one(*a))
+    results = store.compute([quick(1), quick(2)], progress=False)
+    assert len(where) == 2 and before not in where
+    client = machines.active()
+    assert machines.connect(scheduler) is client
+    assert_same(results, [store.load(quick(1)), store.load(quick(2))])
+    assert main(["workers", scheduler]) == 0
+    assert capsys.readouterr().out.endswith(f"1 worker(s) at {scheduler}.\n")
+    assert main(["workers", scheduler.replace("tcp", "udp")]) == 2
+
+    def fail(*a):
+        raise FltnbError("The disk is full.")
+
+    monkeypatch.setattr(store, "_one", fail)
+    with pytest.raises(FltnbError, match=r"seed 3 cannot run on the Dask worker on .*: The disk is full\."):
+        store.compute([quick(3)], progress=False)
+
+
+def test_a_lost_scheduler_is_one_sentence(monkeypatch):
+    with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+        client = machines.connect(cluster.scheduler_address)
+        with pytest.warns(UserWarning, match="has no workers yet: runs start when one joins it"):
+            assert machines.check(client) == {}
+        lost = iter(machines.gather(client, len, {"a": ()}, {}, {"a": []}))
+        timer = threading.Timer(0.2, cluster.close)
+        timer.start()
+        with pytest.raises(FltnbError, match="connection to the Dask scheduler at tcp://.* was lost"):
+            next(lost)
+        timer.join()
+    machines._CLIENTS.clear()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "here", "host:8786", "http://host:8786", "tcp://host", "tcp://:8786", "tcp://host:0", "tcp://host:70000"],
+)
+def test_addresses_of_another_form_are_refused(address, capsys):
+    with pytest.raises(FltnbError, match="is no address of a Dask scheduler: give tcp://host:port"):
+        machines.connect(address)
+    assert main(["compute", "00_start_here", "--dask", address]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_no_scheduler_is_told_before_any_work(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"  # nobody listens
+        monkeypatch.setenv("FLTNB_DASK", address)
+        monkeypatch.setattr(machines, "PATIENCE", 0.5)
+        monkeypatch.setattr(methods.PCAKMHC, "prepare", lambda *a: pytest.fail("started working"))
+        with pytest.raises(FltnbError, match=f"No Dask scheduler answers at {address}: start one"):
+            store.compute([quick(0)], progress=False)
+    with pytest.raises(FltnbError, match="n_jobs must be a whole number"):
+        store.compute([quick(0)], n_jobs=-1)
+
+
+def about(**changes):
+    here = store.environment()
+    return {**here, "packages": dict(here["packages"])} | changes
+
+
+def workers(*abouts, error=None):
+    def run(function):
+        if error:
+            raise error
+        return {f"tcp://w{n}:1": about for n, about in enumerate(abouts)}
+
+    return SimpleNamespace(run=run, scheduler=SimpleNamespace(address="tcp://s:1"))
+
+
+def test_workers_with_other_code_are_refused_and_other_packages_named():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(machines.check(workers(about(), about(packages={}, hardware="other")))) == 2
+    with pytest.raises(FltnbError, match="worker tcp://w1:1 has fltnb code abc, this process"):
+        machines.check(workers(about(), about(code="abc")))
+    with pytest.raises(FltnbError, match=r"worker tcp://w0:1 has Python 3\.1, this process 3\."):
+        machines.check(workers(about(python="3.1.4")))
+    with pytest.raises(FltnbError, match=r"cannot use fltnb \(ModuleNotFoundError: No module named 'fltnb'\): install"):
+        machines.check(workers(error=ModuleNotFoundError("No module named 'fltnb'")))
+    with pytest.warns(UserWarning, match="has torch 1.0, this process"):
+        machines.check(workers(about(packages={"torch": "1.0"})))
+
+
+def test_a_worker_with_other_data_says_so():
+    spec = quick(1)
+    with pytest.raises(FltnbError, match="its code or its data are not the caller's"):
+        store._remote(spec, "another key", "auto", "auto", 0.0, {})

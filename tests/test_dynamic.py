@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import fltnb as fl
 from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
-from fltnb.federations.changing import phases
+from fltnb.federations.phases import phases
 from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftFLT
 from fltnb.methods.graph import distinct_rows, rewire, widened
 from fltnb.methods.soft import soft_graph
@@ -459,3 +459,68 @@ def test_more_clusters_than_the_graph_tells_apart_are_said():
     with pytest.warns(UserWarning, match="5 clusters were asked for but 2 are given") as found:
         fitted = FCR(5, k=2, n_neighbors=5, threshold=5.0).fit(clients)
     assert fitted.n_clusters_ == 2 and "\n" not in str(found[0].message)
+
+
+# ---------------------------------------------------------------- tables and pictures
+
+
+def synthetic_curves():
+    """Two seeds of an oracle at 90 % and of a method that falls at round 3; one model costs 100 bytes each way."""
+    import pandas as pd
+
+    rows = []
+    for seed, method, path in (
+        (0, "oracle", [90] * 6),
+        (0, "flt_lambda", [90, 90, 40, 89, 87, 90]),
+        (1, "oracle", [90] * 6),
+        (1, "flt_lambda", [90, 90, 90, 90, 90, 90]),
+    ):
+        for round, accuracy in enumerate(path, start=1):
+            row = {"note": "n", "method": method, "seed": seed, "round": round, "split": "test", "accuracy": accuracy}
+            row |= {"accuracy_stayed": accuracy, "accuracy_drifted": accuracy - 5, "accuracy_joined": np.nan}
+            extra = 3000 * (method == "flt_lambda") + 1000 * seed * (method == "flt_lambda")
+            rows.append(row | {"bytes_up": 100 * round + extra, "bytes_down": 100 * round})
+    return pd.DataFrame(rows)
+
+
+def test_event_table_by_hand():
+    import pandas as pd
+
+    tidy = pd.DataFrame({"note": ["n"], "metric": ["ari"], "method": ["flt_lambda"], "value": [0.5]})
+    table = fl.analysis.dynamic.event_table(tidy, synthetic_curves(), "n", event=3).set_index("method")
+    assert table.loc["oracle", "rounds to recover"] == "0"
+    # last below 90 - 2 in round 5, the third round after the change; the other seed never fell
+    assert table.loc["flt_lambda", "rounds to recover"] == "3"
+    assert table.loc["flt_lambda", "clustering, KB"] == 3.5
+    assert table.loc["flt_lambda", "drifted"] == 85 and "joined" not in table
+    assert table.loc["flt_lambda", "ARI"] == 0.5
+    never = synthetic_curves()
+    never.loc[never["method"] == "flt_lambda", "accuracy"] = 50
+    table = fl.analysis.dynamic.event_table(tidy, never, "n", event=3).set_index("method")
+    assert table.loc["flt_lambda", "rounds to recover"] == "never"
+
+
+def test_drift_is_listed_and_drawn(fed):
+    import matplotlib.pyplot as plt
+
+    table = fl.analysis.dynamic.drift_table(fed)
+    moved = np.flatnonzero(fed.groups == "drifted")
+    assert table["client"].tolist() == moved.tolist()
+    assert (table["new cluster"].to_numpy() == fed.clusters[moved]).all()
+    fig, axes = fl.plots.before_and_after(fed)
+    assert len(axes) == 2 and axes[0].images[0].get_array().shape == (25, 10)
+    assert axes[0].images[0].get_array()[20:].sum() == 0  # not there yet
+    assert sorted(axes[1].lines[0].get_ydata()) == sorted([*moved, 20, 21, 22, 23, 24])
+    plt.close(fig)
+
+
+def test_curves_are_drawn_by_group_with_the_event():
+    import matplotlib.pyplot as plt
+
+    fig, axes = fl.plots.around_event(synthetic_curves(), 3, ("stayed", "drifted"))
+    assert [ax.get_title() for ax in axes] == ["clients that stayed", "clients that drifted"]
+    assert all(any(list(line.get_xdata()) == [2.5, 2.5] for line in ax.lines) for ax in axes)
+    assert axes[0].get_legend() is None and axes[1].get_legend() is not None
+    plt.close(fig)
+    with pytest.raises(FltnbError, match="accuracy_left"):
+        fl.plots.around_event(synthetic_curves(), 3, ("left",))

@@ -218,7 +218,7 @@ def versions():
     [
         *[("relatedness/fcr.py", True), ("relatedness/distances.py", True), ("relatedness/base.py", True)],
         *[("encoders/networks.py", True), ("methods/flt.py", True), ("methods/graph.py", True)],
-        *[("federations/labels.py", False), ("federations/shares.py", False)],  # its fingerprint says what it made
+        *[("federations/labels.py", False), ("federations/shares.py", True)],  # rounds.py leads to the second
         *[("data.py", True), ("training/steps.py", True), ("rounds.py", True), ("methods/base.py", True)],
     ],
 )
@@ -236,6 +236,16 @@ def test_a_run_without_clusterer_does_not_depend_on_any(package):
     assert quick().key() == before
     package("methods/graph.py")
     assert quick().key() != before
+
+
+def test_a_federation_made_from_another_depends_on_both_kinds(package):
+    base = {name: value for name, value in quick().federation.items() if name != "dataset"}
+    late = {"kind": "changing", "dataset": "digits", "base": base, "events": [{"round": 2, "join": 2}]}
+    before = quick(federation=late).code_version()
+    package("federations/skew.py")
+    assert quick(federation=late).code_version() == before
+    package("federations/labels.py")
+    assert quick(federation=late).code_version() != before
 
 
 def test_imports_between_modules_are_followed_but_not_into_lists(package):
@@ -265,7 +275,7 @@ def test_code_version_takes_functions_classes_modules_and_instances(package):
 @pytest.mark.parametrize("name", ["federations", "methods", "relatedness", "encoders"])
 def test_no_module_takes_its_numbers_from_a_list(name):
     """Versions do not follow imports through ``__init__``: what is imported so must be in the version anyhow."""
-    chosen_by_settings = {*relatedness.CLUSTERERS, "EncoderSpec", "encoders", "methods", "federations", "relatedness"}
+    chosen_by_settings = {*relatedness.CLUSTERERS, "EncoderSpec", "KINDS"}
     core = ("fltnb.training", *("fltnb." + file.removesuffix(".py").replace("/", ".") for file in provenance._CORE))
     for file in sorted((provenance._PACKAGE / name).glob("[!_]*.py")):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -137,6 +137,8 @@ def cost_table(results: Sequence[Result]) -> pd.DataFrame:
             }
         )
     table = pd.DataFrame(rows)
+    whole = ["scalars (formula)", "scalars (counted)"]
+    table[whole] = table[whole].round().astype("Int64")
     fedavg = table.loc[table["method"] == "fedavg", "scalars (counted)"]
     return table.assign(**{"against FedAvg": table["scalars (counted)"] / fedavg.iloc[0] if len(fedavg) else np.nan})
 

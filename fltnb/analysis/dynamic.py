@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from ..federations.changing import ChangingFederation
+    from ..federations.phases import ChangingFederation
     from ..notebook import Claims
     from ..store import Spec, Stored
 
@@ -45,7 +45,7 @@ def foreseen_table(specs: Sequence[Spec]) -> pd.DataFrame:
     import pandas as pd
 
     from .. import methods
-    from ..federations.changing import phases
+    from ..federations.phases import phases
     from ..rounds import participants
 
     rows = []
@@ -162,11 +162,15 @@ def _event_claims(claims: Claims, table: pd.DataFrame) -> None:
         f"{gap:+.0f} points",
         must=True,
     )
-    dynamic = ["flt_lambda", "flt_lambda_high", "flt_tau", "flt_nearest"]
-    lag = (table.loc["oracle", "all"] - table.loc[dynamic, "all"]).max()
-    claims.check("Every dynamic variant ends within 2 points of the oracle", bool(lag <= 2), f"at most {lag:.1f} below")
-    ari = table.loc[dynamic, "ARI"].min()
-    claims.check("... with the true clusters", bool(ari == 1), f"lowest ARI {ari:.2f}")
+    again = ["flt_lambda", "flt_lambda_high", "flt_tau"]
+    dynamic = [*again, "flt_nearest"]
+    for names, what in ((again, "Flags and tau: all runs"), (["flt_nearest"], "Nearest: the runs")):
+        lag = (table.loc["oracle", "all"] - table.loc[names, "all"]).max()
+        claims.check(
+            f"{what} end within 2 points of the oracle, with the true clusters",
+            bool(lag <= 2 and table.loc[names, "ARI"].min() == 1),
+            f"at most {lag:.1f} below, lowest ARI {table.loc[names, 'ARI'].min():.2f}",
+        )
     took = {name: table.loc[name, "rounds to recover"] for name in dynamic}
     quick = took["flt_lambda"] != "never" and all(
         other == "never" or int(took["flt_lambda"]) <= int(other) for other in took.values()
@@ -200,21 +204,16 @@ def _new_kind_claims(claims: Claims, table: pd.DataFrame) -> None:
         bool(again["joined"] - nearest["joined"] >= 2),
         f"{nearest['joined'] - again['joined']:+.0f} points",
     )
-    claims.check(
-        "... and the clients that were there suffer too (0.5 points or more)",
-        bool(again["stayed"] - nearest["stayed"] >= 0.5),
-        f"{nearest['stayed'] - again['stayed']:+.1f} points",
-    )
 
 
 def _soft_claims(claims: Claims, table: pd.DataFrame) -> None:
-    for scenario in experiment.SCENARIOS:
+    for scenario in table.index.unique("scenario"):
         hard, clusters = (table.loc[(scenario, name), "accuracy"] for name in ("flt_full", "flt"))
         for name in ("flt_soft", "flt_soft_linear"):
             gain = table.loc[(scenario, name), "accuracy"] - hard
             claims.check(
-                f"{scenario}: {'linear' if 'linear' in name else 'Gaussian'} weights lose nothing against the same"
-                " graph with a threshold (within 2 points)",
+                f"{scenario}: {'linear' if 'linear' in name else 'Gaussian'} weights do as well as the same graph"
+                " with a threshold (within 2 points)",
                 bool(gain >= -2),
                 f"{gain:+.1f} points; against clusters {table.loc[(scenario, name), 'accuracy'] - clusters:+.1f}",
             )

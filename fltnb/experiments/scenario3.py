@@ -13,7 +13,7 @@ METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt
 # Rounds; IFCA begins with FedAvg ("weight sharing") for a third of its own, longer run (FLT, Section 4.5)
 ROUNDS = {
     "demo": {"mlp": {"rounds": 20, "ifca": 30}},
-    "small": {"mlp": {"rounds": 300, "ifca": 450}},
+    "small": {"mlp": {"rounds": 200, "ifca": 300}},
     "paper": {"mlp": {"rounds": 1000, "ifca": 1500}, "leaf_cnn": {"rounds": 100, "ifca": 1500}},
 }
 DATASETS = {"demo": "digits", "small": "emnist_byclass", "paper": "femnist"}

@@ -12,6 +12,7 @@ from .base import SPLITS, Federation, to_inputs
 from .changing import changing, with_events
 from .labels import label_clusters
 from .pseudo_writers import apply_style, pseudo_writers, writer_styles
+from .rotated import rotated
 from .skew import dirichlet
 from .structured import power_law_sizes, structured
 from .writers import writers
@@ -29,6 +30,7 @@ __all__ = [
     "label_clusters",
     "power_law_sizes",
     "pseudo_writers",
+    "rotated",
     "structured",
     "to_inputs",
     "with_events",
@@ -43,6 +45,7 @@ KINDS = {
     "writers": writers,
     "pseudo_writers": pseudo_writers,
     "changing": changing,
+    "rotated": rotated,
 }
 """Partitions that :func:`build` knows: functions of an ImageSet and keyword arguments."""
 

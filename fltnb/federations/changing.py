@@ -1,17 +1,10 @@
-"""Federations that change during a run: clients that join, clients whose data become other data (FLT, Algorithm 3).
-
-A changing federation is a sequence of *phases*, each an ordinary federation over the same pool of samples. Client i is
-the same client in all of them: who joins later gets the next free numbers, as in the paper, where M' newcomers are
-clients M + 1 to M + M'. So a phase holds exactly the clients that are there, and nothing has to be masked.
-"""
+"""Federations that change during a run: clients that join, clients whose data become other data (FLT, Algorithm 3)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -19,61 +12,8 @@ from ..data import ImageSet
 from ..errors import FltnbError, choose
 from ..randomness import stream
 from .base import SPLITS, Federation
+from .phases import ChangingFederation, Phase
 from .shares import integer, source
-
-GROUPS = ("stayed", "drifted", "joined")
-"""What may have happened to a client: nothing, its data changed, it came later (whatever happened then)."""
-
-
-class Phase(NamedTuple):
-    """A stretch of rounds: ``fed`` holds from ``round`` on; ``changed`` (M,) marks clients that are new or drifted."""
-
-    round: int
-    fed: Federation
-    changed: np.ndarray
-
-
-def phases(fed: Federation) -> tuple[Phase, ...]:
-    """Return the phases of any federation; an ordinary one has a single phase, in which nobody changed."""
-    if isinstance(fed, ChangingFederation):
-        return fed.phases
-    return (Phase(1, fed, np.zeros(fed.n_clients, dtype=bool)),)
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ChangingFederation(Federation):
-    """A federation with phases; its own fields are those of the last phase, when everybody has joined.
-
-    Made by :func:`with_events` or, from an image set, by :func:`changing`.
-
-    Attributes
-    ----------
-    phases : tuple of Phase
-        At least two; the first begins with round 1. The number of clients never falls.
-    """
-
-    phases: tuple[Phase, ...]
-
-    @property
-    def groups(self) -> np.ndarray:
-        """What happened to each client during the run, (M,) strings of :data:`GROUPS`."""
-        groups = np.full(self.n_clients, "stayed", dtype="<U7")
-        for _, _, changed in self.phases[1:]:
-            groups[np.flatnonzero(changed)] = "drifted"
-        groups[self.phases[0].fed.n_clients :] = "joined"
-        return groups
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        parts = [f"{phase.round} {phase.fed.fingerprint()}" for phase in self.phases]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-    def __repr__(self) -> str:
-        text = f"{super().__repr__()}; {self.phases[0].fed.n_clients:,} clients at first"
-        for (_, before, _), (round, fed, changed) in zip(self.phases, self.phases[1:], strict=False):
-            joined = fed.n_clients - before.n_clients
-            text += f", before round {round} {joined} join and {int(changed.sum()) - joined} get other data"
-        return text
 
 
 def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0) -> ChangingFederation:
@@ -190,7 +130,7 @@ def changing(
     FltnbError
         What the partition or :func:`with_events` refuse.
     """
-    from . import KINDS
+    from .. import federations
 
     name = source(images)["dataset"]
     if not isinstance(base, dict):
@@ -198,9 +138,11 @@ def changing(
     options = dict(base)
     if options.pop("dataset", name) != name:
         raise FltnbError(f"base names the data set {base['dataset']!r}, but the images are {name!r}: leave it out.")
-    kind = choose(options.pop("kind", None), [kind for kind in KINDS if kind != "changing"], "kind of federation")
+    kind = choose(
+        options.pop("kind", None), [kind for kind in federations.KINDS if kind != "changing"], "kind of federation"
+    )
     try:
-        fed = KINDS[kind](images, **options)
+        fed = federations.KINDS[kind](images, **options)
     except TypeError as error:
         raise FltnbError(f"The base {base} cannot be built: {error}.") from error
     return with_events(fed, events, seed)

@@ -19,7 +19,7 @@ from ..errors import FltnbError, choose
 
 if TYPE_CHECKING:
     from ..federations import Federation
-    from ..federations.changing import Phase
+    from ..federations.phases import Phase
     from ..models import Model
     from ..training import Engine
 

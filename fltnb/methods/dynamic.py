@@ -20,7 +20,7 @@ from .graph import rewire
 
 if TYPE_CHECKING:
     from ..federations import Federation
-    from ..federations.changing import Phase
+    from ..federations.phases import Phase
     from ..models import Model
 
 PLACING = ("recluster", "nearest")
@@ -114,7 +114,7 @@ class DynamicFLT(FLT):
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer on every phase that may need it."""
-        from ..federations.changing import phases
+        from ..federations.phases import phases
 
         again = self.lam is not None or self.tau is not None
         for phase in phases(fed)[: None if again else 1]:
@@ -140,7 +140,7 @@ class DynamicFLT(FLT):
         Parameters
         ----------
         phases : sequence of Phase
-            :func:`fltnb.federations.changing.phases`.
+            :func:`fltnb.federations.phases.phases`.
         drawn : sequence of arrays
             Clients of round 1, 2, ...
 

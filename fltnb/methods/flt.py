@@ -173,7 +173,7 @@ class FLT(GraphMethod):
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
-        from ..federations.changing import phases
+        from ..federations.phases import phases
 
         fit_clusterer(self.clusterer, phases(fed)[0].fed, self.encoder, context)
 

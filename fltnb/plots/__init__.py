@@ -16,7 +16,7 @@ from .clients import (
     who_holds_what,
 )
 from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
-from .dynamic import around_event, graphs_beside
+from .dynamic import around_event, before_and_after, graphs_beside
 from .matrices import cluster_matrices, formation
 from .results import accuracy_variance_plane, agreement, per_client
 from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
@@ -33,6 +33,7 @@ __all__ = [
     "agreement",
     "ari_curves",
     "around_event",
+    "before_and_after",
     "client_graph",
     "cluster_color",
     "cluster_matrices",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..federations.phases import ChangingFederation
+
 
 def around_event(
     curves: pd.DataFrame, event: int, groups: Sequence[str] = ("stayed", "drifted", "joined"), title: str = ""
@@ -50,6 +52,40 @@ def around_event(
             ax.set_ylabel("")
         if ax is not axes[-1]:
             ax.get_legend().remove()
+    if title:
+        fig.suptitle(title, fontsize="medium")
+    return fig, axes
+
+
+def before_and_after(fed: ChangingFederation, title: str = "") -> tuple[Figure, list[Axes]]:
+    """Draw the classes of every client in each phase of a changing federation, clients in the order of their numbers.
+
+    Clients that are not there yet are hatched; an arrow head marks those whose data have just changed.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.patches import Rectangle
+
+    n_clients, n_classes = fed.n_clients, fed.n_classes
+    fig, axes = plt.subplots(
+        1, len(fed.phases), figsize=(1.0 + 3.6 * len(fed.phases), 4.6), sharey=True, squeeze=False, layout="constrained"
+    )
+    axes = list(axes[0])
+    most = max(phase.fed.label_counts().max() for phase in fed.phases)
+    for ax, phase in zip(axes, fed.phases, strict=True):
+        here = phase.fed.n_clients
+        counts = np.zeros((n_clients, n_classes))
+        counts[:here] = phase.fed.label_counts()
+        image = ax.imshow(counts, cmap="Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=most)
+        if here < n_clients:
+            corner = (-0.5, here - 0.5)
+            ax.add_patch(Rectangle(corner, n_classes, n_clients - here, fc="0.93", ec="0.6", hatch="///", lw=0))
+        moved = np.flatnonzero(phase.changed)
+        ax.plot(np.full(len(moved), -0.95), moved, ">", color="#D55E00", ms=4, clip_on=False)
+        ax.set(xlabel="class", title=f"from round {phase.round}", xlim=(-0.5, n_classes - 0.5))
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.tick_params(axis="y", pad=9)
+    axes[0].set_ylabel("client")
+    fig.colorbar(image, ax=axes, shrink=0.8, label="training samples")
     if title:
         fig.suptitle(title, fontsize="medium")
     return fig, axes

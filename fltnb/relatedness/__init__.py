@@ -2,7 +2,8 @@
 
 from .fcr import FCR
 from .pca_kmeans import PCAKMeans
+from .transport import TransportSignatures
 
-CLUSTERERS = ("FCR", "PCAKMeans")
+CLUSTERERS = ("FCR", "PCAKMeans", "TransportSignatures")
 
-__all__ = ["CLUSTERERS", "FCR", "PCAKMeans"]
+__all__ = ["CLUSTERERS", "FCR", "PCAKMeans", "TransportSignatures"]

@@ -1,0 +1,375 @@
+"""Transport signatures: one-shot clustering of clients with a test instead of a threshold. This project's own."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.spatial.distance import cdist
+from scipy.stats import norm
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from ..errors import FltnbError
+from .base import CLIENTS_PER_TASK, canonical, check_clients, check_counts, check_enough, check_seed, cut
+from .signatures import Signature, describe, gaussian_noise, transport
+
+NONE, UNCLEAR = -1, -2
+"""Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
+
+
+class TransportSignatures(ClusterMixin, BaseEstimator):
+    r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
+
+    **Client.** It divides its samples at random into halves, describes each half by k centroids with their sample
+    shares, and sends both, with the mean :math:`s_i` and the relative variance of the transport distance between its
+    halves over ``n_splits`` such divisions.
+
+    **Server.** :math:`D_{ij}` is the exact Wasserstein-1 distance (Euclidean ground cost) between a half of client i
+    and one of client j, the mean of first against second and second against first. If i and j have the same
+    distribution, this is the same experiment as each of them makes with itself, at the same sizes, so
+
+    .. math:: Z_{ij} = \frac{D_{ij} / m_{ij} - 1}{c_{ij}}, \qquad m_{ij}^2 = (s_i^2 + s_j^2) / 2
+
+    has mean 0 and a standard deviation of at most 1, whatever the sizes (variances of independent samples add, hence
+    the squares). :math:`c_{ij}` is the relative spread of the own distances, half of it the client's, half pooled.
+    :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions themselves are, squared. Clients of one kind are
+    equally far from *everybody*, so Ward linkage on the rows of that matrix orders the clients: a row averages over
+    M comparisons, where a single pair of clients with 30 samples each says little.
+
+    **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused if the mean Z between them
+    exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. (A quarter of the
+    variance of one Z belongs to each client and half to the pair; means over groups divide it so.) Clusters are the
+    largest groups without a refused merge, each client then moved to the cluster that it is nearest to by mean Z.
+
+    Parameters
+    ----------
+    k : int
+        Centroids per half; fewer where a half has fewer than 2 k samples.
+    alpha : float
+        What it bounds is *family-wise*: the probability that clients with one and the same distribution are separated
+        anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for
+        a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
+        ``undecided_`` per client and cluster.
+    tolerance : float
+        Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
+        clients that share a purpose are never quite equal in distribution.
+    n_clusters : int or None
+        Number of clusters, where it is known; then the dendrogram is cut and no merge is tested.
+    n_splits : int
+        Random divisions per client.
+    random_state : int
+        Seed; a client's draws depend on it and on the client's number.
+    epsilon, delta, clip : float or None
+        With ``epsilon``, embeddings are clipped to norm ``clip`` and halves are described by noisy sums and counts, so
+        that what a client sends is (epsilon, delta) differentially private against replacing one of its samples
+        (:func:`~fltnb.relatedness.signatures.gaussian_noise`). Limits: its number of samples is not hidden; the budget
+        is for one fit; the encoder must not have seen the client's data; the seed must stay secret, and the
+        generator is no cryptographic one; and at 128 dimensions a few hundred samples carry nothing at epsilon near
+        1. There is one division then, and the spread is taken over clients, their sizes allowed for.
+    n_jobs : int or None
+        Processes (joblib); no influence on the result.
+
+    Attributes
+    ----------
+    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    undecided_ : ndarray (M,) bool
+        The client's data do not tell: besides its cluster, another one is not rejected at alpha. The label is the nearest
+        cluster, so that the client can be served a model; do not read more into it.
+    distance_ : ndarray (M, M) float32, Z clipped at 0
+    adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``, and on the diagonal
+    centroids_ : ndarray (M, 2 k, e), weights_ : ndarray (M, 2 k)
+        What the clients send: the halves one after the other (NaN and 0 where there are fewer), weights sum to 1.
+    self_distance_ : ndarray (M,), spread_ : ndarray (M,)
+        :math:`s_i`, and the relative standard deviation used for the client.
+    null_ : ndarray (M, n_splits)
+        Every own distance, for pictures; the server needs mean and variance only.
+    sent_ : ndarray (M,), scalars each client sends
+    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
+        The dendrogram (Ward, on rows), and its order for pictures.
+    gap_ : ndarray (M - 1,), limit_ : ndarray (M - 1,)
+        Of each merge of the dendrogram: the mean Z between the two groups, and what the test allows.
+    n_clusters_ : int
+
+    Raises
+    ------
+    FltnbError
+        On ``fit``, before any work: bad settings or embeddings, or a client with a single sample.
+    """
+
+    def __init__(
+        self,
+        k: int = 10,
+        alpha: float = 0.01,
+        n_clusters: int | None = None,
+        n_splits: int = 5,
+        random_state: int = 0,
+        tolerance: float = 0.5,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        clip: float | None = None,
+        n_jobs: int | None = None,
+    ):
+        self.k = k
+        self.alpha = alpha
+        self.n_clusters = n_clusters
+        self.n_splits = n_splits
+        self.random_state = random_state
+        self.tolerance = tolerance
+        self.epsilon = epsilon
+        self.delta = delta
+        self.clip = clip
+        self.n_jobs = n_jobs
+
+    def check(self, sizes: Sequence[int]) -> None:
+        """Refuse settings that cannot work for clients of these sizes."""
+        check_enough(len(sizes))
+        check_seed(self.random_state)
+        check_counts(self, k=1, n_splits=2)
+        if not (isinstance(self.alpha, numbers.Real) and 0 < self.alpha < 1):
+            raise FltnbError(f"alpha is an error rate and must lie between 0 and 1, got {self.alpha!r}.")
+        wanted = self.n_clusters
+        if wanted is not None and not (isinstance(wanted, numbers.Integral) and 1 <= wanted <= len(sizes)):
+            raise FltnbError(
+                f"n_clusters must be a whole number from 1 to the number of clients, {len(sizes)}, got {wanted!r}."
+            )
+        if not (isinstance(self.tolerance, numbers.Real) and 0 <= self.tolerance < np.inf):
+            raise FltnbError(f"tolerance must be a number of 0 or more, got {self.tolerance!r}.")
+        gaussian_noise(self.epsilon, self.delta, self.clip)
+        self._check_sizes(sizes)
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        for i, size in enumerate(sizes):
+            if size < 2:
+                raise FltnbError(f"Client {i} has a single sample, which cannot be halved: leave it out.")
+
+    def fit(self, X: Sequence[np.ndarray], y: None = None) -> TransportSignatures:
+        """Cluster the clients.
+
+        Parameters
+        ----------
+        X : sequence of M arrays (n_i, e)
+            Embeddings of each client, all with the same encoder.
+        y : None
+            Ignored.
+        """
+        X = check_clients(X)
+        sizes = [len(x) for x in X]
+        self.check(sizes)
+        sent = self._describe(X, 0)
+        points, shares = np.stack([s.points for s in sent]), np.stack([s.shares for s in sent])
+        self.null_ = np.stack([s.own for s in sent])
+        self.self_distance_ = self.null_.mean(1)
+        self.spread_ = _spread(self.null_, np.array(sizes))
+        self._keep(points, shares)
+        scores = self._scores(points, shares)
+        self._cluster(scores)
+        self.distance_ = np.maximum(scores, 0, out=scores)
+        return self
+
+    def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
+        """Place newcomers without clustering again.
+
+        Parameters
+        ----------
+        X : sequence of arrays (n_i, e)
+            Embeddings of each newcomer.
+
+        Returns
+        -------
+        ndarray of int64
+            The cluster, where exactly one fits; -1 where the test rejects all of them; -2 where the newcomer's data do
+            not tell which of several it is (:meth:`scores` then says which are nearest).
+        """
+        z = self.scores(X)
+        free = z <= self._level(1) * _deviation(1, self._members().sum(0))
+        nearest = z.argmin(1)
+        near = z.min(1) <= self.tolerance + self._level(1) * _deviation(1, self._members().sum(0))[nearest]
+        return np.where(near, np.where(free.sum(1) > 1, UNCLEAR, nearest), NONE)
+
+    def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
+        """Mean Z of newcomers to the clients of each cluster, (number of newcomers, C); near 0 if it fits."""
+        if not hasattr(self, "labels_"):
+            raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
+        count = len(self.labels_)
+        width = self.centroids_.shape[2]
+        # the clients known already stand first: one check serves both, and needs two clients
+        X = check_clients([np.zeros((2, width)), *X])[1:]
+        self._check_sizes([len(x) for x in X])
+        sent = self._describe(X, count)
+        points, shares = _halves(self.centroids_, self.weights_)
+        own = np.array([s.own.mean() for s in sent])
+        spread = np.full(len(sent), np.sqrt(np.mean(self.spread_**2)))
+        distance = np.stack([_row(s.points, s.shares, points, shares) for s in sent])
+        z = _standard(distance, own[:, None], self.self_distance_, spread[:, None], self.spread_)
+        members = self._members()
+        return z @ members / members.sum(0)
+
+    def _members(self) -> np.ndarray:
+        return np.eye(self.labels_.max() + 1)[self.labels_]
+
+    def _describe(self, X: list[np.ndarray], first: int) -> list[Signature]:
+        from joblib import Parallel, delayed
+
+        noise = gaussian_noise(self.epsilon, self.delta, self.clip)
+        tasks = [(X[at : at + CLIENTS_PER_TASK], first + at) for at in range(0, len(X), CLIENTS_PER_TASK)]
+        options = (int(self.k), int(self.n_splits), int(self.random_state), noise)
+        done = Parallel(n_jobs=self.n_jobs)(delayed(describe)(part, at, *options) for part, at in tasks)
+        return [signature for part in done for signature in part]
+
+    def _keep(self, points: np.ndarray, shares: np.ndarray) -> None:
+        count, _, k, width = points.shape
+        self.weights_ = shares.reshape(count, 2 * k) / 2
+        self.centroids_ = points.reshape(count, 2 * k, width)
+        self.sent_ = (shares > 0).sum((1, 2)) * (width + 1) + 2
+        self.centroids_ = np.where(self.weights_[:, :, None] > 0, self.centroids_, np.nan)
+
+    def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Z of all pairs, (M, M) float32; rows are computed one at a time, so nothing is larger than that."""
+        from joblib import Parallel, delayed
+
+        count = len(points)
+        z = np.zeros((count, count), dtype=np.float32)
+        # Rows get shorter: a long one and a short one make a task
+        order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
+        tasks = [order[at : at + CLIENTS_PER_TASK] for at in range(0, count, CLIENTS_PER_TASK)]
+        work = Parallel(n_jobs=self.n_jobs, return_as="generator")(
+            delayed(_rows)(points, shares, rows) for rows in tasks
+        )
+        for rows, found in zip(tasks, work, strict=True):
+            for i, distance in zip(rows, found, strict=True):
+                rest = slice(i + 1, None)
+                own, spread = self.self_distance_, self.spread_
+                z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
+        return z
+
+    def _level(self, tests: int) -> float:
+        return float(norm.isf(self.alpha / tests))
+
+    def _cluster(self, z: np.ndarray) -> None:
+        self.adjacency_ = (z <= self._level(1)).astype(np.uint8)
+        np.fill_diagonal(self.adjacency_, 1)
+        self.linkage_ = self._tree(z)
+        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
+        self.gap_, sizes = merge_gaps(z, self.linkage_)
+        self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(*sizes)
+        if self.n_clusters is None:
+            labels = accepted_groups(self.linkage_, self.gap_ <= self.limit_)
+        else:
+            labels = cut(self.linkage_, self.n_clusters)
+        self.labels_, self.undecided_ = self._settle(z, canonical(labels))
+        self.n_clusters_ = int(self.labels_.max()) + 1
+
+    def _tree(self, z: np.ndarray) -> np.ndarray:
+        """Ward linkage of the rows of D^2 - m^2, which follow from z."""
+        from threadpoolctl import threadpool_limits
+
+        own, variance = self.self_distance_**2, self.spread_**2
+        rows = np.empty_like(z)
+        for i, row in enumerate(z):
+            ratio = 1 + row * np.sqrt((variance[i] + variance) / 2)
+            rows[i] = (ratio**2 - 1) * (own[i] + own) / 2
+            rows[i, i] = 0
+        rows /= max(np.abs(rows).max(), 1e-12)
+        norms = np.einsum("ij,ij->i", rows, rows)
+        with threadpool_limits(1):
+            product = rows @ rows.T
+        del rows
+        distance = np.empty(len(z) * (len(z) - 1) // 2)
+        at = 0
+        for i in range(len(z) - 1):  # row by row: no float64 copy of the whole
+            rest = slice(i + 1, None)
+            squared = norms[i] + norms[rest] - 2 * product[i, rest]
+            distance[at : at + len(squared)] = np.sqrt(np.maximum(squared, 0))
+            at += len(squared)
+        del product
+        return scipy_linkage(distance, "ward")
+
+    def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
+        me = np.arange(len(z))
+        members = np.eye(labels.max() + 1)[labels]
+        count = members.sum(0) - members  # without the client itself
+        mean = np.where(count > 0, z @ members / np.maximum(count, 1), np.inf)
+        level = self._level(1) * _deviation(1, np.maximum(count, 1))
+        nearest = mean.argmin(1)
+        fits = mean[me, nearest] <= self.tolerance + level[me, nearest]
+        labels = np.where(fits, nearest, labels)
+        free = mean <= level
+        free[me, labels] = True
+        return canonical(labels), free.sum(1) > 1
+
+
+def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
+    """Return the standard deviation of the mean Z between groups of a and b clients of one distribution."""
+    return np.sqrt((1 / np.asarray(a) + 1 / np.asarray(b)) / 4 + 0.5 / (a * b))
+
+
+def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Mean of z (M, M) between the two groups of every merge of a dendrogram, and the sizes of the groups."""
+    count = len(z)
+    members: list = [np.array([i]) for i in range(count)]
+    gaps, sizes = np.empty(count - 1), np.empty((2, count - 1))
+    for step, (left, right) in enumerate(tree[:, :2].astype(int)):
+        a, b = members[left], members[right]
+        gaps[step] = z[np.ix_(a, b)].mean(dtype=np.float64)  # every pair is looked at once in the whole loop
+        sizes[:, step] = len(a), len(b)
+        members[left] = members[right] = None
+        members.append(np.concatenate([a, b]))
+    return gaps, (sizes[0], sizes[1])
+
+
+def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
+    """Largest groups of a dendrogram in which every merge is accepted, as labels (M,)."""
+    count = len(tree) + 1
+    labels = np.arange(count)
+    members: list[list[int] | None] = [[i] for i in range(count)]  # None: a merge in there was refused
+    for (left, right), fine in zip(tree[:, :2].astype(int), accepted, strict=True):
+        a, b = members[left], members[right]
+        if a is None or b is None or not fine:
+            members.append(None)
+        else:
+            labels[b] = labels[a[0]]
+            members.append(a + b)
+    return labels
+
+
+def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
+    middle = np.sqrt((own**2 + other**2) / 2)
+    width = np.sqrt((spread**2 + other_spread**2) / 2)
+    return (distance / np.maximum(middle, 1e-12) - 1) / width
+
+
+def _spread(null: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Relative standard deviation of the own distances of each client, (M,): half its own variance, half pooled."""
+    if null.shape[1] > 1:
+        relative = null.var(1, ddof=1) / np.maximum(null.mean(1), 1e-12) ** 2
+        return np.sqrt(np.maximum((relative + relative.mean()) / 2, 1e-12))
+    # One noisy division each: the scatter over clients once the law of their sizes is taken out
+    law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(null[:, 0]), 1 if np.ptp(sizes) else 0)
+    return np.full(len(null), max(np.std(np.log(null[:, 0]) - law(np.log(sizes)), ddof=1), 1e-6))
+
+
+def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    count, twice, width = centroids.shape
+    shape = (count, 2, twice // 2)
+    return np.nan_to_num(centroids).reshape(*shape, width), 2 * weights.reshape(shape)
+
+
+def _row(points, shares, other_points, other_shares) -> np.ndarray:
+    """Mean distance of one client's halves to the opposite halves of the others, (m,)."""
+    count, _, k, width = other_points.shape
+    total = np.zeros(count)
+    for half in (0, 1):
+        there = other_points[:, 1 - half].reshape(count * k, width)
+        cost = cdist(points[half], there).reshape(len(points[half]), count, k).transpose(1, 0, 2)
+        cost = np.ascontiguousarray(cost)
+        for j in range(count):
+            total[j] += transport(shares[half], other_shares[j, 1 - half], cost[j])
+    return total / 2
+
+
+def _rows(points, shares, rows) -> list[np.ndarray]:
+    return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]
