@@ -170,7 +170,7 @@ def gather(
         }
     left = set(futures)
     try:
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
                 raise FltnbError(

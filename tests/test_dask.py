@@ -1,6 +1,7 @@
 """Runs on a Dask cluster: two real worker processes, of which one is killed in the middle."""
 
 import os
+import re
 import signal
 import socket
 import threading
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
+import fltnb
 from fltnb import experiments, machines, methods, paths, rounds, store
 from fltnb.__main__ import main
 from fltnb.errors import FltnbError
@@ -146,7 +148,7 @@ def test_a_lost_scheduler_is_one_sentence(monkeypatch):
         lost = iter(machines.gather(client, len, {"a": ()}, {}, {"a": []}))
         timer = threading.Timer(0.2, cluster.close)
         timer.start()
-        with pytest.raises(FltnbError, match="connection to the Dask scheduler at tcp://.* was lost"):
+        with pytest.raises(FltnbError, match=r"connection to the Dask scheduler at tcp://.* was lost"):
             next(lost)
         timer.join()
     machines._CLIENTS.clear()
@@ -208,3 +210,24 @@ def test_a_worker_with_other_data_says_so():
     spec = quick(1)
     with pytest.raises(FltnbError, match="its code or its data are not the caller's"):
         store._remote(spec, "another key", "auto", "auto", 0.0, {})
+
+
+def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
+    import dask_jobqueue
+
+    text = (paths.ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "SLURMCluster(" in block)
+    asked = {}
+    monkeypatch.setattr(dask_jobqueue.SLURMCluster, "scale", lambda self, n=0, **jobs: asked.update(jobs))
+    monkeypatch.setattr(store, "compute", lambda specs: asked.update(specs=len(specs), client=machines.active()))
+    monkeypatch.setattr(fltnb, "compute", store.compute, raising=False)
+    names = {}
+    try:
+        exec(page, names)
+    finally:
+        for name in {"client", "cluster"} & names.keys():
+            names[name].close()
+    script = capsys.readouterr().out
+    assert "#SBATCH --cpus-per-task=8" in script and "#SBATCH -t 04:00:00" in script
+    assert "--nthreads 1 " in script and "--nworkers 8 " in script and "export FLTNB_DATA=$HOME/data" in script
+    assert asked == {"jobs": 4, "specs": asked["specs"], "client": names["client"]} and asked["specs"] > 0

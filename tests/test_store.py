@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fltnb import experiments, methods, oneshot, provenance, relatedness, store
+from fltnb import experiments, methods, oneshot, paths, provenance, relatedness, store
 from fltnb.errors import FltnbError
 from fltnb.methods import flt as flt_module
 from fltnb.store import Spec
@@ -114,11 +114,24 @@ def test_bad_specs_are_found_before_the_first_run(monkeypatch):
         store.compute([quick()], n_jobs=0)
 
 
-def test_a_diverged_run_is_stored_with_its_reason():
+def test_a_diverged_run_is_stored_with_its_reason_and_tables_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setenv("FLTNB_DATA", str(provenance._PACKAGE.parent / "data"))
     with pytest.warns(UserWarning, match="the loss of client .* is not finite"):
-        (result,) = store.compute([quick(lr=1e20)], progress=False)
-    assert "is not finite" in result.stopped
+        results = store.compute([quick(lr=1e20), quick(1)], progress=False)
+    result, whole = results
+    assert "is not finite" in result.stopped and whole.stopped == ""
     assert np.isfinite(result.history["accuracy"]).all()
+    why = dict(store.tidy(results).groupby("key")["stopped"].unique().explode())
+    assert why == {result.key: result.stopped, whole.key: ""}
+
+    files = store.write_results(results, "small", "00_x")
+    (read,) = store.stored("00_x")
+    assert dict(read.tidy.groupby("key")["stopped"].unique().explode()) == why
+    table = next(file for file in files if file.name == "00_x.csv")
+    read.tidy.drop(columns="stopped").to_csv(table, index=False)  # as written before there was this column
+    (again,) = store.stored("00_x")
+    assert again.tidy.equals(read.tidy)
 
 
 def test_cached_arrays_survive_and_mend(tmp_path):

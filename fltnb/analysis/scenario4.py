@@ -101,20 +101,21 @@ def rounds_to(curve: pd.DataFrame, share: float = 0.98) -> int:
     return int(mean.index[np.argmax(mean.to_numpy() >= share * mean.max())])
 
 
-def scenario4_claims(tidy: pd.DataFrame, curves: pd.DataFrame, clusterings: pd.DataFrame) -> Claims:
+def scenario4_claims(tidy: pd.DataFrame, curves: pd.DataFrame, clusterings: pd.DataFrame | None = None) -> Claims:
     """Check FLT's claims about Table 4 and Figures 5 to 7.
 
     Parameters
     ----------
     tidy, curves : DataFrame
         Results of notebook 04 (:func:`fltnb.store.tidy`, :func:`fltnb.store.curves`).
-    clusterings : DataFrame
-        Rows of :func:`fltnb.oneshot.compute`.
+    clusterings : DataFrame, optional
+        Rows of :func:`fltnb.oneshot.compute`, for the claims about the clustering alone.
     """
     from ..notebook import Claims
 
     claims = Claims()
-    _clustering_claims(claims, clusterings)
+    if clusterings is not None:
+        _clustering_claims(claims, clusterings)
     for dataset in dict.fromkeys(tidy["dataset"]):
         mean = table_means(tidy, dataset, "described", "accuracy")
         if {"fedavg", "fedsem", "flt"} <= set(mean):

@@ -37,6 +37,7 @@ NOTEBOOKS = {
     "05_ablation": "ablation",
     "06_costs_and_theory": "costs",
     "07_dynamic_clustering": "dynamic",
+    "16_transport_signatures": "transport",
 }
 
 __all__ = [

@@ -16,7 +16,7 @@ SCENARIOS = {"no label shared": 0, "one label shared": 1}  # soft against hard g
 # clients, newcomers, drifting clients; first round after the change, rounds; lambda low and high; tau
 SIZES: dict[str, dict[str, int]] = {
     "demo": {"M": 30, "join": 5, "drift": 6, "event": 9, "rounds": 20, "low": 0, "high": 8, "tau": 6},
-    "small": {"M": 100, "join": 20, "drift": 20, "event": 31, "rounds": 60, "low": 0, "high": 30, "tau": 14},
+    "small": {"M": 100, "join": 20, "drift": 20, "event": 21, "rounds": 40, "low": 0, "high": 30, "tau": 14},
 }
 SIZES["paper"] = SIZES["small"]
 # Newcomers flag at once, drifted clients when they are drawn. A low lambda therefore fires in the first round, a high
@@ -53,9 +53,9 @@ def row(name: str, note: str, seed: int, profile: str) -> Spec:
     if note not in SCENARIOS:
         named = fed.pop("dataset")
         fed = {"kind": "changing", "dataset": named, "base": fed, "events": events(note, profile), "seed": seed}
-    settings = training(dataset, "described", profile) | {"rounds": size["rounds"], "eval_every": 1}
-    if note in SCENARIOS:
-        settings["eval_every"] = 2
+    settings = training(dataset, "described", profile) | {"rounds": size["rounds"]}
+    # an evaluation costs more than a round of MNIST: every second one, and few where nothing happens
+    settings["eval_every"] = (1 if profile == "demo" else 2) * (2 if note in SCENARIOS else 1)
     return Spec(
         fed,
         settings_of(name, dataset, profile, n_classes=2 + shared),

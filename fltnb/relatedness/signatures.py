@@ -14,8 +14,9 @@ from scipy.spatial.distance import cdist
 from ..errors import FltnbError
 from ..randomness import stream
 
-SAMPLES_PER_CENTROID = 2  # at least, in a half: fewer centroids for small clients
-LLOYD_STEPS = 20  # of k-means; it settles in fewer on the few hundred samples of a half
+FEWEST = 8  # samples: with halves of three or less, the distance to oneself is not that to others (biased by 1 to 2 Z)
+LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
+MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
 PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 
 
@@ -41,7 +42,7 @@ def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
     """
     from ot.lp.emd_wrap import emd_c
 
-    return emd_c(shares, other, np.ascontiguousarray(cost), 100_000, 1)[1]
+    return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
 
 
 def describe(clients: list[np.ndarray], first: int, k: int, n_splits: int, seed: int, noise: Noise | None):
@@ -76,7 +77,7 @@ def describe(clients: list[np.ndarray], first: int, k: int, n_splits: int, seed:
 def _halves(z, k, rng, noise):
     order = rng.permutation(len(z))
     parts = np.split(z[order], [(len(z) + 1) // 2])
-    k = min(k, max(1, len(parts[1]) // SAMPLES_PER_CENTROID))
+    k = min(k, len(parts[1]))
     return [_kmeans(part, k, rng) if noise is None else _private(part, k, rng, noise) for part in parts]
 
 
@@ -95,6 +96,8 @@ def _kmeans(z: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray
 
     from scipy.cluster.vq import kmeans2
 
+    # fewer centroids than k where samples repeat; a random projection tells different samples apart
+    k = min(k, len(np.unique(z @ rng.normal(size=z.shape[1]))))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="One of the clusters is empty")  # its share is 0
         centres, label = kmeans2(z, k, iter=LLOYD_STEPS, minit="++", rng=rng)

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
 from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import cdist
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from ..errors import FltnbError
 from .base import CLIENTS_PER_TASK, canonical, check_clients, check_counts, check_enough, check_seed, cut
-from .signatures import Signature, describe, gaussian_noise, transport
+from .signatures import FEWEST, MOST_STEPS, Signature, describe, gaussian_noise
 
 NONE, UNCLEAR = -1, -2
 """Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
@@ -24,8 +23,8 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
     **Client.** It divides its samples at random into halves, describes each half by k centroids with their sample
-    shares, and sends both, with the mean :math:`s_i` and the relative variance of the transport distance between its
-    halves over ``n_splits`` such divisions.
+    shares, and sends both, with its number of samples and with mean :math:`s_i` and variance of the transport distance
+    between its halves over ``n_splits`` such divisions.
 
     **Server.** :math:`D_{ij}` is the exact Wasserstein-1 distance (Euclidean ground cost) between a half of client i
     and one of client j, the mean of first against second and second against first. If i and j have the same
@@ -35,9 +34,9 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
 
     has mean 0 and a standard deviation of at most 1, whatever the sizes (variances of independent samples add, hence
     the squares). :math:`c_{ij}` is the relative spread of the own distances, half of it the client's, half pooled.
-    :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions themselves are, squared. Clients of one kind are
-    equally far from *everybody*, so Ward linkage on the rows of that matrix orders the clients: a row averages over
-    M comparisons, where a single pair of clients with 30 samples each says little.
+    :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions themselves are, squared. Clients of one kind
+    are equally far from *everybody*, so Ward linkage on the rows of that matrix, each less its mean, orders the
+    clients: a row averages over M comparisons, where a single pair of clients with 30 samples each says little.
 
     **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused if the mean Z between them
     exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. (A quarter of the
@@ -47,7 +46,7 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     k : int
-        Centroids per half; fewer where a half has fewer than 2 k samples.
+        Centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
     alpha : float
         What it bounds is *family-wise*: the probability that clients with one and the same distribution are separated
         anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for
@@ -76,9 +75,10 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
     ----------
     labels_ : ndarray (M,) int64, numbered in order of first appearance
     undecided_ : ndarray (M,) bool
-        The client's data do not tell: besides its cluster, another one is not rejected at alpha. The label is the nearest
-        cluster, so that the client can be served a model; do not read more into it.
-    distance_ : ndarray (M, M) float32, Z clipped at 0
+        The client's data do not tell: besides its cluster, another one is not rejected at alpha, or there are fewer
+        than 8 samples, with which the test does not work. The label is the nearest cluster, so that the client can be
+        served a model; do not read more into it.
+    distance_ : ndarray (M, M) float32, Z: standardised, hence around 0 (and below) for equal clients; diagonal 0
     adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``, and on the diagonal
     centroids_ : ndarray (M, 2 k, e), weights_ : ndarray (M, 2 k)
         What the clients send: the halves one after the other (NaN and 0 where there are fewer), weights sum to 1.
@@ -160,13 +160,16 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         self.check(sizes)
         sent = self._describe(X, 0)
         points, shares = np.stack([s.points for s in sent]), np.stack([s.shares for s in sent])
+        most = int((shares > 0).sum(2).max())  # small clients throughout: no padding beyond the largest of them
+        points, shares = points[:, :, :most], shares[:, :, :most]
         self.null_ = np.stack([s.own for s in sent])
-        self.self_distance_ = self.null_.mean(1)
+        mean = self.null_.mean(1)
+        self.self_distance_ = np.maximum(mean, max(1e-6 * mean.max(), 1e-12))  # a client may hold copies of one sample
         self.spread_ = _spread(self.null_, np.array(sizes))
         self._keep(points, shares)
-        scores = self._scores(points, shares)
-        self._cluster(scores)
-        self.distance_ = np.maximum(scores, 0, out=scores)
+        self.distance_ = self._scores(points, shares)
+        self._cluster(self.distance_)
+        self.undecided_ |= np.array(sizes) < FEWEST
         return self
 
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
@@ -180,23 +183,29 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         Returns
         -------
         ndarray of int64
-            The cluster, where exactly one fits; -1 where the test rejects all of them; -2 where the newcomer's data do
-            not tell which of several it is (:meth:`scores` then says which are nearest).
+            The cluster that fits; -1 where the test rejects all of them; -2 where the newcomer's data do
+            not tell: several clusters fit (:meth:`scores` says which are nearest), or it has fewer than 8 samples.
         """
+        X = list(X)
         z = self.scores(X)
         free = z <= self._level(1) * _deviation(1, self._members().sum(0))
         nearest = z.argmin(1)
         near = z.min(1) <= self.tolerance + self._level(1) * _deviation(1, self._members().sum(0))[nearest]
-        return np.where(near, np.where(free.sum(1) > 1, UNCLEAR, nearest), NONE)
+        unclear = (free.sum(1) > 1) | np.array([len(x) < FEWEST for x in X])
+        return np.where(unclear, UNCLEAR, np.where(near, nearest, NONE))
 
     def scores(self, X: Sequence[np.ndarray]) -> np.ndarray:
         """Mean Z of newcomers to the clients of each cluster, (number of newcomers, C); near 0 if it fits."""
         if not hasattr(self, "labels_"):
             raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
-        count = len(self.labels_)
-        width = self.centroids_.shape[2]
-        # the clients known already stand first: one check serves both, and needs two clients
-        X = check_clients([np.zeros((2, width)), *X])[1:]
+        count, _, width = self.centroids_.shape
+        X = list(X)
+        X = check_clients([*X, *X[-1:]])[: len(X)]  # its check wants two clients, one newcomer is enough here
+        if X[0].shape[1] != width:
+            raise FltnbError(
+                f"Newcomers have embeddings of dimension {X[0].shape[1]}, the clients known had {width}: use the same"
+                " encoder."
+            )
         self._check_sizes([len(x) for x in X])
         sent = self._describe(X, count)
         points, shares = _halves(self.centroids_, self.weights_)
@@ -208,7 +217,7 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         return z @ members / members.sum(0)
 
     def _members(self) -> np.ndarray:
-        return np.eye(self.labels_.max() + 1)[self.labels_]
+        return _one_hot(self.labels_)
 
     def _describe(self, X: list[np.ndarray], first: int) -> list[Signature]:
         from joblib import Parallel, delayed
@@ -223,7 +232,7 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         count, _, k, width = points.shape
         self.weights_ = shares.reshape(count, 2 * k) / 2
         self.centroids_ = points.reshape(count, 2 * k, width)
-        self.sent_ = (shares > 0).sum((1, 2)) * (width + 1) + 2
+        self.sent_ = (shares > 0).sum((1, 2)) * (width + 1) + 3
         self.centroids_ = np.where(self.weights_[:, :, None] > 0, self.centroids_, np.nan)
 
     def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
@@ -272,6 +281,7 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
             ratio = 1 + row * np.sqrt((variance[i] + variance) / 2)
             rows[i] = (ratio**2 - 1) * (own[i] + own) / 2
             rows[i, i] = 0
+            rows[i] -= rows[i].mean()  # the client's own chance, which moves all of its distances alike
         rows /= max(np.abs(rows).max(), 1e-12)
         norms = np.einsum("ij,ij->i", rows, rows)
         with threadpool_limits(1):
@@ -290,7 +300,7 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
     def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
         me = np.arange(len(z))
-        members = np.eye(labels.max() + 1)[labels]
+        members = _one_hot(labels)
         count = members.sum(0) - members  # without the client itself
         mean = np.where(count > 0, z @ members / np.maximum(count, 1), np.inf)
         level = self._level(1) * _deviation(1, np.maximum(count, 1))
@@ -300,6 +310,11 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         free = mean <= level
         free[me, labels] = True
         return canonical(labels), free.sum(1) > 1
+
+
+def _one_hot(labels: np.ndarray) -> np.ndarray:
+    """Membership (M, C), float32 like the distances it is multiplied with: no float64 copy of those."""
+    return np.eye(labels.max() + 1, dtype=np.float32)[labels]
 
 
 def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
@@ -348,7 +363,7 @@ def _spread(null: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         relative = null.var(1, ddof=1) / np.maximum(null.mean(1), 1e-12) ** 2
         return np.sqrt(np.maximum((relative + relative.mean()) / 2, 1e-12))
     # One noisy division each: the scatter over clients once the law of their sizes is taken out
-    law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(null[:, 0]), 1 if np.ptp(sizes) else 0)
+    law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(null[:, 0]), int(np.ptp(sizes) > 0 and len(sizes) >= 10))
     return np.full(len(null), max(np.std(np.log(null[:, 0]) - law(np.log(sizes)), ddof=1), 1e-6))
 
 
@@ -360,16 +375,22 @@ def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.
 
 def _row(points, shares, other_points, other_shares) -> np.ndarray:
     """Mean distance of one client's halves to the opposite halves of the others, (m,)."""
+    from ot.lp.emd_wrap import emd_c
+
     count, _, k, width = other_points.shape
     total = np.zeros(count)
     for half in (0, 1):
-        there = other_points[:, 1 - half].reshape(count * k, width)
-        cost = cdist(points[half], there).reshape(len(points[half]), count, k).transpose(1, 0, 2)
+        here, there = points[half], other_points[:, 1 - half].reshape(count * k, width)
+        squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T  # far quicker than cdist
+        cost = np.sqrt(np.maximum(squared, 0)).reshape(len(here), count, k).transpose(1, 0, 2)
         cost = np.ascontiguousarray(cost)
-        for j in range(count):
-            total[j] += transport(shares[half], other_shares[j, 1 - half], cost[j])
+        share, other = shares[half], np.ascontiguousarray(other_shares[:, 1 - half])
+        total += [emd_c(share, other[j], cost[j], MOST_STEPS, 1)[1] for j in range(count)]
     return total / 2
 
 
 def _rows(points, shares, rows) -> list[np.ndarray]:
-    return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]

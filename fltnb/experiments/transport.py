@@ -1,0 +1,167 @@
+"""Runs of notebook 16: how well transport signatures find clusters, where they break, and what training gains.
+
+This project's own method, not part of any paper. :func:`clusterings` is the study of the clustering alone,
+:func:`specs` the training on the embedded digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from ..encoders import EncoderSpec
+from ..oneshot import ClusterSpec
+from ..store import Spec
+from .common import SEEDS, federation, method, pixels, training
+
+NOTEBOOK = "16_transport_signatures"
+ROTATIONS = {
+    "4": [[0], [90], [180], [270]],
+    "Two": [[-3, 3], [177, 183]],
+    "Min": [[-3, -1, 1, 3]],
+    "Base": [[0]],
+}
+"""EMD-CFL's four versions of Rotated MNIST: four clusters, two, one, one."""
+
+OVERLAPS = ((2, 0), (3, 1), (4, 2))  # classes per cluster, of these shared with the next one (scenario 2: 3 and 1)
+STUDY_SEEDS = {"demo": 2, "small": 10, "paper": 10}
+LARGE_SEEDS = {"demo": 2, "small": 3, "paper": 10}  # 2,400 clients, or 1,350 turned images a client: minutes each
+RIVAL_SEEDS = {"demo": 1, "small": 3, "paper": 10}
+CURVE_SEEDS = {"demo": 1, "small": 3, "paper": 10}
+SAMPLES = {"demo": (6, 12, 24, 48), "small": (6, 12, 25, 50, 100), "paper": (6, 12, 25, 50, 100, 200)}
+EPSILONS = (1, 3, 10, 30, 100)
+CLIPS = {"digits": 2.5, "mnist": 80.0}  # a rough norm of the embeddings of *public* images
+NAMES = {"transport": "TransportSignatures", "flt": "FCR", "pca_km_hc": "PCAKMeans"}
+
+
+def clusterings(profile: str) -> list[ClusterSpec]:
+    """Return the study over seeds, then the curves of overlap, samples and noise."""
+    return [*_study(profile), *_curves(profile)]
+
+
+def specs(profile: str) -> list[Spec]:
+    """Training on 25 clients of the embedded digits, FLT's case II on our clusters and on FCR's."""
+    ours = {"name": "transport", "kind": "FLT", "graph": "clusters", "clusterer": {"name": NAMES["transport"]}}
+    rows = {
+        "fedavg": method("fedavg", "digits", "described", profile),
+        "flt": method("flt_enc1", "digits", "described", profile) | {"name": "flt"},
+        "transport": ours | {"rule": "participants", "encoder": encoder("digits")},
+        "oracle": {"name": "oracle"},
+    }
+    return [
+        Spec(
+            federation("digits", "described", seed),
+            settings,
+            **training("digits", "described", profile),
+            seed=seed,
+            experiment=NOTEBOOK,
+            dataset="digits",
+            method_id=name,
+        )
+        for name, settings in rows.items()
+        for seed in SEEDS[profile]
+    ]
+
+
+def encoder(dataset: str) -> dict[str, Any]:
+    """Return an encoder that has seen none of the clients' data, where there is one; digits have PCA."""
+    if dataset == "digits":
+        return asdict(EncoderSpec("pca", "digits", latent=16))
+    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
+
+
+def clusterer(name: str, dataset: str, **options: Any) -> dict[str, Any]:
+    """Return a clusterer that is not told the number of clusters."""
+    settings: dict[str, Any] = {"name": NAMES[name]}
+    if name == "flt" and dataset == "digits":
+        settings |= {"k": 2, "n_neighbors": 5}  # the published 5 and 15 glue digits together at this size
+    if name == "pca_km_hc" and dataset == "digits":
+        settings |= {"n_components": 16}
+    return settings | options
+
+
+def _study(profile: str) -> Iterator[ClusterSpec]:
+    for shown, dataset, settings, large, rivals in _federations(profile):
+        for name in NAMES:
+            if name == "transport":
+                seeds = (LARGE_SEEDS if large else STUDY_SEEDS)[profile]
+            else:
+                seeds = RIVAL_SEEDS[profile] if rivals else 0
+            for seed in range(seeds):
+                yield _spec(name, dataset, settings | {"seed": seed}, seed, part="study", federation=shown)
+
+
+def _federations(profile: str) -> Iterator[tuple[str, str, dict[str, Any], bool, bool]]:
+    """Name, data set, settings, whether it is large, whether the other clusterers run on it too."""
+    digits = {"dataset": "digits"}
+    yield "digits, scenario 1", "digits", _labels("digits", *OVERLAPS[0]), False, True
+    groups = {"kind": "dirichlet", "alpha": 0.3, "n_clusters": 5}
+    yield "digits, Dirichlet groups", "digits", digits | groups | {"n_clients": 20}, False, True
+    structured = {"kind": "structured", "classes_per_cluster": 2, "n_clients": 40}
+    yield "digits, power law", "digits", digits | structured, False, True
+    for name in ("4", "Base"):
+        turned = {"kind": "rotated", "n_clients": 20, "angles": ROTATIONS[name], "test_per_client": 10}
+        yield f"digits, rotated {name}", "digits", digits | turned | {"samples_per_client": 65}, False, True
+    if profile == "demo":
+        return
+    mnist = {"dataset": "mnist"}
+    yield "MNIST, scenario 1, 100 clients", "mnist", _labels("mnist", *OVERLAPS[0]), False, True
+    yield "MNIST, Dirichlet groups, 50 clients", "mnist", mnist | groups | {"n_clients": 50}, False, False
+    for each in (100, 600, 1350):
+        for name, angles in ROTATIONS.items():
+            turned = {"kind": "rotated", "n_clients": 40, "angles": angles, "samples_per_client": each}
+            yield f"MNIST, rotated {name}, {each} images", "mnist", mnist | turned, each == 1350, each == 600
+    emnist = {"kind": "structured", "dataset": "emnist_balanced"}
+    if profile == "small":
+        emnist = {"kind": "structured", "dataset": "emnist_bymerge", "max_per_class": 2400}
+    for n_clients in (240, 750, 2400):
+        shown = f"EMNIST, scenario 4, {n_clients:,} clients"
+        yield shown, emnist["dataset"], emnist | {"n_clients": n_clients}, n_clients == 2400, n_clients == 240
+
+
+def _curves(profile: str) -> Iterator[ClusterSpec]:
+    """Where it breaks: shared classes, few samples, noise for privacy."""
+    dataset = "digits" if profile == "demo" else "mnist"
+    for seed in range(CURVE_SEEDS[profile]):
+        for classes, shared in OVERLAPS:
+            for name in ("transport", "flt"):
+                settings = _labels(dataset, classes, shared) | {"seed": seed}
+                yield _spec(name, dataset, settings, seed, part="overlap", level=shared / classes)
+        for samples in SAMPLES[profile]:
+            for name in ("transport", "flt"):
+                # a client holds two classes, and k centroids need k samples
+                options = {"k": 2} if name != "transport" else {}
+                settings = _labels(dataset, *OVERLAPS[0]) | {"seed": seed, "samples_per_client": samples}
+                yield _spec(name, dataset, settings, seed, options, part="samples", level=samples)
+        for epsilon in EPSILONS:
+            settings = _labels(dataset, *OVERLAPS[0]) | {"seed": seed}
+            options = {"epsilon": epsilon, "clip": CLIPS[dataset]}
+            yield _spec("transport", dataset, settings, seed, options, part="noise", level=epsilon)
+
+
+def _labels(dataset: str, classes: int, shared: int) -> dict[str, Any]:
+    held = federation(dataset, "described", 0)
+    return held | {"classes_per_cluster": classes, "shared_classes": shared}
+
+
+def _spec(
+    name: str,
+    dataset: str,
+    settings: dict[str, Any],
+    seed: int,
+    options: dict[str, Any] | None = None,
+    part: str = "",
+    federation: str = "",
+    level: float = 0.0,
+) -> ClusterSpec:
+    return ClusterSpec(
+        settings,
+        clusterer(name, dataset, **(options or {})),
+        pixels() if name == "pca_km_hc" else encoder(dataset),
+        seed=seed,
+        experiment=NOTEBOOK,
+        dataset=dataset,
+        method_id=name,
+        axes={"part": part, "federation": federation, "level": level},
+    )
