@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import ot
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from sklearn.base import clone
 
 import fltnb as fl
 from fltnb import FltnbError, metrics
+from fltnb.analysis import transport as analysis
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.experiments import transport as experiment
 from fltnb.relatedness import TransportSignatures, signatures, transport
@@ -258,6 +260,59 @@ def test_a_fit_from_the_store_places_newcomers_too(fitted):
     for name, value in state.items():
         setattr(copy, name, value)
     assert copy.predict(clouds([1, 0], [50, 50])).tolist() == fitted.predict(clouds([1, 0], [50, 50])).tolist()
+
+
+def test_rotated_federations_by_hand():
+    images = fl.load("digits")
+    options = {"n_clients": 6, "samples_per_client": 5, "test_per_client": 3, "seed": 2}
+    fed = fl.federations.rotated(images, angles=[[0], [90, 10]], **options)
+    assert fed.clusters.tolist() == [0, 0, 0, 1, 1, 1] and (fed.sizes == 5).all()
+    plain = fl.federations.rotated(images, angles=[[0]], **options)
+    assert np.array_equal(fed.images[fed.train[2]], plain.images[plain.train[2]])
+    turned = np.rot90(plain.images[plain.train[3]], axes=(1, 2))
+    assert np.array_equal(fed.images[fed.train[3]], turned)
+    assert np.array_equal(fed.images[fed.train[5]], np.rot90(plain.images[plain.train[5]], axes=(1, 2)))
+    # a small turn moves few pixels, and the same way round
+    small, upright = fed.images[fed.train[4]].astype(float), plain.images[plain.train[4]].astype(float)
+    assert 0 < np.abs(small - upright).mean() < np.abs(np.rot90(upright, axes=(1, 2)) - upright).mean()
+    assert np.array_equal(fed.labels, plain.labels)
+    again = fl.federations.build(json.loads(json.dumps(fed.settings)))
+    assert again.fingerprint() == fed.fingerprint()
+    for wrong in (3, [0, 90], [[]], [["a"]], [[float("nan")]], []):
+        with pytest.raises(FltnbError, match="angles must be one list"):
+            fl.federations.rotated(images, angles=wrong, **options)
+    with pytest.raises(FltnbError, match="ask for fewer"):
+        fl.federations.rotated(images, n_clients=6, samples_per_client=500)
+    with pytest.raises(FltnbError, match="more clusters"):
+        fl.federations.rotated(images, n_clients=2)
+
+
+@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
+def test_the_study_names_settings_that_exist(profile):
+    specs = experiment.clusterings(profile)
+    for spec in specs:
+        fl.federations.complete(spec.federation)
+        spec.clusterer_built()
+    assert len({json.dumps([spec.settings(), spec.labels()]) for spec in specs}) == len(specs)
+    assert {spec.method_id for spec in specs} == set(experiment.NAMES)
+
+
+def test_what_the_notebook_reads_off_a_study():
+    rows = [
+        {"part": "study", "federation": "a", "method": "transport", "true_clusters": 2, "n_clusters": n, "ari": ari}
+        for n, ari in ((2, 1.0), (3, 0.5))
+    ]
+    rows += [rows[0] | {"part": part, "level": level} for part, level in (("overlap", 0.5), ("noise", 30.0))]
+    filled = {"n_clients": 10, "undecided": 1, "floats_up": 5.0, "seconds": 1.0, "level": 0.0}
+    table = pd.DataFrame([filled | row for row in rows])
+    (line,) = analysis.study_table(table).to_dict("records")
+    assert line["C found"] == "2 to 3" and line["C right"] == "1 of 2" and line["ARI, mean"] == 0.75
+    assert line["undecided, %"] == 10
+    verdicts = analysis.transport_claims(table).table()["verdict"].tolist()
+    assert verdicts == ["does not hold", "holds", "does not hold"]
+    tree = np.array([[0, 1, 1, 2], [2, 3, 1, 2], [4, 5, 2, 4.0]])
+    assert analysis.pure_merges(tree, np.array([0, 0, 1, 1])).tolist() == [True, True, False]
+    assert analysis.curves_table(table, "noise").loc["transport", "30"] == 1
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def switches_table(tidy: pd.DataFrame) -> pd.DataFrame:
             }
         )
     order = list(dict.fromkeys(row["method"] for row in out))
-    table = pd.DataFrame(out)
+    table = pd.DataFrame(out, columns=["dataset", "method", "switch", "accuracy", "moved", "variance", "ARI", "seeds"])
     return table.sort_values("method", key=lambda m: m.map(order.index), kind="stable", ignore_index=True)
 
 

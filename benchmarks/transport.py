@@ -1,0 +1,83 @@
+"""Seconds and memory of transport signatures at growing numbers of clients: ``python -m benchmarks.transport [M ...]``.
+
+The embeddings of ``benchmarks.fcr``: the size of FLT's scenario 4, 29 samples a client, e = 128. Every M runs in a
+process of its own; k = 10 centroids per half, two worker processes. Peak memory is that of the main process, which
+holds all matrices, and of the largest worker. ``--dendrogram M`` takes only what the server does once all distances
+are there (of random clusters): the part whose memory grows with the square of M.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from .fcr import CLUSTERS, embeddings
+
+
+def peak(who: int) -> float:
+    """Peak memory in GiB; Linux counts KiB, macOS bytes."""
+    return resource.getrusage(who).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
+
+
+def report(begun: float, cpu: float) -> None:
+    seconds, used = time.perf_counter() - begun, sum(_cpu()) - cpu
+    own, worker = peak(resource.RUSAGE_SELF), peak(resource.RUSAGE_CHILDREN)
+    print(f"  {seconds:.1f} s, {used:.1f} s of processor time; peak {own:.2f} GiB, largest worker {worker:.2f} GiB")
+
+
+def _cpu() -> list[float]:
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return [u.ru_utime + u.ru_stime for u in usage]
+
+
+def whole(n_clients: int) -> None:
+    from joblib.externals.loky import get_reusable_executor
+    from sklearn.metrics import adjusted_rand_score
+
+    from fltnb.relatedness import TransportSignatures
+
+    clients, clusters = embeddings(n_clients)
+    begun, cpu = time.perf_counter(), sum(_cpu())
+    fitted = TransportSignatures(n_jobs=2).fit(clients)
+    seconds = time.perf_counter() - begun
+    get_reusable_executor().shutdown()  # children count once they have ended
+    print(f"  fit {seconds:.1f} s; {fitted.n_clusters_} clusters of {CLUSTERS},", end=" ")
+    print(f"ARI {adjusted_rand_score(clusters, fitted.labels_):.2f}")
+    report(begun, cpu)
+
+
+def dendrogram(n_clients: int) -> None:
+    from fltnb.relatedness import TransportSignatures
+
+    rng = np.random.default_rng(0)
+    clusters = np.arange(n_clients) % CLUSTERS
+    z = 0.7 * rng.standard_normal((n_clients, n_clients), dtype=np.float32)
+    for i in range(n_clients):
+        z[i] += 3 * (clusters != clusters[i])
+        z[i:, i] = z[i, i:]
+        z[i, i] = 0
+    fitted = TransportSignatures()
+    fitted.self_distance_, fitted.spread_ = np.full(n_clients, 40.0), np.full(n_clients, 0.06)
+    begun, cpu = time.perf_counter(), sum(_cpu())
+    fitted._cluster(z)
+    print(f"  {fitted.n_clusters_} clusters of {CLUSTERS}")
+    report(begun, cpu)
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] == ["--one"]:
+        whole(int(arguments[1]))
+    elif arguments[:1] == ["--dendrogram"]:
+        dendrogram(int(arguments[1]))
+    else:
+        for n_clients in arguments or ["240", "2400"]:
+            print(f"TransportSignatures, {int(n_clients):,} clients", flush=True)
+            subprocess.run([sys.executable, "-m", "benchmarks.transport", "--one", n_clients], check=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
