@@ -283,10 +283,14 @@ def test_tables_have_what_the_claims_read():
     assert reading["training loss"].idxmin() == "alone"
     assert reading["error on new data"].idxmin() == "true clusters"
     first = theorem1.theorem1_table((0.2,), (4, 8, 32), 50)
-    real = pd.DataFrame({"samples": [4, 40], "wrong pairs": [0.1, 0.0]})
+    real = pd.DataFrame({"samples": [4, 10, 40], "ari": [0.7, 1, 1], "lowest ari": [0.6, 1, 1]})
+    real = real.assign(**{"wrong pairs": [0.1, 0.01, 0], "all pairs right": [0, 0.5, 1]})
     claims = fl.notebook.Claims()
     theorem1.theorem1_claims(claims, first, real)
     theorem2.theorem2_claims(claims, gap, steps, epochs)
+    evidence = claims.table()["evidence"]
+    assert evidence.str.endswith("some seed wrong up to 4").sum() == 1  # the clusters
+    assert evidence.str.endswith("some seed wrong up to 10").sum() == 1  # the links
     verdicts = claims.table().groupby("claim")["verdict"].first()
     expected = {"flt-thm1": "does not hold", "flt-thm1-samples": "holds", "flt-thm2": "holds"}
     expected |= {"flt-thm2-step": "does not hold", "flt-thm2-epochs": "does not hold"}

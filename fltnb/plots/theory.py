@@ -28,6 +28,8 @@ def accuracy_against_bytes(curves: pd.DataFrame, ax: Axes | None = None, title: 
         several. A run with a note is drawn dash-dotted; a method that sends nothing as a dotted level. Each point is
         the mean of the last five evaluations, because some methods jump from round to round.
     """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     need(curves, ("method", "note", "split", "round", "accuracy", "bytes_up", "bytes_down"), "curves")
     fig, ax = axes_for(ax, (7.6, 4.4))
     test = curves[curves["split"] == "test"].assign(sent=lambda c: (c["bytes_up"] + c["bytes_down"]) / 1e6)
@@ -53,6 +55,9 @@ def accuracy_against_bytes(curves: pd.DataFrame, ax: Axes | None = None, title: 
             label=label,
         )
     ax.set(xscale="log", xlabel="sent, up and down, all clients (MB)", ylabel="test accuracy, mean over clients (%)")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))  # the default writes "3 x 10^2" over its neighbours
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_title("each point: mean of the last five evaluations", fontsize="small", loc="right")
     ax.grid(alpha=0.25, which="both")
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), **LEGEND)
@@ -107,9 +112,9 @@ def centroids_and_graph(table: pd.DataFrame, ax: Axes | None = None, title: str 
         Of :func:`fltnb.analysis.theorem1.pipeline_table`.
     """
     fig, ax = axes_for(ax, (7.4, 3.9))
-    looks = ((PRINTED, "s", 4.5), (OTHER, "o", 2.5), (CORRECTED, "v", 1.2))  # lines that coincide stay visible
+    looks = ((PRINTED, "s", 3.2), (OTHER, "o", 2.0), (CORRECTED, "v", 1.1))  # lines that coincide stay visible
     for (k, own), (color, marker, width) in zip(table.groupby("k", sort=False), looks, strict=False):
-        look = {"color": color, "marker": marker, "ms": 3 + width, "lw": width}
+        look = {"color": color, "marker": marker, "ms": 3.5 + width, "lw": width}
         ax.plot(own["n"], own["centroids"], "-", label=f"k = {k}: some centroid wrong", **look)
         ax.plot(own["n"], own["graph"], "--", mfc="white", label=f"k = {k}: some pair of clients wrong", **look)
     ax.set(xscale="log", ylim=(-0.04, 1.06), xlabel="samples per client and label n", ylabel="share of draws")
@@ -199,7 +204,7 @@ def step_sizes(table: pd.DataFrame, title: str = "") -> tuple[Figure, Sequence[A
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(table["graph"]))
-    fig, axes = plt.subplots(1, len(names), figsize=(9.2, 3.8), sharey=True, layout="constrained")
+    fig, axes = plt.subplots(1, len(names), figsize=(9.2, 3.8), sharex=True, sharey=True, layout="constrained")
     top = 10 * np.nanmax(table[["printed bound", "corrected bound"]].to_numpy())
     for ax, name in zip(axes, names, strict=True):
         own = table[table["graph"] == name]
@@ -207,7 +212,7 @@ def step_sizes(table: pd.DataFrame, title: str = "") -> tuple[Figure, Sequence[A
         ax.plot(own["eta L"], own["printed bound"], "-v", color=PRINTED, ms=4.5, label="Theorem 2 as printed")
         ax.plot(own["eta L"], own["corrected bound"], "--^", color=CORRECTED, ms=4.5, label="corrected")
         ax.plot(own["eta L"][fine], own["mean gap"][fine], "-o", color=MEASURED, ms=5, label="measured, settles")
-        lost = own["mean gap"][~fine].clip(upper=top)
+        lost = own["mean gap"][~fine].fillna(np.inf).clip(upper=top)  # NaN: it has overflowed
         ax.plot(own["eta L"][~fine], lost, "x", color=MEASURED, ms=7, label="does not settle in every draw")
         limit = 1.0 if name == "alone" else 2 / (1 + np.sqrt(5))
         ax.axvline(limit, color=PRINTED, lw=1, ls=":", label="limit as printed, Eq. 29")
