@@ -137,7 +137,9 @@ def _notebooks(profile: str) -> list[str]:
     """Name the notebooks whose runs are recorded; clusterings without training have a record of another form."""
     files = sorted(paths.results(profile).glob("*_provenance.json"))
     names = [file.stem.removesuffix("_provenance") for file in files]
-    return [name for name in names if not name.endswith("_clusterings")]
+    runs = [name for name in names if not name.endswith("_clusterings")]
+    # a record of tables alone, such as notebook 06's of its theory, has no curves
+    return [name for name in runs if (paths.results(profile) / f"{name}_curves.csv").exists()]
 
 
 def figures() -> dict[str, list[Path]]:
