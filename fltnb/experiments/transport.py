@@ -115,7 +115,7 @@ def _federations(profile: str) -> Iterator[tuple[str, str, dict[str, Any], bool,
     emnist = {"kind": "structured", "dataset": "emnist_balanced"}
     if profile == "small":
         emnist = {"kind": "structured", "dataset": "emnist_bymerge", "max_per_class": 2400}
-    for n_clients in (240, 750, 2400):
+    for n_clients in (240, 760, 2400):
         shown = f"EMNIST, scenario 4, {n_clients:,} clients"
         yield shown, emnist["dataset"], emnist | {"n_clients": n_clients}, n_clients == 2400, n_clients == 240
 
