@@ -600,11 +600,20 @@ def stored(name: str, profiles: Sequence[str] = ("small", "paper")) -> list[Stor
         where = paths.results(profile)
         record = where / f"{name}_provenance.json"
         if record.exists():
-            text = {"keep_default_na": False}  # an empty note is a note, not a missing number
             known = json.loads(record.read_text(encoding="utf-8"))
-            tidy = pd.read_csv(where / f"{name}.csv", na_values={"value": [""], "n": [""]}, **text)
+            tidy = _read(where / f"{name}.csv")
             if "stopped" not in tidy:  # written before this column was
                 tidy["stopped"] = [known[key]["provenance"].get("stopped", "") for key in tidy["key"]]
-            curves = pd.read_csv(where / f"{name}_curves.csv", **text)
-            found.append(Stored(profile, tidy, curves, known))
+            found.append(Stored(profile, tidy, _read(where / f"{name}_curves.csv"), known))
     return found
+
+
+def _read(file: Path) -> pd.DataFrame:
+    """Read a written table; an empty note is a note, an empty number (of a group that is not there) is missing."""
+    import pandas as pd
+
+    names = ("experiment", "dataset", "model", "method", "variant", "note", "rule", "split", "metric", "key", "stopped")
+    table = pd.read_csv(file, dtype=dict.fromkeys(names, str))
+    text = [name for name in names if name in table]
+    table[text] = table[text].fillna("")
+    return table

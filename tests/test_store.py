@@ -134,6 +134,17 @@ def test_a_diverged_run_is_stored_with_its_reason_and_tables_say_so(tmp_path, mo
     assert again.tidy.equals(read.tidy)
 
 
+def test_numbers_that_are_missing_in_a_table_do_not_make_it_text(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    files = store.write_results(store.compute([quick()], progress=False), "small", "00_x")
+    table = next(file for file in files if file.name == "00_x_curves.csv")
+    lines = table.read_text().splitlines()
+    extended = [f"{lines[0]},accuracy_joined", f"{lines[1]},", *(f"{line},50.5" for line in lines[2:])]
+    table.write_text("\n".join(extended))
+    (read,) = store.stored("00_x")
+    assert read.curves["accuracy_joined"].mean() == 50.5 and set(read.curves["note"]) == {""}
+
+
 def test_cached_arrays_survive_and_mend(tmp_path):
     calls = []
 
