@@ -40,7 +40,7 @@ STAND_INS = {
     "emnist_bymerge_test": "emnist_bymerge",
     "emnist_byclass_test": "emnist_byclass",
 }
-NAMES = ("digits", *SOURCES, *STAND_INS, "femnist")
+NAMES = ("digits", *SOURCES, *STAND_INS, "femnist", "pacs")
 """Names that :func:`load` knows."""
 
 # CIFAR-100 class ids of FLT's public code; the paper only says how many.
@@ -208,7 +208,8 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     of our own: six training images to one test image in each class.
 
     ``femnist`` (62 classes by writers) has no download: LEAF's own scripts make its JSON files. The prepared file
-    is written once from those in the folder ``femnist`` beside the other sets (:func:`fltnb.leaf.read_leaf`).
+    is written once from those in the folder ``femnist`` beside the other sets (:func:`fltnb.leaf.read_leaf`). ``pacs``
+    is likewise made from the official folders in ``PACS`` (:func:`fltnb.pacs.read_pacs`).
 
     Parameters
     ----------
@@ -220,11 +221,15 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     Raises
     ------
     FltnbError
-        Unknown name, damaged prepared file, nothing prepared and no network, or LEAF files absent or unsound.
+        Unknown name, damaged prepared file, nothing prepared and no network, or bad files of LEAF or PACS.
     """
     choose(name, NAMES, "data set")
     if name == "digits":
         return _digits()
+    if name == "pacs":
+        from .pacs import load_pacs
+
+        return load_pacs(root)
     folders = [Path(root)] if root is not None else paths.data()
     names = [name, *(stand_in for stand_in, official in STAND_INS.items() if official == name)]
     path = next((found for each in names if (found := _find(each, folders))), None)

@@ -25,8 +25,8 @@ from torch.nn import functional
 from .errors import FltnbError, choose
 from .randomness import stream
 
-NAMES = ("mlp", "mlp_plain", "leaf_cnn", "lenet", "mnist_cnn")
-HIDDEN = 200  # hidden units of FLT's MLP
+NAMES = ("mlp", "mlp_plain", "mlp32", "leaf_cnn", "lenet", "mnist_cnn")
+HIDDEN = 200  # hidden units of FLT's MLP; MT-HFL's has 32
 KERNEL, POOL = 5, 2  # every convolution of the papers is 5x5, every pooling 2x2
 
 
@@ -280,9 +280,10 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     ----------
     name : str
         ``mlp``: FLT's MLP, one hidden layer of 200 with dropout 0.5 before the ReLU (FLT, Table 11).
-        ``mlp_plain``: the same without dropout. ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the
-        second convolution as the code has them; the table's 63 is a slip). ``lenet``: the small CNN that FLT's code
-        trains on CIFAR-10. ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts.
+        ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's MLP, one hidden layer of 32 (Section III).
+        ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second convolution as the code has them; the
+        table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on CIFAR-10, and MT-HFL's CNN.
+        ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts.
     input_shape : (C, H, W)
         Vectors of d features are (1, 1, d); only the MLPs take them.
     n_classes : int
@@ -302,10 +303,10 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     c, h, w = shape = tuple(int(size) for size in input_shape)
     if n_classes < 1 or min(shape) < 1:
         raise FltnbError(f"A model needs at least one class and one input, not {n_classes} and shape {shape}.")
-    if name in ("mlp", "mlp_plain"):
+    if name in ("mlp", "mlp_plain", "mlp32"):
         drop = (Dropout(),) if name == "mlp" else ()
-        features = c * h * w
-        layers = (Flatten(), Dense(features, HIDDEN), *drop, ReLU(), Dense(HIDDEN, n_classes))
+        features, hidden = c * h * w, 32 if name == "mlp32" else HIDDEN
+        layers = (Flatten(), Dense(features, hidden), *drop, ReLU(), Dense(hidden, n_classes))
         return Model(name, shape, n_classes, layers)
 
     if min(h, w) < POOL * POOL:

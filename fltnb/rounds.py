@@ -216,12 +216,11 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
 
     def evaluate(round: int) -> None:
-        theta, rows = method.serve(state)
         history[:] = [row for row in history if row["round"] != round]
         once_up, once_down = method.setup_bytes(state)
         now = {"seconds": time.monotonic() - begun, "bytes_up": int(up + once_up), "bytes_down": int(down + once_down)}
         for split in ("train", "test"):
-            result = engine.evaluate(theta, rows, np.arange(fed.n_clients), split)
+            result = method.evaluate(state, engine, split)
             accuracy = last[split] = metrics.accuracy(result.correct, result.total)
             row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
             row |= {"variance": metrics.variance(accuracy), "worst": metrics.worst(accuracy)}
@@ -242,7 +241,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             engine = make_engine(fed)
         clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
         state = method.observe(state, clients, round, engine)
-        trained = engine.train(*method.dispatch(state, clients), clients, round)
+        state, trained = method.train(state, clients, round, engine)
         lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
         if lost.any():
             stopped = (

@@ -593,8 +593,6 @@ class Stored:
 
 def stored(name: str, profiles: Sequence[str] = ("small", "paper")) -> list[Stored]:
     """Return the committed results of a notebook, one entry per profile that has them (``demo`` is not committed)."""
-    import pandas as pd
-
     found = []
     for profile in profiles:
         where = paths.results(profile)

@@ -17,23 +17,36 @@ import numpy as np
 import pytest
 
 import fltnb as fl
-from fltnb import methods, models, training
+from fltnb import methods, models, rounds, training
 from fltnb.methods import (
     CFL,
+    CFLGP,
+    EMDCFL,
     FLT,
     IFCA,
     METHODS,
+    MTHFL,
+    PACFL,
     PCAKMHC,
     Context,
     DynamicFLT,
     FedAvg,
+    FedCE,
+    FedClust,
+    FedEM,
     FedProx,
+    FedRC,
+    FedSaC,
     FedSEM,
+    FedSoft,
     FeSEM,
+    FlexCFL,
     Local,
     Oracle,
+    PFedGraph,
     SoftFLT,
 )
+from fltnb.methods.hierarchical import shared_columns
 from fltnb.metrics import adjusted_rand_index
 
 M, K, ROUNDS = 6, 2, 2
@@ -82,6 +95,28 @@ class Line:
     near: float = 1e-9  # U3: more where weights follow from float32 embeddings, whose rounding depends on the order
     weights: str = "samples"  # U1: the weights of this method's mean; "equal" is compared on clients of equal size
     truth: dict | None = None  # U1 / U2: another federation, where labels are given and not found
+    personal: bool = False  # U5: compared with the same method on one client, not with Local
+    still: str = ""  # U7: why models move though no client takes a step
+    late: int = 0  # U1, U2, U5: rounds at the start whose training is used for clustering only
+    parts: Callable = lambda net: [slice(None)]  # U6: parameters that are averaged with weights of their own
+    once: Callable | None = None  # U10: bytes sent (up, down) on top in the rounds, where not all rounds are alike
+
+
+def emd(tolerance):
+    """EMD-CFL's clusterer, without the projections that belong to the numbers of two clients."""
+    return fl.EMDClustering(tolerance=tolerance, projection=None)
+
+
+def exchanged(fed):
+    """What pairs of clients that have trained send each other once: models without the last layer, and embeddings."""
+    body, width, seen, up, down = 64 * 200 + 200, 200, set(), 0, 0
+    for round in (1, 2, 3):
+        new = set(rounds.participants(M, 0.5, 0, round).tolist()) - seen
+        seen |= new
+        pairs = [(i, j) for i in seen for j in seen if i != j and {i, j} & new]
+        down += body * len(pairs)
+        up += sum(body + width * (len(fed.train[i]) + len(fed.val[j])) for i, j in pairs) + len({i for i, _ in pairs})
+    return 4 * up, 4 * down
 
 
 COMMON = "all models start from one common initialisation"
@@ -132,6 +167,76 @@ LINES = {
         COMMON,
         weights="equal",
     ),
+    "PACFL": Line(
+        lambda: PACFL(fl.PACFL(n_clusters=2)),
+        lambda: PACFL(fl.PACFL(threshold=180)),
+        lambda: PACFL(fl.PACFL(threshold=-1)),
+        COMMON,
+        setup=lambda fed: (4 * 64 * np.minimum(fed.label_counts(), 3).sum(), 0),  # vectors of 64 pixels per class
+    ),
+    "FedClust": Line(
+        lambda: FedClust(n_clusters=2),
+        lambda: FedClust(threshold=np.inf),
+        lambda: FedClust(threshold=0),
+        COMMON,
+        late=1,
+        once=lambda P: (-4 * (M // 2) * (P - 201 * 10), 0),  # in round 1 the last layer of 200 x 10 and 10 alone
+    ),
+    "EMDCFL": Line(
+        lambda: EMDCFL(emd(0.025)), lambda: EMDCFL(emd(2.0)), lambda: EMDCFL(emd(0)), COMMON, setup=exchanged
+    ),
+    "FlexCFL": Line(lambda: FlexCFL(2), lambda: FlexCFL(1), NO_THRESHOLD, COMMON, weights="equal"),
+    "CFLGP": Line(lambda: CFLGP(2), lambda: CFLGP(1), NO_THRESHOLD, COMMON, weights="equal"),
+    "FedEM": Line(
+        lambda: FedEM(K),
+        lambda: FedEM(1),
+        NO_THRESHOLD,
+        "independent",
+        down=lambda P: K * P,
+        up=lambda P: K * P,
+        personal=True,
+    ),
+    "FedRC": Line(
+        lambda: FedRC(K),
+        lambda: FedRC(1),
+        NO_THRESHOLD,
+        "independent",
+        down=lambda P: K * P + K * 10,
+        up=lambda P: K * P + K * 10,
+        personal=True,
+    ),
+    "FedSoft": Line(
+        lambda: FedSoft(K, period=1),
+        lambda: FedSoft(1, lam=0, serves="center"),
+        NO_THRESHOLD,
+        "independent",
+        down=lambda P: K * P,
+        up=lambda P: P + K,
+        personal=True,
+        still="clients begin at means of different initial models",
+    ),
+    "FedCE": Line(
+        lambda: FedCE(K, split="train"),
+        lambda: FedCE(1, split="train"),
+        NO_THRESHOLD,
+        "independent",
+        down=lambda P: K * P,
+        up=lambda P: P + K,
+        weights="equal",
+        personal=True,
+        still="every model takes from every client, and clients train different ones",
+    ),
+    "PFedGraph": Line(PFedGraph, lambda: PFedGraph(alpha=1e15), NO_THRESHOLD, COMMON),
+    "FedSaC": Line(FedSaC, lambda: FedSaC(0, 0), NO_THRESHOLD, COMMON, near=1e-7, up=lambda P: P + 3 * 200),
+    "MTHFL": Line(
+        lambda: MTHFL(fl.EigenRelevance(n_clusters=2)),
+        lambda: MTHFL("oracle", shared=2),  # two groups, but all layers are averaged over both
+        lambda: MTHFL("oracle", shared=()),
+        COMMON,
+        setup=lambda fed: (4 * M * (5 * 64 + M - 1), 4 * M * (M - 1) * 5 * 64),  # five eigenvectors of 64 pixels
+        truth={"alone": singleton_truth},
+        parts=lambda net: [columns := shared_columns(net, None), ~columns],
+    ),
 }
 
 
@@ -167,6 +272,7 @@ def digits(equal=True):
         labels=fed.labels,
         n_classes=fed.n_classes,
         train=[fed.train[i][::-1][:n] for i, n in zip(order, sizes, strict=True)],
+        val=[fed.test[i][60:] for i in order],
         test=[fed.test[i][:60] for i in order],
         clusters=fed.clusters[order],
     )
@@ -196,14 +302,16 @@ def served(result):
 def test_u1_one_cluster_is_fedavg(line):
     fed = digits(equal=line.weights == "equal")
     same = (line.truth or {}).get("one", lambda fed: fed)(fed)
-    assert np.allclose(served(run(line.one(), same)), served(run(FedAvg(), fed)), rtol=0, atol=1e-12)
+    rounds = ROUNDS + line.late
+    assert np.allclose(served(run(line.one(), same, rounds=rounds)), served(run(FedAvg(), fed)), rtol=0, atol=1e-12)
 
 
 @lines(lambda line: line.alone if isinstance(line.alone, str) else "")
 def test_u2_singletons_are_local(line):
     fed = digits(equal=False)
     same = (line.truth or {}).get("alone", lambda fed: fed)(fed)
-    assert np.allclose(served(run(line.alone(), same)), served(run(Local(), fed)), rtol=0, atol=1e-12)
+    rounds = ROUNDS + line.late
+    assert np.allclose(served(run(line.alone(), same, rounds=rounds)), served(run(Local(), fed)), rtol=0, atol=1e-12)
 
 
 @always
@@ -236,11 +344,17 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
 def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     fed = digits()
     same = replace(fed, train=[fed.train[0]] * M, test=[fed.test[0]] * M, clusters=np.zeros(M, dtype=np.int64))
-    result = run(line.usual(), same)
+    result = run(line.usual(), same, rounds=ROUNDS + line.late)
     assert np.ptp(served(result), axis=0).max() < 1e-12
     # what one client, alone with the same start, would reach; IFCA starts from the model it picked
     one = {"train": same.train[:1], "test": same.test[:1], "val": same.val[:1], "clusters": same.clusters[:1]}
     picked = int(result.rows[0]) if line.start == "independent" else 0
+
+    if line.personal:
+        alone = run(line.usual(), replace(same, **one))
+        # not closer: FedRC floors a sum over the clients, which is larger for six than for one
+        assert np.allclose(served(result), served(alone), rtol=0, atol=1e-8)
+        return
 
     class From(Local):
         def start(self, fed, model, context):
@@ -250,6 +364,23 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
             return line.usual().local_training()
 
     assert np.allclose(served(result), served(run(From(), replace(same, **one))), rtol=0, atol=1e-12)
+
+
+class Arbitrary:
+    """An engine that measures as usual, and whose training gives anything."""
+
+    def __init__(self, engine, rng):
+        self.fed, self.model, self.spec, self.evaluate, self.rng = (
+            engine.fed,
+            engine.model,
+            engine.spec,
+            engine.evaluate,
+            rng,
+        )
+
+    def train(self, theta, rows, clients, round, sample_weights=None):
+        assert theta[rows].shape == (len(clients), self.model.n_parameters)
+        return training.Trained(self.rng.normal(size=theta[rows].shape).astype(np.float32), np.zeros(len(clients)))
 
 
 def drive(method, fed, rounds=3, seed=0):
@@ -262,11 +393,9 @@ def drive(method, fed, rounds=3, seed=0):
         for round in range(1, rounds + 1):
             clients = np.sort(rng.choice(fed.n_clients, size=fed.n_clients - round, replace=False))
             state = method.observe(state, clients, round, engine)
-            theta, rows = method.dispatch(state, clients)
-            assert theta[rows].shape == (len(clients), net.n_parameters)
-            trained = rng.normal(size=(len(clients), net.n_parameters)).astype(np.float32)
-            around.append(trained)
-            state = method.collect(state, clients, trained, round)
+            state, trained = method.train(state, clients, round, Arbitrary(engine, rng))
+            around.append(trained.theta.reshape(-1, net.n_parameters))
+            state = method.collect(state, clients, trained.theta, round)
             yield np.vstack(around), served_by(method, state)
 
 
@@ -280,13 +409,14 @@ def test_u6_aggregates_are_means_of_what_was_sent(line):
     """No parameter leaves the range of the models around, and a mean of weights that sum to 1 solves for them."""
     for around, now in drive(line.usual(), digits(equal=False)):
         assert (now >= around.min(axis=0) - 1e-6).all() and (now <= around.max(axis=0) + 1e-6).all()
-        distinct = np.unique(around, axis=0).astype(np.float64)
-        weights, *_ = np.linalg.lstsq(distinct.T, now.T.astype(np.float64), rcond=None)
-        assert np.allclose(distinct.T @ weights, now.T, atol=1e-4)
-        assert (weights > -1e-4).all() and np.allclose(weights.sum(axis=0), 1, atol=1e-4)
+        for part in line.parts(models.make("mlp_plain", (1, 8, 8), 10)):
+            distinct, mean = np.unique(around[:, part], axis=0).astype(np.float64), now[:, part].T
+            weights, *_ = np.linalg.lstsq(distinct.T, mean.astype(np.float64), rcond=None)
+            assert np.allclose(distinct.T @ weights, mean, atol=1e-4)
+            assert (weights > -1e-4).all() and np.allclose(weights.sum(axis=0), 1, atol=1e-4)
 
 
-@always
+@lines(lambda line: line.still)
 def test_u7_without_a_step_nothing_moves_and_labels_are_defined(line):
     fed = digits(equal=False)
     result = run(line.usual(), fed, lr=0.0)
@@ -325,6 +455,8 @@ def test_u10_counted_traffic_is_that_of_the_table(line):
     result = run(line.usual(), fed, ROUGH)
     P, sent = result.theta.shape[1], 3 * (M // 2)  # three rounds of half the clients
     up, down = line.setup(fed)
+    if line.once:
+        up, down = np.add((up, down), line.once(P))
     last = result.history.iloc[-1]
     assert last["bytes_up"] == up + 4 * sent * line.up(P)
     assert last["bytes_down"] == down + 4 * sent * line.down(P)
@@ -335,7 +467,9 @@ def test_the_usual_settings_form_clusters():
     fed = digits(equal=False)
     for name, line in LINES.items():
         labels = run(line.usual(), fed).labels
-        if name not in ("FedAvg", "FedProx", "Local"):
+        if labels is None:
+            assert name in ("FedAvg", "FedProx", "Local", "PFedGraph", "FedSaC")
+        else:
             assert len(np.unique(labels)) > 1, name
 
 

@@ -83,14 +83,15 @@ def one(rows, /, **wanted):
 
 def test_nothing_stored_is_no_error_and_nothing_run(root):
     table = report.numbers()
-    assert len(table) == len(published.numbers("flt")) == 340
+    assert len(published.numbers("flt")) == 340
+    assert len(table) == sum(len(published.numbers(paper)) for paper in dict.fromkeys(table["paper"])) > 340
     assert set(table["status"]) == {"not run"}
     totals = report.counts(table)
     assert (totals["reproduced"] == 0).all() and (totals["not run"] == totals["printed"]).all()
     assert one(totals, table="T5", variant="described")["printed"] == 48
     assert set(report.claims()["verdict"]) == {"not tested"}
     assert report.provenance().empty and report.figures() == {}
-    assert report.missing(table)["numbers"].sum() == 2 * 340
+    assert report.missing(table)["numbers"].sum() == 2 * len(table)
     assert report.write().name == "report.html"
 
 

@@ -52,7 +52,7 @@ def embed_clients(
     Returns
     -------
     list of M ndarrays (n_i, e) float32
-        e is ``spec.latent``, or the number of pixels for kind "pixels".
+        e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18".
 
     Raises
     ------
@@ -68,6 +68,11 @@ def embed_clients(
     if spec.kind == "pixels":
         return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]
     weights = dict(pretrain(spec, cache, progress, device, fed.input_shape))
+    if spec.kind == "resnet18":
+        from . import resnet
+
+        made = resnet.network(weights)
+        return [resnet.features(to_inputs(fed.images[index]), made, device) for index in fed.train]
     del weights["input_shape"]
     if spec.kind in NETWORK_KINDS:
         return _with_network(fed, spec, weights, progress, n_jobs, device)

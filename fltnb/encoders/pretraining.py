@@ -18,8 +18,9 @@ from ..errors import FltnbError, choose
 from ..federations import to_inputs
 from ..randomness import integer, stream
 
-KINDS = ("convae", "residual", "pca", "pixels")
+KINDS = ("convae", "residual", "resnet18", "pca", "pixels")
 NETWORK_KINDS = ("convae", "residual")
+RESNET_WEIGHTS = ("imagenet", "random")
 _FORMAT = 1  # part of every cache key: raise it when training changes
 
 
@@ -29,19 +30,19 @@ class EncoderSpec:
 
     Parameters
     ----------
-    kind : {"convae", "residual", "pca", "pixels"}
-        FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10, principal components of the
-        pretraining set (one basis for all clients), or the pixels themselves.
+    kind : {"convae", "residual", "resnet18", "pca", "pixels"}
+        FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10, the convolutions of a ResNet-18
+        (MT-HFL), principal components of the pretraining set (one basis for all clients), or the pixels themselves.
     pretrain : str
-        Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Ignored by
-        "pixels".
+        Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Of a
+        "resnet18": "imagenet", torchvision's published weights, or "random". Ignored by "pixels".
     epochs : int
         Passes over the pretraining set (autoencoders).
     finetune_epochs : int
         J: passes of every client over its own samples, each from the same pretrained weights (FLT, Algorithm 2,
         line 4; the paper's Enc2 has 5). Autoencoders only.
     latent : int
-        Embedding dimension e. The paper: 128.
+        Embedding dimension e. The paper: 128. A "resnet18" always has 512.
     batch_size, lr : int, float
         Of Adam, for pretraining and fine-tuning; the loss is the mean squared error of the reconstruction.
     seed : int
@@ -77,6 +78,8 @@ class EncoderSpec:
                 raise FltnbError(f"{name} of an encoder must be a whole number of {least} or more, got {value!r}.")
         if not isinstance(self.lr, numbers.Real) or not 0 < self.lr < math.inf:
             raise FltnbError(f"lr of an encoder must be a positive number, got {self.lr!r}.")
+        if self.kind == "resnet18":
+            choose(self.pretrain, RESNET_WEIGHTS, "origin of a ResNet-18's weights (pretrain)")
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:
             raise FltnbError(f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0.")
 
@@ -108,7 +111,7 @@ def pretrain(
     -------
     dict of str to ndarray
         An autoencoder's state; "mean" (d,) and "components" (latent, d) of a PCA; empty for pixels. "input_shape"
-        (C, H, W) of the images it was trained on is always among them (but for pixels).
+        (C, H, W) of the images it was trained on is among them (but for pixels and a ResNet-18, which takes any).
 
     Raises
     ------
@@ -117,6 +120,11 @@ def pretrain(
     """
     if spec.kind == "pixels":
         return {}
+    folder = Path(cache) if cache is not None else paths.store() / "encoders"
+    if spec.kind == "resnet18":
+        from . import resnet
+
+        return resnet.weights(spec.pretrain, spec.seed, folder / "resnet18_imagenet.safetensors")
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
@@ -130,7 +138,7 @@ def pretrain(
         trained = {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
         settings |= trained
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
-    path = (Path(cache) if cache is not None else paths.store() / "encoders") / f"{key}.safetensors"
+    path = folder / f"{key}.safetensors"
     weights = _read(path) if path.exists() else None
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
@@ -143,7 +151,8 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     """Return the numbers that the server sends to each client before round 1 (FLT, Table 6).
 
     The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
-    it (51,577), mean and axes of a PCA, nothing for pixels. BatchNorm's running statistics count as well.
+    it (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for pixels. BatchNorm's running
+    statistics count as well.
 
     Parameters
     ----------
@@ -154,6 +163,10 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     """
     if spec.kind == "pixels":
         return 0
+    if spec.kind == "resnet18":
+        from . import resnet
+
+        return resnet.n_numbers()
     if input_shape is None:
         input_shape = to_inputs(pretraining_set(spec.pretrain).images[:1]).shape[1:]
     if spec.kind == "pca":

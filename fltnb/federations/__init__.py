@@ -8,30 +8,45 @@ from pathlib import Path
 from ..data import load
 from ..errors import FltnbError, choose
 from .arrays import from_arrays
+from .backdoor import attacked, backdoor_colours, backdoor_patches
 from .base import SPLITS, Federation, to_inputs
 from .changing import changing, with_events
+from .copies import rotated_copies
+from .domains import domains
 from .labels import label_clusters
 from .pseudo_writers import apply_style, pseudo_writers, writer_styles
 from .rotated import rotated
 from .skew import dirichlet
 from .structured import power_law_sizes, structured
+from .tasks import CIFAR10_TASKS, CIFAR100_VEHICLES, DIGITS_TASKS, FASHION_TASKS, cross_tasks, tasks
 from .writers import writers
 
 __all__ = [
+    "CIFAR10_TASKS",
+    "CIFAR100_VEHICLES",
+    "DIGITS_TASKS",
+    "FASHION_TASKS",
     "KINDS",
     "SPLITS",
     "Federation",
     "apply_style",
+    "attacked",
+    "backdoor_colours",
+    "backdoor_patches",
     "build",
     "changing",
     "complete",
+    "cross_tasks",
     "dirichlet",
+    "domains",
     "from_arrays",
     "label_clusters",
     "power_law_sizes",
     "pseudo_writers",
     "rotated",
+    "rotated_copies",
     "structured",
+    "tasks",
     "to_inputs",
     "with_events",
     "writer_styles",
@@ -46,6 +61,12 @@ KINDS = {
     "pseudo_writers": pseudo_writers,
     "changing": changing,
     "rotated": rotated,
+    "rotated_copies": rotated_copies,
+    "backdoor_colours": backdoor_colours,
+    "backdoor_patches": backdoor_patches,
+    "domains": domains,
+    "tasks": tasks,
+    "cross_tasks": cross_tasks,
 }
 """Partitions that :func:`build` knows: functions of an ImageSet and keyword arguments."""
 

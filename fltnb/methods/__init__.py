@@ -11,27 +11,45 @@ from typing import Any
 from ..errors import FltnbError, choose
 from .base import RULES, VARIANTS, Context, Method, mix
 from .cfl import CFL
+from .cflgp import CFLGP
 from .dynamic import DynamicFLT
+from .emdcfl import EMDCFL
+from .fedce import FedCE
+from .fedclust import FedClust
+from .fedem import FedEM, FedRC
 from .fedprox import FedProx
 from .fedsem import FedSEM
+from .fedsoft import FedSoft
 from .fesem import FeSEM
+from .flexcfl import FlexCFL
 from .flt import FLT, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
+from .hierarchical import MTHFL
 from .ifca import IFCA
 from .local import Local
+from .pacfl import PACFL
+from .pfedgraph import FedSaC, PFedGraph
 from .soft import SoftFLT
 
 METHODS = {
     cls.__name__: cls
-    for cls in (FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT)
+    for cls in (
+        *(FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT),
+        *(PACFL, FedClust, FlexCFL, CFLGP, FedEM, FedSoft, FedRC, PFedGraph, FedSaC, FedCE, EMDCFL),
+        MTHFL,
+    )
 }
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
 __all__ = [
     "CFL",
+    "CFLGP",
+    "EMDCFL",
     "FLT",
     "IFCA",
     "METHODS",
+    "MTHFL",
+    "PACFL",
     "PCAKMHC",
     "RULES",
     "VARIANTS",
@@ -39,12 +57,20 @@ __all__ = [
     "DynamicFLT",
     "FeSEM",
     "FedAvg",
+    "FedCE",
+    "FedClust",
+    "FedEM",
     "FedProx",
+    "FedRC",
     "FedSEM",
+    "FedSaC",
+    "FedSoft",
+    "FlexCFL",
     "GraphMethod",
     "Local",
     "Method",
     "Oracle",
+    "PFedGraph",
     "SoftFLT",
     "build",
     "fit_clusterer",

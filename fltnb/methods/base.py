@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..federations import Federation
     from ..federations.phases import Phase
     from ..models import Model
-    from ..training import Engine
+    from ..training import Engine, Evaluation, Trained
 
 State = dict[str, np.ndarray]
 
@@ -114,6 +114,15 @@ class Method:
         """Return ``(theta (K, P), rows (n,))``: client ``clients[j]`` starts from ``theta[rows[j]]``."""
         return state["models"], state["row"][clients]
 
+    def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
+        """Let the participants train; most methods say nothing here and leave it to :meth:`dispatch`.
+
+        It is for methods whose clients train several models in a round, weigh their samples, or measure something on
+        what they have just trained. They call ``engine.train``, in whatever way, and return a ``Trained`` with one row
+        per participant, of any length, which :meth:`collect` gets.
+        """
+        return state, engine.train(*self.dispatch(state, clients), clients, round)
+
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Return the state after the round; ``theta`` (n, P) are the trained models, ``clients`` ascending."""
         raise NotImplementedError
@@ -121,6 +130,13 @@ class Method:
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
         return state["models"], state["row"]
+
+    def evaluate(self, state: State, engine: Engine, split: str) -> Evaluation:
+        """Test all clients, in order; by default each with the model that it is served.
+
+        It is for methods whose prediction is that of no single model, such as a mixture of several models' answers.
+        """
+        return engine.evaluate(*self.serve(state), np.arange(engine.fed.n_clients), split)
 
     def labels(self, state: State) -> np.ndarray | None:
         """Cluster of each client (M,), or None for methods without clusters."""

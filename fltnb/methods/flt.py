@@ -192,12 +192,14 @@ class FLT(GraphMethod):
         return adjacency, labels, {"sent": self._setup_scalars(fitted, fed)}
 
     def _setup_scalars(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars sent before round 1 (up: centroids, down: encoder), FLT Table 6."""
+        """Scalars sent before round 1 (up: centroids, or what the clusterer counts; down: encoder), FLT Table 6."""
         from .. import encoders
 
         centroids = getattr(fitted, "centroids_", None)
-        up = 0 if centroids is None else int(np.isfinite(centroids).sum())  # NaN fills up clients with fewer centroids
+        # NaN fills up clients with fewer centroids
+        up = np.sum(getattr(fitted, "sent_", 0)) if centroids is None else np.isfinite(centroids).sum()
         down = fed.n_clients * encoders.sent_parameters(self.encoder, fed.input_shape)
+        down += np.sum(getattr(fitted, "received_", 0))
         return np.array([up, down], dtype=np.int64)
 
     def setup_bytes(self, state: State) -> tuple[int, int]:

@@ -17,9 +17,11 @@ from .clients import (
 )
 from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
 from .dynamic import around_event, before_and_after, graphs_beside
+from .eigen import relevance_curves, separation, similarity_matrices
 from .matrices import cluster_matrices, formation
 from .results import accuracy_variance_plane, agreement, per_client
 from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
+from .tasks import task_curves, task_dots
 
 __all__ = [
     "CLUSTERS",
@@ -43,9 +45,14 @@ __all__ = [
     "formation",
     "graphs_beside",
     "per_client",
+    "relevance_curves",
     "repeats",
     "sample_images",
     "save",
+    "separation",
+    "similarity_matrices",
     "style",
+    "task_curves",
+    "task_dots",
     "who_holds_what",
 ]

@@ -61,8 +61,24 @@ METHODS: dict[str, Style] = {
     "fcr_run_given": Style("FCR as run, C given", "#F4B183", ">"),
     "transport": Style("Transport signatures", "#661100", "h"),
     "mthfl": Style("MT-HFL", "#332288", "p"),
+    "mthfl_random": Style("MT-HFL, random groups", "#C2185B", "v"),
+    "mthfl_random_own": Style("random groups, user's server", "#F06292", "^"),
+    "mthfl_oracle": Style("MT-HFL, true tasks", "#4DB6AC", "*"),
+    "mthfl_separate": Style("MT-HFL, nothing shared", "#7986CB", "s"),
+    "mthfl_chosen": Style("MT-HFL, T chosen", "#8877CC", "p"),
+    "flt_eigen": Style("FLT on eigen-relevance", "#5544AA", ">"),
     "emdcfl": Style("EMD-CFL", "#117733", "d"),
     "pacfl": Style("PACFL", "#44AA99", "8"),
+    "fedclust": Style("FedClust", "#4040D0", "<"),
+    "flexcfl": Style("FlexCFL", "#55CC33", "p"),
+    "cflgp": Style("CFLGP", "#DD44DD", "^"),
+    # soft clusters and personal mixtures (notebooks 11 to 15)
+    "fedem": Style("FedEM", "#E8305A", "o"),
+    "fedsoft": Style("FedSoft", "#3388EE", "s"),
+    "fedrc": Style("FedRC", "#22BBDD", "v"),
+    "fedce": Style("FedCE", "#6B4410", "X"),
+    "pfedgraph": Style("pFedGraph", "#F5A98A", "h"),
+    "fedsac": Style("FedSaC", "#D9B310", "P"),
 }
 """Method id -> label, colour, marker. Add a line for a method of your own, or let :func:`style` invent one."""
 

@@ -1,0 +1,65 @@
+"""Seconds and memory of eigen-relevance at growing numbers of clients: ``python -m benchmarks.eigen [M ...]``.
+
+The size of ResNet-18's features, d = 512, with 20 eigenvectors, and 100 samples a client: what 500 clients have if they
+share CIFAR-10's 50,000 images. ``--samples n`` takes another number; from n = 512 on every client multiplies with a
+whole 512 x 512 matrix, five times as much work. Every M runs in a process of its own, with two threads. Peak memory
+includes about 0.1 GiB of imported libraries and the data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from .transport import peak, report
+
+DIMENSION, EIGENVECTORS, SAMPLES, TASKS = 512, 20, 100, 10
+
+
+def features(n_clients: int, samples: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndarray]:
+    """Clients' features and true tasks: Gaussian clouds, stretched along directions of the task's own."""
+    rng = np.random.default_rng(seed)
+    stretch = (1 / np.arange(1, DIMENSION + 1)).astype(np.float32)
+    bases = [np.linalg.qr(rng.normal(size=(DIMENSION, DIMENSION)))[0].astype(np.float32) for _ in range(TASKS)]
+    tasks = np.arange(n_clients) % TASKS
+    return [(rng.normal(size=(samples, DIMENSION)).astype(np.float32) * stretch) @ bases[t] for t in tasks], tasks
+
+
+def measure(n_clients: int, samples: int) -> None:
+    import resource
+
+    from sklearn.metrics import adjusted_rand_score
+
+    from fltnb.relatedness import EigenRelevance
+
+    clients, tasks = features(n_clients, samples)
+    data = sum(x.nbytes for x in clients) / 2**30
+    before = peak(resource.RUSAGE_SELF)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    begun, cpu = time.perf_counter(), usage.ru_utime + usage.ru_stime
+    fitted = EigenRelevance(TASKS, EIGENVECTORS, n_jobs=2).fit(clients)
+    print(f"  data {data:.2f} GiB, peak before the fit {before:.2f} GiB; ", end="")
+    print(f"ARI {adjusted_rand_score(tasks, fitted.labels_):.2f}; {fitted.sent_[0]:,} numbers sent by a client")
+    report(begun, cpu)
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(description="Time and memory of eigen-relevance.")
+    parser.add_argument("clients", nargs="*", type=int, default=[10, 100, 500])
+    parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument("--one", action="store_true", help="in this process")
+    options = parser.parse_args(arguments)
+    if options.one:
+        return measure(options.clients[0], options.samples)
+    for n_clients in options.clients:
+        print(f"EigenRelevance, {n_clients:,} clients of {options.samples} samples", flush=True)
+        command = [sys.executable, "-m", "benchmarks.eigen", "--one", str(n_clients), "--samples", str(options.samples)]
+        subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,123 @@
+"""Features of an ImageNet ResNet-18 without its last layer, which MT-HFL takes for CIFAR-10 (Section III)."""
+
+from __future__ import annotations
+
+import io
+import socket
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import FltnbError
+from ..randomness import integer
+
+WIDTH = 512
+"""Features of an image: the last convolutions' channels, averaged over the image."""
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, which the weights expect
+
+
+def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
+    """Weights of the network without its classifier.
+
+    Parameters
+    ----------
+    source : {"imagenet", "random"}
+        Torchvision's published weights (kept in the encoders' cache once they are there), or an initialisation, which
+        shows what the architecture alone does.
+    seed : int
+        Of the random initialisation.
+    path : Path
+        Cache file of the published weights.
+
+    Raises
+    ------
+    FltnbError
+        The published weights cannot be downloaded.
+    """
+    from torchvision.models import ResNet18_Weights
+
+    from .pretraining import _read, _write
+
+    if source == "random":
+        import torch
+
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(integer(seed, "encoder"))
+            return {name: value.numpy() for name, value in _network().state_dict().items()}
+    if path.exists() and (known := _read(path)) is not None:
+        return known
+    published = ResNet18_Weights.IMAGENET1K_V1
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)
+    try:
+        # torch tells where on this machine the file goes, which no notebook should keep
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            # tensors only, never arbitrary pickles, and the file must have the published checksum
+            state = published.get_state_dict(progress=False, check_hash=True, weights_only=True)
+    except (OSError, RuntimeError) as error:
+        raise FltnbError(
+            f"The ImageNet weights of ResNet-18 are not here and the download failed ({error}): connect to the network"
+            f" once, put {published.url.rpartition('/')[2]} into ~/.cache/torch/hub/checkpoints, or choose"
+            " kind='convae' or kind='pixels'."
+        ) from error
+    finally:
+        socket.setdefaulttimeout(timeout)
+    kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
+    _write(path, kept, {"kind": "resnet18", "origin": published.url})
+    return kept
+
+
+def n_numbers() -> int:
+    """Return how many numbers the weights are, running statistics of BatchNorm included."""
+    import torch
+
+    with torch.device("meta"):
+        return sum(value.numel() for value in _network().state_dict().values() if value.is_floating_point())
+
+
+def network(state: dict[str, np.ndarray]):
+    """Build the network with a copy of these weights, for evaluation; grey images are shown to it as colour ones."""
+    import torch
+
+    with torch.device("meta"):
+        made = _network()
+    made.load_state_dict({name: torch.tensor(value) for name, value in state.items()}, assign=True)
+    return made.eval().requires_grad_(False)
+
+
+def features(inputs: np.ndarray, made, device: str = "cpu", at_once: int = 256) -> np.ndarray:
+    """Features (n, 512) float32 of images (n, 1 or 3, H, W) in [0, 1]."""
+    import torch
+
+    made.to(device)
+    x = torch.from_numpy(prepare(inputs))
+    with torch.no_grad():
+        return torch.cat([made(part.to(device)).cpu() for part in x.split(at_once)]).numpy()
+
+
+def prepare(inputs: np.ndarray) -> np.ndarray:
+    """Turn images (n, 1 or 3, H, W) in [0, 1] into what the network was trained on, at their own size.
+
+    Raises
+    ------
+    FltnbError
+        Feature vectors, or images of another number of channels.
+    """
+    channels, height, width = inputs.shape[1:]
+    if channels not in (1, 3) or min(height, width) < 2:
+        raise FltnbError(
+            f"ResNet-18 looks at grey or colour images, not at samples of shape {inputs.shape[1:]}: use kind='pixels'."
+        )
+    mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (_MEAN, _STD))
+    return (np.broadcast_to(inputs, (len(inputs), 3, height, width)) - mean) / std
+
+
+def _network():
+    from torch import nn
+    from torchvision.models import resnet18
+
+    made = resnet18(weights=None)
+    made.fc = nn.Identity()
+    return made

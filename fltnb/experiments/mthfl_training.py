@@ -1,0 +1,122 @@
+"""Runs of notebook 10: MT-HFL's Figures 2 and 3, proposed against random grouping, task by task.
+
+The paper states the users of each task, the networks, six runs and, for CIFAR-10, the minority share. Learning rate,
+batch size, samples, rounds and how often the global server acts are not stated: what stands here are our choices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
+from ..store import Spec
+from .common import pixels
+
+RUNS = 6  # "six experimental runs": each has its own partition, initial weights and random grouping
+TASKS = {
+    "digits": {"low (0 to 4)": DIGITS_TASKS[0], "middle (5 to 7)": DIGITS_TASKS[1], "high (8, 9)": DIGITS_TASKS[2]},
+    "fashion_mnist": dict(zip(("clothes", "shoes", "bags"), FASHION_TASKS, strict=True)),
+    "cifar10": dict(zip(("vehicles", "animals"), CIFAR10_TASKS, strict=True)),
+}
+USERS = {"digits": (5, 3, 2), "fashion_mnist": (5, 3, 2), "cifar10": (5, 5)}
+MINORITY = 0.1
+LOCAL_ROUNDS = 2  # FedAvg rounds of every task's server between two rounds of the global one
+OTHER_LOCAL_ROUNDS = (1, 10)  # tried beside it
+_FASHION = {"model": "mlp32", "batch_size": 32, "lr": 0.05, "samples": (6000, 4000, 2000), "stops": (2, 4, 10, 20)}
+_CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05}
+SIZES: dict[str, dict[str, dict[str, Any]]] = {
+    "demo": {
+        "digits": {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40)}
+        | {"stops": (4, 10, 30), "runs": 3},
+    },
+    "small": {
+        "fashion_mnist": _FASHION,
+        # a tenth of the images, 20 rounds and three runs: what two cores can do in minutes
+        "cifar10": _CIFAR | {"samples": (400, 400), "stops": (4, 10, 20), "runs": 3},
+    },
+    "paper": {
+        "fashion_mnist": _FASHION | {"stops": (2, 4, 10, 20, 50, 100)},
+        "cifar10": _CIFAR | {"samples": (4000, 4000), "stops": (2, 4, 10, 20, 50, 100)},  # all images of vehicles
+    },
+}
+"""Settings by profile and data set; ``stops`` are the rounds at which tasks are looked at one by one."""
+
+FIGURE = ("mthfl", "mthfl_random")  # the two curves of Figures 2 and 3
+OTHERS = ("mthfl_oracle", "mthfl_random_own", "mthfl_separate", "fedavg", "local")  # at the last round only
+SMALL_CIFAR10 = ("mthfl_oracle",)
+
+
+def specs(profile: str) -> list[Spec]:
+    """Return the runs of both figures, the other methods, and other numbers of local rounds.
+
+    A run keeps the accuracy of single users for its last round alone, so a curve for each task is put together from
+    runs that end earlier: the rounds of a shorter run are those of the longer one.
+    """
+    runs = []
+    for dataset, size in SIZES[profile].items():
+        seeds, last = range(size.get("runs", RUNS)), size["stops"][-1]
+        others = SMALL_CIFAR10 if (profile, dataset) == ("small", "cifar10") else OTHERS
+        runs += [row(name, dataset, s, profile, stop) for name in FIGURE for s in seeds for stop in size["stops"]]
+        runs += [row(name, dataset, s, profile, last) for name in others for s in seeds]
+        if dataset != "cifar10" or profile == "paper":
+            runs += [
+                row("mthfl", dataset, s, profile, last, local) for local in OTHER_LOCAL_ROUNDS for s in list(seeds)[:3]
+            ]
+    return runs
+
+
+def row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_rounds: int = LOCAL_ROUNDS) -> Spec:
+    """One run; ``note`` is empty for those that go to the last round in the usual settings."""
+    size = SIZES[profile][dataset]
+    notes = [f"stopped at round {rounds}"] * (rounds < size["stops"][-1])
+    notes += [f"{local_rounds} local rounds"] * (local_rounds != LOCAL_ROUNDS)
+    return Spec(
+        federation(dataset, profile, seed),
+        method(name, dataset, local_rounds),
+        model=size["model"],
+        rounds=rounds,
+        local_epochs=1,
+        participation=1.0,
+        batch_size=size["batch_size"],
+        lr=size["lr"],
+        seed=seed,
+        eval_every=rounds,
+        experiment="10_mthfl_training",
+        dataset=dataset,
+        method_id=name,
+        note=", ".join(notes),
+    )
+
+
+def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:
+    """Return the federation of one data set."""
+    return {
+        "kind": "tasks",
+        "dataset": dataset,
+        "tasks": [list(labels) for labels in TASKS[dataset].values()],
+        "users_per_task": list(USERS[dataset]),
+        "samples_per_user": list(SIZES[profile][dataset]["samples"]),
+        "minority": MINORITY,
+        "seed": seed,
+    }
+
+
+def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> dict[str, Any]:
+    """Return the settings of one method.
+
+    ``mthfl_random`` looks at how well each task's server does on its task, as the figures do; ``mthfl_random_own`` is
+    the same training, with every user tested on the server that it was put with.
+    """
+    if name == "local":
+        return {"name": name}
+    if name == "fedavg":
+        return {"name": name, "rule": "participants"}
+    settings: dict[str, Any] = {"kind": "MTHFL", "name": name, "local_rounds": local_rounds, "view": "task"}
+    known = {"mthfl_random": "random", "mthfl_random_own": "random", "mthfl_oracle": "oracle"}
+    clusterer = {"name": "EigenRelevance", "n_clusters": len(TASKS[dataset]), "n_eigenvectors": 5}
+    settings |= {"clusterer": known.get(name, clusterer), "encoder": pixels()}
+    if name == "mthfl_separate":
+        settings["shared"] = 0
+    if name == "mthfl_random_own":
+        settings["view"] = "own"
+    return settings

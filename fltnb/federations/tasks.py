@@ -1,0 +1,240 @@
+"""Users that learn different tasks: MT-HFL's federations (Section III)."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..data import ImageSet, load
+from ..errors import FltnbError
+from ..randomness import stream
+from .base import Federation, pixel_scaling
+from .shares import integer, level, source
+
+CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
+"""Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
+FASHION_TASKS = ((0, 1, 2, 3, 4, 6), (5, 7, 9), (8,))
+"""Clothes, shoes, bags: MT-HFL's three tasks on Fashion-MNIST (the paper names the themes, not the labels)."""
+DIGITS_TASKS = ((0, 1, 2, 3, 4), (5, 6, 7), (8, 9))
+"""Three tasks of our own for the embedded digits."""
+CIFAR100_VEHICLES = (8, 13, 41, 48, 58, 69, 81, 85, 89, 90)
+"""CIFAR-100's two superclasses of vehicles: bicycle to train, lawn mower to tractor (Table II)."""
+
+
+def tasks(
+    images: ImageSet,
+    tasks: Sequence[Sequence[int]],
+    users_per_task: Sequence[int],
+    samples_per_user: int | Sequence[int],
+    minority: float = 0.1,
+    seed: int = 0,
+) -> Federation:
+    """Give every user the labels of one task, and a few samples of other tasks' labels.
+
+    Users are numbered task by task. A user of task t holds n_t training images: ``round(minority * n_t)`` spread over
+    the labels of all other tasks, the rest over its own task's labels, both as evenly as possible. Nobody holds an
+    image twice and no two users hold the same one. All users of a task are tested on the same images, the test images
+    of the task's own labels: the paper shows the accuracy of each task's server, and a task is to learn its labels.
+    The users' true cluster is their task.
+
+    Parameters
+    ----------
+    images : ImageSet
+    tasks : sequence of sequences of int
+        Labels of each task; no label in two tasks. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
+    users_per_task : sequence of int
+        (5, 5) for CIFAR-10, (5, 3, 2) for Fashion-MNIST; (2, 3) is Table I.
+    samples_per_user : int or sequence of int
+        n_t, for all tasks or one per task (the unbalanced tasks of Figure 3). The paper gives no numbers.
+    minority : float
+        Share of a user's samples with labels of other tasks, from 0 (pure users, Table I) to below 1. 0.1 for
+        CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
+    seed : int
+        Partition seed: which images of a label a user gets.
+
+    Returns
+    -------
+    Federation
+        Indices point into ``images``.
+
+    Raises
+    ------
+    FltnbError
+        Tasks that overlap, name unknown labels or lack images, lists of different lengths, or an argument out of range.
+    """
+    lists = _labels(images, tasks)
+    users = _one_per_task(users_per_task, "users_per_task", len(lists))
+    each = samples_per_user if isinstance(samples_per_user, Sequence | np.ndarray) else [samples_per_user] * len(lists)
+    sizes = _one_per_task(each, "samples_per_user", len(lists))
+    if isinstance(minority, bool) or not isinstance(minority, numbers.Real) or not 0 <= minority < 1:
+        raise FltnbError(f"minority must be a share of a user's samples from 0 to below 1, not {minority!r}.")
+    if minority > 0 and len(lists) == 1:
+        raise FltnbError("A single task has no other tasks' labels to mix in: give minority=0.")
+    settings = {
+        "kind": "tasks",
+        **source(images),
+        "tasks": [list(labels) for labels in lists],
+        "users_per_task": users,
+        "samples_per_user": sizes,
+        "minority": float(minority),
+        "seed": integer(seed, "seed", 0),
+    }
+    wanted = np.array([_wanted(lists, t, n, minority, images.n_classes) for t, n in enumerate(sizes)])
+    clusters = np.repeat(np.arange(len(lists)), users)
+    needed = wanted[clusters].sum(axis=0)
+    there = np.bincount(images.labels[images.train_index], minlength=images.n_classes)
+    for label in np.flatnonzero(needed > there):
+        raise FltnbError(
+            f"The users need {needed[label]:,} training images of label {images.class_names[label]!r} but"
+            f" {images.name} has {there[label]:,}: ask for fewer samples_per_user."
+        )
+    tests = [images.test_index[np.isin(images.labels[images.test_index], labels)] for labels in lists]
+    return Federation(
+        images=images.images,
+        labels=images.labels,
+        n_classes=images.n_classes,
+        class_names=images.class_names,
+        name=images.name,
+        origin=images.origin,
+        settings=settings,
+        train=_dealt(images, wanted[clusters], seed),
+        test=[tests[t] for t in clusters],
+        clusters=clusters,
+        **pixel_scaling(images.images),
+    )
+
+
+def cross_tasks(
+    images: ImageSet,
+    other: str | ImageSet,
+    labels: Sequence[int] = CIFAR10_TASKS[0],
+    other_labels: Sequence[int] = CIFAR100_VEHICLES,
+    samples_per_user: int = 1000,
+    seed: int = 0,
+) -> Federation:
+    """Make the three users of Table II: one theme in two data sets, and the rest of the second one.
+
+    User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2 all remaining labels of
+    ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1. Labels of the second set come
+    after those of the first. The pool holds the images in use alone.
+
+    Parameters
+    ----------
+    images : ImageSet
+        CIFAR-10.
+    other : str or ImageSet
+        CIFAR-100, or its name; its images must have the shape of the first set's.
+    labels, other_labels : sequences of int
+        The theme in either set; the paper says "vehicles" and lists no CIFAR-100 classes.
+    samples_per_user, seed : int
+
+    Raises
+    ------
+    FltnbError
+        Images of different shapes, unknown labels, or too few images.
+    """
+    first, second = images, load(other) if isinstance(other, str) else other
+    settings = {
+        "kind": "cross_tasks",
+        **source(first),
+        "other": source(second)["dataset"],
+        "labels": [int(c) for c in _labels(first, [labels])[0]],
+        "other_labels": [int(c) for c in _labels(second, [other_labels])[0]],
+        "samples_per_user": integer(samples_per_user, "samples_per_user"),
+        "seed": integer(seed, "seed", 0),
+    }
+    if "content" in source(second):
+        settings["content"] = second.digest
+    if first.images.shape[1:] != second.images.shape[1:]:
+        raise FltnbError(
+            f"Images of {first.name} and {second.name} have shapes {first.images.shape[1:]} and"
+            f" {second.images.shape[1:]}: resize one set before users of both are compared."
+        )
+    rest = [c for c in range(second.n_classes) if c not in settings["other_labels"]]
+    holds = [(first, settings["labels"]), (second, settings["other_labels"]), (second, rest)]
+    pools, classes, parts, start = [], [], {"train": [], "test": []}, 0
+    for user, (held, its_labels) in enumerate(holds):
+        shift = first.n_classes if user else 0
+        own = held.train_index[np.isin(held.labels[held.train_index], its_labels)]
+        tested = held.test_index[np.isin(held.labels[held.test_index], its_labels)]
+        available = np.bincount(held.labels[own], minlength=held.n_classes)
+        shares = level(samples_per_user, available)
+        if shares.sum() < samples_per_user or not len(tested):
+            raise FltnbError(
+                f"User {user} needs {samples_per_user} training images but {held.name} has {len(own)}, and"
+                f" {len(tested)} test images, of its labels: ask for fewer samples or other labels."
+            )
+        drawn = [stream(seed, "partition", 1 + user, c).permutation(own[held.labels[own] == c]) for c in its_labels]
+        chosen = np.concatenate([index[: shares[c]] for index, c in zip(drawn, its_labels, strict=True)])
+        for split, index in (("train", chosen), ("test", tested)):
+            pools.append(held.images[index])
+            classes.append(held.labels[index] + shift)
+            parts[split].append(np.arange(start, start + len(index)))
+            start += len(index)
+    return Federation(
+        images=np.concatenate(pools),
+        labels=np.concatenate(classes),
+        n_classes=first.n_classes + second.n_classes,
+        class_names=[f"{held.name}: {name}" for held in (first, second) for name in held.class_names],
+        name=f"{first.name} and {second.name}",
+        origin=f"{first.name}: {first.origin}; {second.name}: {second.origin}",
+        settings=settings,
+        clusters=np.array([0, 0, 1]),
+        **parts,
+        **pixel_scaling(first.images),
+    )
+
+
+def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return the tasks' labels, or refuse them."""
+    name = images.name if isinstance(images, ImageSet) else source(images)
+    try:
+        lists = [[integer(c, "A label", 0) for c in labels] for labels in tasks]
+    except TypeError:
+        lists = []
+    if not lists or not all(lists):
+        raise FltnbError(f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}.")
+    every = [c for labels in lists for c in labels]
+    if max(every) >= images.n_classes:
+        raise FltnbError(f"There is no label {max(every)} in {name}: its labels are 0 to {images.n_classes - 1}.")
+    twice = [c for c in every if every.count(c) > 1]
+    if twice:
+        raise FltnbError(f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels.")
+    return lists
+
+
+def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
+    try:
+        numbers_ = [integer(value, what) for value in values]
+    except TypeError:
+        numbers_ = []
+    if len(numbers_) != n_tasks:
+        raise FltnbError(f"{what} must have one number for each of the {n_tasks} tasks, not {values!r}.")
+    return numbers_
+
+
+def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_classes: int) -> np.ndarray:
+    """Images of each label (K,) that a user of one task holds."""
+    others = [c for t, labels in enumerate(lists) if t != task for c in labels]
+    strange = round(minority * size)
+    out = np.zeros(n_classes, dtype=np.int64)
+    for labels, n in ((lists[task], size - strange), (others, strange)):
+        out[labels] = level(n, np.full(len(labels), n)) if labels else 0
+    if out[lists[task]].sum() == 0:
+        raise FltnbError(f"minority={minority} of {size} samples leaves none of the own task: lower it.")
+    return out
+
+
+def _dealt(images: ImageSet, wanted: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Deal shuffled images of every label to the users (M, K) without repetition."""
+    index = images.train_index
+    held: list[list[np.ndarray]] = [[] for _ in wanted]
+    for c in np.flatnonzero(wanted.sum(axis=0)):
+        # keys start at 1: see label_clusters
+        shuffled = stream(seed, "partition", 1 + int(c)).permutation(index[images.labels[index] == c])
+        ends = np.cumsum(wanted[:, c])
+        for user, part in enumerate(np.split(shuffled[: ends[-1]], ends[:-1])):
+            held[user].append(part)
+    return [np.concatenate(parts) for parts in held]

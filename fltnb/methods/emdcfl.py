@@ -1,0 +1,234 @@
+"""EMD-CFL: one-shot clustering by earth mover's distances between embeddings (Zhang et al.; Algorithm 1).
+
+Everybody trains alone once. Then each pair of clients that has trained exchanges models and measures how far apart the
+embeddings of their samples are, under either model; whoever is near in both directions is connected, and clients with
+the same neighbours are averaged from then on, beginning with what they have just trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from .base import PUBLISHED_RULE, VARIANTS, Context, Method, State, mix, mix_groups
+from .flt import clusterer_settings
+from .graph import rewire
+
+if TYPE_CHECKING:
+    from ..relatedness.emd import EMDClustering, Row
+
+RULES = ("participants", "last_local")
+SLICE = 1000  # samples per forward pass
+SMALL = 20_000_000  # cells of all cost matrices below which starting processes takes longer than the work
+
+
+class EMDCFL(Method):
+    """Cluster after the first local training, then FedAvg inside the clusters.
+
+    Parameters
+    ----------
+    clusterer : EMDClustering, optional
+        Tolerance, projection and so on. It is used unfitted: what it is fitted on arises in the run.
+    rule : {"participants", "last_local"}, optional
+        Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code
+        (where the initial one stands for clients that were never drawn, but those are alone).
+    repeat : bool, optional
+        Only where some clients sit out the first round. False: every pair is measured once, at the end of the first
+        round by which both have trained. True: all pairs that have trained are measured anew after every round, as in
+        the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
+    variant : {"described", "published"}
+        What ``rule`` and ``repeat`` are where they are not given: "participants" and False, or "last_local" and True.
+
+    Notes
+    -----
+    A client that has not been drawn yet is a cluster of its own and is served the common initial model, from which it
+    will also train. An absent client answers with the model that it trained last; it has to be reachable for that.
+
+    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
+    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
+
+    Raises
+    ------
+    FltnbError
+        Bad options, or a client without validation samples.
+    """
+
+    name = "emdcfl"
+
+    def __init__(
+        self,
+        clusterer: EMDClustering | None = None,
+        rule: str | None = None,
+        repeat: bool | None = None,
+        variant: str = "described",
+    ):
+        from ..relatedness import EMDClustering
+
+        published = choose(variant, VARIANTS, "variant") == "published"
+        self.clusterer = EMDClustering() if clusterer is None else clusterer
+        if not isinstance(self.clusterer, EMDClustering):
+            raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")
+        self.rule = choose(rule or (PUBLISHED_RULE if published else "participants"), RULES, "non-participant rule")
+        self.repeat = published if repeat is None else repeat
+        if not isinstance(self.repeat, bool):
+            raise FltnbError(f"repeat must be True or False, not {repeat!r}.")
+
+    def settings(self) -> dict[str, Any]:
+        """Name, rule, repetition and clusterer."""
+        return {
+            "name": self.name,
+            "rule": self.rule,
+            "repeat": self.repeat,
+            "clusterer": clusterer_settings(self.clusterer),
+        }
+
+    def check(self, fed) -> None:
+        """Refuse a federation in which somebody has no validation samples."""
+        self.clusterer.check(fed.sizes.tolist())
+        empty = [i for i, held in enumerate(fed.val) if not len(held)]
+        if empty:
+            raise FltnbError(
+                f"EMD-CFL compares validation samples and client {empty[0]} has none: build the federation with some"
+                " (val_fraction)."
+            )
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody alone, on a common initial model."""
+        self.check(fed)
+        M, theta = fed.n_clients, model.init(context.seed)
+        distance = np.full((M, M), np.nan)
+        np.fill_diagonal(distance, 0.0)
+        return {
+            "models": np.repeat(theta[None], M, axis=0),
+            "row": np.arange(M),
+            "relation": np.eye(M, dtype=np.uint8),
+            "labels": np.arange(M),
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
+            "distance": distance,
+            "reference": np.full(M, np.nan),
+            "tolerance": np.array(np.nan),
+            "local": np.repeat(theta[None], M, axis=0),  # last trained models
+            "present": np.zeros(M, dtype=bool),
+            "trained": np.zeros(M, dtype=bool),
+            "measured": np.zeros(M, dtype=bool),
+            "again": np.array(self.repeat),
+            "net": np.array(model.name),
+            "sent": np.zeros(2, dtype=np.int64),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Average inside the clusters known so far; :meth:`revise` does it again where clusters change."""
+        state = dict(state)
+        state["present"] = np.isin(np.arange(len(state["row"])), clients)
+        if round == 1 and len(clients) == len(state["row"]):
+            state["again"] = np.array(False)  # one-shot in any case
+        state["trained"] = state["trained"] | state["present"]
+        if self._keeps_local(state):
+            state["local"] = state["local"].copy()
+            state["local"][clients] = theta
+        if self.rule == "last_local":
+            return state | {"models": self._everybody(state)}
+        share = state["relation"][:, clients] * state["weights"][clients]
+        return state | {"models": mix_groups(share, theta, state["models"])}
+
+    def revise(self, state: State, fed, round: int, context: Context) -> State:
+        """Measure the pairs that can be measured for the first time, connect, and average in the new clusters."""
+        new = state["trained"] if state["again"] else state["trained"] & ~state["measured"]
+        if not new.any():
+            return state
+        state = state | {"measured": state["measured"] | new}
+        if state["trained"].sum() > 1:
+            state = self._measure(state, fed, new, context)
+            adjacency, labels, tolerance = self.clusterer.connect(state["distance"], state["reference"])
+            regrouped = rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
+            state = regrouped | {"tolerance": np.array(tolerance)}
+            if self.rule == "last_local":
+                state["models"] = self._everybody(state)
+            else:  # a cluster of which nobody took part has the mean of what its members were served
+                share = state["relation"] * state["weights"] * state["present"]
+                state["models"] = mix_groups(share, state["local"], state["models"])
+        if not self._keeps_local(state):
+            state["local"] = state["local"][:0].copy()
+        return state
+
+    def _keeps_local(self, state: State) -> bool:
+        """Whether clients' own models are still needed."""
+        return self.rule == "last_local" or bool(state["again"]) or not state["measured"].all()
+
+    def _everybody(self, state: State) -> np.ndarray:
+        share = state["relation"] * state["weights"]
+        return mix(share / share.sum(axis=1, keepdims=True), state["local"])
+
+    def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
+        """Fill in distances of pairs of which one is new, in rows under the models that clients trained last."""
+        from sklearn.base import clone
+
+        from .. import models
+
+        net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
+        known = np.flatnonzero(state["trained"])
+        pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}
+        sizes = [min(len(part), int(self.clusterer.max_samples)) for part in (*fed.train, *fed.val)]
+        sizes, held = np.array(sizes[: fed.n_clients]), np.array(sizes[fed.n_clients :])
+        clusterer = clone(self.clusterer)
+        if clusterer.n_jobs is None:
+            cells = sum(int(sizes[i] * held[others].sum()) for i, others in pairs.items())
+            clusterer.n_jobs = 1 if cells < SMALL else (context.n_jobs or -1)
+
+        def tasks():
+            for i, others in pairs.items():
+                embed = _embedder(net, state["local"][i])
+                if others:
+                    yield i, embed(fed, "train", i), {j: embed(fed, "val", j) for j in (i, *others)}
+
+        distance, reference = state["distance"].copy(), state["reference"].copy()
+        for row in _shown(clusterer.measure(tasks()), len(pairs), context.progress):
+            reference[row.client] = row.reference
+            distance[row.client, list(row.distance)] = list(row.distance.values())
+        body = net.n_parameters - sum(net.sizes[-2:])
+        width = clusterer.sent_width(net.sizes[-2] // net.n_classes)
+        moved = sum(len(others) for others in pairs.values())
+        embedded = sum(int(len(others) * sizes[i] + held[others].sum()) for i, others in pairs.items())
+        own = sum(clusterer.references(len(others)) for others in pairs.values())
+        sent = state["sent"] + np.array([moved * body + embedded * width + own, moved * body])
+        return state | {"distance": distance, "reference": reference, "sent": sent}
+
+    def setup_bytes(self, state: State) -> tuple[int, int]:
+        """Exchanged models, projected embeddings and references so far, four bytes a scalar."""
+        up, down = state["sent"]
+        return 4 * int(up), 4 * int(down)
+
+
+def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer of a network gets; no dropout.
+
+    Computed on a GPU where there is one.
+    """
+    import torch
+
+    from ..training.samples import tensor
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    body = replace(model, layers=model.layers[:-1])
+    parameters = [p.to(device) for p in model.unflatten(tensor(theta.astype(np.float32)))[:-2]]
+    with torch.inference_mode():
+        parts = [
+            body.forward(parameters, torch.from_numpy(inputs[at : at + SLICE]).to(device)).cpu()
+            for at in range(0, len(inputs), SLICE)
+        ]
+    return torch.cat(parts).numpy()
+
+
+def _embedder(net, theta: np.ndarray):
+    return lambda fed, split, client: penultimate(net, theta, fed.client(client, split)[0])
+
+
+def _shown(rows: Iterator[Row], n: int, progress: bool) -> Iterator[Row]:
+    from tqdm import tqdm
+
+    options = {} if progress else {"disable": True}  # left out, so that TQDM_DISABLE is honoured
+    return tqdm(rows, total=n, desc="emdcfl: distances", unit="client", leave=False, delay=5.0, **options)

@@ -1,0 +1,174 @@
+"""FedSoft: clients between several centres, each with a model of its own (Ruan and Joe-Wong, AAAI 2022)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from .base import VARIANTS, Context, Method, State, check_count, check_number, mix
+from .samples import batch_means, sample_losses
+
+SERVED = ("own", "center")
+FLOOR = 1e-4  # share of a centre that no sample of a client prefers
+
+
+class FedSoft(Method):
+    """K centres on the server; a client's importance weights u say what share of its samples prefers which centre.
+
+    Every ``period`` rounds a participant counts, over its training samples, which centre has the least loss; these
+    shares are u. It trains one model near all centres, ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``, and
+    this model goes into every centre, with weights ``u_ik n_i`` made to sum to 1 over the participants.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of centres K, given. Centre 0 starts where FedAvg starts.
+    lam : float
+        lambda, weight of the proximal term, at least 0. The official examples have 0.01 (CIFAR-10) and 0.1 (MNIST).
+    period : int, optional
+        tau, rounds from one measurement of u to the next; default 2 (``variant="published"``: 1).
+    serves : {"own", "center"}
+        What a client is tested with: the model it trained last itself, or the centre with its largest importance.
+    variant : {"described", "published"}
+        "published" is what printed EMD-CFL's tables: u counts whole *validation batches* (all samples of a batch go to
+        the centre with the least loss on it), there is no proximal term, and centres are weighed by these counts.
+
+    Notes
+    -----
+    A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
+    *begin* there (as in the published runs); the original continues from the client's own model, towards the same
+    minimum. The original draws clients for each centre, with probabilities in proportion to ``u_ik n_i``, and averages
+    them equally; here every participant counts for every centre, by its weight.
+
+    Raises
+    ------
+    FltnbError
+        An option out of range, or no validation samples where they are needed.
+    """
+
+    name = "fedsoft"
+
+    def __init__(
+        self,
+        n_clusters: int,
+        lam: float = 0.01,
+        period: int | None = None,
+        serves: str = "own",
+        variant: str = "described",
+    ):
+        self.variant = choose(variant, VARIANTS, "variant")
+        self.n_clusters = check_count("n_clusters", n_clusters, least=1)
+        self.lam = check_number("lam", lam)
+        default = 1 if variant == "published" else 2
+        self.period = check_count("period", default if period is None else period, least=1)
+        self.serves = choose(serves, SERVED, "model that clients are served")
+
+    def settings(self) -> dict[str, Any]:
+        """Name and all options."""
+        return {
+            "name": self.name,
+            "n_clusters": self.n_clusters,
+            "lam": self.lam,
+            "period": self.period,
+            "serves": self.serves,
+            "variant": self.variant,
+        }
+
+    def check(self, fed) -> None:
+        """Refuse a measurement on validation samples that some client does not have."""
+        if self.variant == "published":
+            check_validation(fed, "FedSoft", 'take variant="described"')
+
+    def local_training(self) -> dict[str, float]:
+        """Add the proximal term; the published runs had none."""
+        return {"proximal": self.lam if self.variant == "described" else 0.0}
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independent centres, no client measured yet."""
+        self.check(fed)
+        K = self.n_clusters
+        return {
+            "models": np.stack([model.init(context.seed, k) for k in range(K)]),
+            "own": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
+            "importance": np.full((fed.n_clients, K), 1 / K),
+            "counts": np.zeros((fed.n_clients, K)),
+            "measured": np.zeros(fed.n_clients, dtype=bool),
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
+        }
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants count which centre suits how many of their samples, if it is time or they never have."""
+        due = clients if (round - 1) % self.period == 0 else clients[~state["measured"][clients]]
+        importance, counts, measured = (state[key].copy() for key in ("importance", "counts", "measured"))
+        split = "val" if self.variant == "published" else "train"
+        for client, losses in zip(due, sample_losses(engine, state["models"], due, split), strict=True):
+            n = losses.shape[1]
+            if self.variant == "published":
+                count = batch_counts(losses, engine.spec.batch_size)
+                counts[client] = np.where(count > 0, count, max(1, int(0.001 * n)))
+            else:
+                count = np.bincount(losses.argmin(axis=0), minlength=self.n_clusters)
+                counts[client] = np.where(count > 0, count / n, FLOOR) * state["weights"][client]
+            importance[client] = counts[client] / counts[client].sum()
+        measured[due] = True
+        return state | {"importance": importance, "counts": counts, "measured": measured}
+
+    def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean of the centres with the client's importance weights, which is also what the proximal term pulls to."""
+        return mix(state["importance"][clients], state["models"]), np.arange(len(clients))
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Every participant's model goes into every centre, by importance and samples."""
+        state["own"][clients] = theta
+        return state | {"models": mix(center_weights(state["counts"][clients]), theta)}
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Give the clients' own models or their nearest centres."""
+        if self.serves == "own":
+            return state["own"], np.arange(len(state["own"]))
+        return state["models"], self.labels(state)
+
+    def labels(self, state: State) -> np.ndarray:
+        """Centre of the largest importance, (M,)."""
+        return state["importance"].argmax(axis=1)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """All centres down; one model and K counts up."""
+        return self.n_clusters * n_parameters, n_parameters + self.n_clusters
+
+
+def center_weights(counts: np.ndarray) -> np.ndarray:
+    """Weights v (K, n) of n clients in every centre, from ``u_ik n_i`` (n, K); rows sum to 1.
+
+    Examples
+    --------
+    >>> u, n = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]), np.array([10, 20, 10])
+    >>> center_weights(u * n[:, None]).round(4).tolist()
+    [[0.4286, 0.4762, 0.0952], [0.0526, 0.5263, 0.4211]]
+    """
+    return (counts / counts.sum(axis=0)).T
+
+
+def batch_counts(losses: np.ndarray, size: int) -> np.ndarray:
+    """Count the samples (K,) that each centre wins when whole batches go to the centre with their least mean loss.
+
+    Examples
+    --------
+    >>> batch_counts(np.array([[1.0, 9.0, 1.0], [4.0, 4.0, 4.0]]), 2).tolist()
+    [1.0, 2.0]
+    """
+    winner = batch_means(losses, size).argmin(axis=0)
+    each = np.minimum(size, losses.shape[1] - size * np.arange(len(winner)))
+    return np.bincount(winner, each, len(losses))
+
+
+def check_validation(fed, who: str, otherwise: str) -> None:
+    """Refuse a federation in which some client has no validation samples."""
+    empty = [i for i, own in enumerate(fed.val) if not len(own)]
+    if empty:
+        raise FltnbError(
+            f"{who} measures models on validation samples, and client {empty[0]} has none: build the federation with"
+            f" some, or {otherwise}."
+        )

@@ -1,0 +1,125 @@
+"""What soft methods measure sample by sample, where an engine only gives means over a client.
+
+Forward passes on the engine's device (the CPU, in one thread, for the pool); means of the losses equal those of
+:meth:`fltnb.training.Engine.evaluate` up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+    from ..training import Engine, Evaluation
+
+SLICE = 1000  # samples per forward pass
+
+
+def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
+    """Cross-entropy of every sample of every client under each of K models.
+
+    Parameters
+    ----------
+    engine : Engine
+    theta : array (K, P)
+    clients : array (n,)
+    split : {"train", "val"}
+
+    Returns
+    -------
+    list of n arrays (K, n_i), float64
+    """
+    out = []
+    for client in clients:
+        index = getattr(engine.fed, split)[client]
+        out.append(-_log_probabilities(engine, theta, index)[:, np.arange(len(index)), engine.fed.labels[index]])
+    return out
+
+
+def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
+    """Means (K, batches) of the losses (K, n) over consecutive batches; the last one may be shorter."""
+    starts = np.arange(0, losses.shape[1], size)
+    return np.add.reduceat(losses, starts, axis=1) / np.diff([*starts, losses.shape[1]])
+
+
+def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, split: str) -> Evaluation:
+    """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of K models' probabilities.
+
+    Parameters
+    ----------
+    engine : Engine
+    theta : array (K, P)
+    shares : array (M, K)
+        Rows sum to 1.
+    split : {"train", "val", "test"}
+    """
+    from ..training import Evaluation
+    from ..training.evaluation import same_sets
+
+    parts = getattr(engine.fed, split)
+    correct, loss = np.zeros(len(parts), dtype=np.int64), np.full(len(parts), np.nan)
+    total = np.array([len(index) for index in parts], dtype=np.int64)
+    first = np.array(same_sets(parts))
+    for holder in np.unique(first):  # clients that share a test set share the forward passes
+        index = parts[holder]
+        if not len(index):
+            continue
+        answers, truth = np.exp(_log_probabilities(engine, theta, index)), engine.fed.labels[index]
+        for client in np.flatnonzero(first == holder):
+            mixed = np.tensordot(shares[client], answers, axes=1)
+            correct[client] = (mixed.argmax(axis=1) == truth).sum()
+            right = np.maximum(mixed[np.arange(len(truth)), truth], np.finfo(float).tiny)
+            loss[client] = -np.log(right).mean()
+    return Evaluation(correct, total, loss)
+
+
+def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
+    """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
+    from dataclasses import replace
+
+    body = replace(engine.model, layers=engine.model.layers[:-1])
+    size = sum(body.sizes)
+    with _quiet():
+        parts = list(_forward(engine, body, theta[None, :size], engine.fed.train[client]))
+    return np.concatenate([out[0] for out in parts]).astype(np.float64)
+
+
+def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Log-probabilities (K, n, classes), float64."""
+    with _quiet():
+        logits = np.concatenate(list(_forward(engine, engine.model, theta, index)), axis=1).astype(np.float64)
+    logits -= logits.max(axis=2, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
+
+
+def _forward(engine: Engine, model, theta: np.ndarray, index: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the outputs (K, at most 1000, ...) of K models, slice by slice."""
+    import torch
+
+    device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
+    models = [_on(device, model.unflatten(np.array(one)), dtype) for one in theta]
+    for begin in range(0, len(index), SLICE):
+        x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
+        yield torch.stack([model.forward(params, x) for params in models]).cpu().numpy()
+
+
+def _on(device, tensors: list[torch.Tensor], dtype) -> list[torch.Tensor]:
+    return [tensor.to(device, dtype) for tensor in tensors]
+
+
+def _quiet():
+    """No gradients, and one thread, so that sums never vary."""
+    from contextlib import ExitStack
+
+    import torch
+
+    from ..training.serial import one_thread
+
+    stack = ExitStack()
+    stack.enter_context(one_thread())
+    stack.enter_context(torch.inference_mode())
+    return stack

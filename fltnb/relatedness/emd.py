@@ -1,0 +1,442 @@
+"""One-shot clustering of clients by earth mover's distances between their embeddings (EMD-CFL)."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list
+from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.spatial.distance import squareform
+from sklearn.base import BaseEstimator, ClusterMixin
+
+from ..errors import FltnbError, choose
+from ..randomness import stream
+from .base import canonical, check_clients, check_counts, check_enough, check_seed
+
+KINDS = ("exact", "sinkhorn", "sliced")
+REFERENCES = ("pair", "client")
+FARTHEST = 2.0  # largest cosine distance
+MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
+SINKHORN_STEPS, SINKHORN_STOP = 1000, 1e-6  # POT's own limit; a plan that is not quite done by then will do
+FOLD, CHANCE = 2.0, 0.1  # tolerance="auto": factor that makes a gap; least chance, as a share of the median reference
+# Keys of the draws
+SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)
+
+
+class Row(NamedTuple):
+    """What one client finds with its own encoder: its number, its reference, and corrected distances to others."""
+
+    client: int
+    reference: float
+    distance: dict[int, float]
+
+
+class EMDClustering(ClusterMixin, BaseEstimator):
+    r"""Cluster clients whose embeddings are no farther from each other's than from their own (EMD-CFL, Algorithm 1).
+
+    Client i has an encoder :math:`h_i` (its own model without the last layer). It embeds its training samples, its
+    validation samples and, because models are exchanged, everybody's validation samples are embedded with it as well.
+    With W the earth mover's distance with cosine ground cost and uniform weights,
+
+    .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
+
+    so D is 0, up to chance, where j's samples are distributed as i's. Two clients are connected if *both* directions
+    are below the tolerance, so either can refuse; clients with the same neighbours share a model.
+
+    Parameters
+    ----------
+    tolerance : float or "auto"
+        epsilon, at least 0; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local
+        training, and so has to be read together with the number of local epochs. 0 leaves every client alone (a
+        distance below 0 is chance and counts as 0). "auto" takes it from the distances, which the paper does not do:
+        see :func:`first_gap`; what chance does is read off the distances below 0.
+    projection : float or None
+        What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, with a matrix that
+        the pair agrees on and the server does not know; None sends embeddings as they are.
+    reference : {"pair", "client"}
+        What a projection does to W differs from matrix to matrix. "pair": a client measures its reference anew with
+        the matrix of each pair, so that this cancels; it takes twice the time. "client": once, without projection (the
+        public code has one square random matrix for it); half the time, twice the noise, and a bias that grows as
+        ``projection`` falls. The paper can be read either way. Without projection there is no difference.
+    max_samples : int
+        Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's
+        "lesser of 10% and 512" concerns validation samples, of which clients hold 10%.)
+    distance : {"exact", "sinkhorn", "sliced"}
+        How W is computed. "sinkhorn": entropic regularisation, and cost of that plan. "sliced": random directions on
+        the unit sphere, squared 2-Wasserstein distance times d / 2, a lower bound of the exact one that is quick.
+    regularisation : float
+        Of "sinkhorn"; the paper has 0.1.
+    n_directions : int
+        Of "sliced".
+    random_state : int
+        Seed of samples, projections (with the numbers of the two clients) and directions.
+    n_jobs : int or None
+        Processes (joblib) over the clients' rows; no influence on the result.
+
+    Attributes
+    ----------
+    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
+    reference_ : ndarray (M,), what was subtracted in row i, on average
+    tolerance_ : float, what was used
+    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
+        Complete linkage of the larger of the two directions, for pictures; the clusters do not depend on it.
+    n_clusters_ : int
+    sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
+
+    Raises
+    ------
+    FltnbError
+        On ``fit``, before any transport: bad settings or embeddings, a client without validation samples, embeddings
+        of different width.
+
+    Examples
+    --------
+    >>> fl.EMDClustering().fit(train, validation).labels_  # doctest: +SKIP
+    >>> fl.EMDClustering().fit(train, lambda i: [encode(i, x) for x in held_out])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        tolerance: float | str = 0.025,
+        projection: float | None = 0.9,
+        reference: str = "pair",
+        max_samples: int = 512,
+        distance: str = "exact",
+        regularisation: float = 0.1,
+        n_directions: int = 256,
+        random_state: int = 0,
+        n_jobs: int | None = None,
+    ):
+        self.tolerance = tolerance
+        self.projection = projection
+        self.reference = reference
+        self.max_samples = max_samples
+        self.distance = distance
+        self.regularisation = regularisation
+        self.n_directions = n_directions
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def check(self, sizes: Sequence[int]) -> None:
+        """Refuse settings that cannot work for clients with these numbers of samples."""
+        check_enough(len(sizes))
+        check_seed(self.random_state)
+        check_counts(self, max_samples=1, n_directions=1)
+        choose(self.distance, KINDS, "way to compute a distance")
+        choose(self.reference, REFERENCES, "reference")
+        if self.tolerance != "auto" and not (_is_number(self.tolerance) and self.tolerance >= 0):
+            raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
+        if not (_is_number(self.regularisation) and 0 < self.regularisation < np.inf):
+            raise FltnbError(f"regularisation must be a number above 0, got {self.regularisation!r}.")
+        if self.projection is not None and not (_is_number(self.projection) and 0 < self.projection <= 1):
+            raise FltnbError(
+                f"projection is the share of dimensions that is kept, above 0 and at most 1, or None, got"
+                f" {self.projection!r}."
+            )
+        if self.tolerance != "auto" and self.tolerance > FARTHEST:
+            warnings.warn(
+                f"tolerance {self.tolerance:g} exceeds every cosine distance ({FARTHEST:g} at most): all clients will"
+                " be one cluster.",
+                stacklevel=3,
+            )
+
+    def fit(
+        self,
+        X: Sequence[np.ndarray],
+        y: Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]] | None = None,
+    ) -> EMDClustering:
+        """Cluster the clients.
+
+        Parameters
+        ----------
+        X : sequence of M arrays (n_i, d)
+            Training samples of each client under its own encoder.
+        y : sequence of M sequences of M arrays (v_j, d), or callable, or None
+            Validation samples: ``y[i][j]`` are those of client j under the encoder of client i. A callable is given i
+            and returns ``y[i]``; it is called once per client, so that M x M embeddings need not be in memory at
+            once. None: all clients share one encoder, and a random half of each client's samples plays the part of
+            its validation samples.
+        """
+        X = check_clients(X)
+        self.check([len(x) for x in X])
+        count, width = len(X), X[0].shape[1]
+        if y is None:
+            halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
+            X, held_out = [a for a, _ in halves], [b for _, b in halves]
+            y = lambda i: held_out  # noqa: E731
+        elif not callable(y):
+            if len(y) != count:
+                raise FltnbError(
+                    f"There are validation embeddings under {len(y)} encoders for {count} clients: give one list of"
+                    f" {count} arrays per client."
+                )
+            y = list(y).__getitem__
+        given = {0: check_validation(y(0), count, width, 0)}  # the first one before any work
+
+        def tasks():
+            for i in range(count):
+                rows = given.pop(i) if i in given else check_validation(y(i), count, width, i)
+                yield i, X[i], dict(enumerate(rows))
+
+        compared = np.array([[min(len(z), int(self.max_samples)) for z in part] for part in (X, given[0])]).sum(0)
+        self.sent_ = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
+        distance, self.reference_ = np.zeros((count, count)), np.zeros(count)
+        for row in self.measure(tasks()):
+            self.reference_[row.client] = row.reference
+            distance[row.client, list(row.distance)] = list(row.distance.values())
+        self.distance_ = distance
+        self.adjacency_, self.labels_, self.tolerance_ = self.connect(distance, self.reference_)
+        self.n_clusters_ = int(self.labels_.max()) + 1
+        self.linkage_ = scipy_linkage(squareform(farther(distance), checks=False), "complete")
+        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
+        return self
+
+    def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
+        """Compute rows of D, in the order of the tasks, over processes where ``n_jobs`` says so.
+
+        Parameters
+        ----------
+        tasks : iterable of (i, train, validation)
+            Client i's training samples under its encoder, (n_i, d), and, by the number j of the client that holds
+            them, validation samples under the same encoder, (v_j, d); i's own must be among them. Taken one at a
+            time, as processes become free.
+        """
+        from joblib import Parallel, delayed
+
+        options = {name: value for name, value in self.get_params().items() if name not in ("tolerance", "n_jobs")}
+        work = (
+            delayed(_row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()}, options)
+            for i, train, validation in tasks
+        )
+        yield from Parallel(n_jobs=self.n_jobs, return_as="generator")(work)
+
+    def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return adjacency (M, M), labels (M,) and tolerance.
+
+        Parameters
+        ----------
+        distance : ndarray (M, M)
+            D; what has not been measured is NaN and counts as far.
+        reference : ndarray (M,)
+            What was subtracted; NaN where nothing was measured.
+        """
+        far = farther(distance)
+        if self.tolerance == "auto":
+            below = distance[np.isfinite(distance) & (distance < 0)]  # half of what chance does, and nothing else
+            seen = math.sqrt(np.mean(below**2)) if len(below) else 0.0
+            tolerance = first_gap(far, max(seen, CHANCE * float(np.nanmedian(reference))))
+        else:
+            tolerance = float(self.tolerance)
+        adjacency = (far < tolerance).astype(np.uint8)
+        np.fill_diagonal(adjacency, 1)
+        labels = canonical(np.unique(adjacency, axis=0, return_inverse=True)[1].reshape(-1))
+        return adjacency, labels, tolerance
+
+    def sent_width(self, width: int) -> int:
+        """Numbers sent per embedding of ``width`` dimensions."""
+        return width if self.projection is None else kept_dimensions(width, self.projection)
+
+    def references(self, others: int) -> int:
+        """Count the references that a client sends which is compared with so many others."""
+        return others if self.projection is not None and self.reference == "pair" else 1
+
+    def _drawn(self, z: np.ndarray) -> np.ndarray:
+        """At most ``max_samples`` rows, in their order; the draw depends on the number of rows alone."""
+        most = int(self.max_samples)
+        if len(z) <= most:
+            return z
+        kept = stream(int(self.random_state), "method", SAMPLES, len(z)).choice(len(z), most, replace=False)
+        return z[np.sort(kept)]
+
+
+def farther(distance: np.ndarray) -> np.ndarray:
+    """Larger of the two directions for every pair, (M, M), at least 0, diagonal 0; infinite where not measured."""
+    far = np.maximum(np.maximum(distance, distance.T), 0.0)
+    far[np.isnan(far)] = np.inf
+    np.fill_diagonal(far, 0.0)
+    return far
+
+
+def check_validation(rows: Sequence[np.ndarray], count: int, width: int, encoder: int) -> list[np.ndarray]:
+    """Return everybody's validation embeddings under one encoder, or raise FltnbError naming encoder and client."""
+    rows = [np.asarray(z) for z in rows]
+    if len(rows) != count:
+        raise FltnbError(
+            f"Under the encoder of client {encoder} there are validation embeddings of {len(rows)} clients instead of"
+            f" {count}: give one array per client."
+        )
+    for j, z in enumerate(rows):
+        if z.ndim == 2 and not len(z):
+            raise FltnbError(
+                f"Client {j} has no validation samples, which EMD-CFL compares with everybody's training samples:"
+                " build the federation with some."
+            )
+        if z.ndim != 2 or z.dtype.kind not in "fiub" or z.shape[1] != width:
+            raise FltnbError(
+                f"The validation embeddings of client {j} under the encoder of client {encoder} must be numeric and of"
+                f" shape (samples, {width}) as the training embeddings are, got {z.dtype} of shape {z.shape}: embed"
+                " all samples with encoders of one width."
+            )
+        if not np.isfinite(z).all():
+            raise FltnbError(
+                f"The validation embeddings of client {j} under the encoder of client {encoder} hold NaN or infinite"
+                " values: check that client's training."
+            )
+    return rows
+
+
+def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Cosine distances (n, m), 0 to 2, of the rows of a and b.
+
+    An embedding of zeros (all units of a ReLU layer off) has no direction: it is at 0 from another one, at 1 from
+    everything else.
+    """
+    a, dark = _unit(a)
+    b, dark_too = _unit(b)
+    cost = np.clip(1.0 - a @ b.T, 0.0, FARTHEST)
+    cost[np.ix_(dark, dark_too)] = 0.0
+    return cost
+
+
+def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisation=0.1, n_directions=256, seed=0):
+    """Earth mover's distance of two samples (n, d), (m, d) with uniform weights and cosine ground cost.
+
+    Parameters
+    ----------
+    a, b : ndarray
+    kind, regularisation, n_directions, seed
+        As in :class:`EMDClustering`.
+
+    Returns
+    -------
+    float
+    """
+    if kind == "sliced":
+        return _sliced(a, b, n_directions, seed)
+    import ot
+
+    cost = cosine_cost(a, b)
+    if kind == "exact":
+        return float(ot.emd2(ot.unif(len(a)), ot.unif(len(b)), cost, numItermax=MOST_STEPS))
+    plan = ot.sinkhorn([], [], cost, regularisation, numItermax=SINKHORN_STEPS, stopThr=SINKHORN_STOP, warn=False)
+    return float((plan * cost).sum())
+
+
+def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float:
+    # On unit vectors the cosine distance is half the squared Euclidean one, of which a random direction sees 1 / d.
+    import ot
+
+    a, b = _unit(a)[0], _unit(b)[0]
+    directions = stream(seed, "method", DIRECTIONS).normal(size=(a.shape[1], n_directions))
+    directions /= np.linalg.norm(directions, axis=0)
+    return float(ot.sliced_wasserstein_distance(a, b, projections=directions, p=2) ** 2 * a.shape[1] / 2)
+
+
+def projection_matrix(width: int, share: float, seed: int, i: int, j: int) -> np.ndarray:
+    """Gaussian matrix (d, k), k = share * d rounded down, which clients i and j agree on; the same for (j, i)."""
+    kept = kept_dimensions(width, share)
+    rng = stream(seed, "method", PROJECTION, min(i, j), max(i, j))
+    return rng.standard_normal((width, kept), dtype=np.float32) / np.float32(math.sqrt(kept))
+
+
+def kept_dimensions(width: int, share: float) -> int:
+    """Dimensions left of ``width`` by a projection to a share of them, at least 1."""
+    return max(1, int(share * width + 1e-9))
+
+
+def first_gap(far: np.ndarray, chance: float) -> float:
+    """Tolerance from the distances themselves: the middle of the first wide gap in their sorted order.
+
+    Distances between clusters differ by factors, so a gap is wide if the next distance is at least twice the last one;
+    and so that chance around 0 has no gaps, ``chance`` is added to all. There may be a gap below the smallest distance
+    (everybody alone). Only gaps count at which the graph consists of separate complete blocks, because equal
+    neighbourhoods then are these blocks. The first one separates chance from what is more than chance; later ones lie
+    between near and far clusters. Where no wide gap leaves blocks, it is the widest one; where none is wide, the
+    clients are one cluster.
+
+    Parameters
+    ----------
+    far : ndarray (M, M)
+        Symmetric, at least 0, infinite where not known.
+    chance : float
+        About the size of distances that mean nothing.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> far = np.array([[0.0, 0.01, 0.4], [0.01, 0.0, 0.5], [0.4, 0.5, 0.0]])
+    >>> round(first_gap(far, 0.02), 3)
+    0.092
+    """
+    chance = max(chance, 1e-12)
+    values = far[np.triu_indices(len(far), 1)]
+    shifted = np.concatenate([[0.0], np.sort(values[np.isfinite(values)])]) + chance
+    fold = shifted[1:] / shifted[:-1]
+    middle = np.sqrt(shifted[1:] * shifted[:-1]) - chance
+    wide = np.flatnonzero(fold >= FOLD)
+    known = np.isfinite(far).sum(axis=1) > 1
+    near = far[np.ix_(known, known)]
+    for k in wide:
+        if _is_blocks(near < middle[k]):
+            return float(middle[k])
+    return float(middle[fold.argmax()] if len(wide) else shifted[-1])
+
+
+def _is_blocks(graph: np.ndarray) -> bool:
+    """Whether neighbours' neighbours are neighbours, everywhere."""
+    return bool(((graph.astype(np.float32) @ graph > 0) == graph).all())
+
+
+def _unit(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    z = np.asarray(z, dtype=np.float64)
+    norm = np.linalg.norm(z, axis=1, keepdims=True)
+    dark = norm[:, 0] <= 1e-12
+    return np.divide(z, norm, out=np.zeros_like(z), where=~dark[:, None]), dark
+
+
+def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    if len(z) < 2:
+        raise FltnbError(f"Client {client} has a single sample, which cannot be halved: leave it out.")
+    order = stream(seed, "method", HALVES, len(z)).permutation(len(z))
+    return z[np.sort(order[len(z) // 2 :])], z[np.sort(order[: len(z) // 2])]
+
+
+def _row(i: int, train: np.ndarray, validation: Mapping[int, np.ndarray], options: Mapping) -> Row:
+    from threadpoolctl import threadpool_limits
+
+    seed, share = int(options["random_state"]), options["projection"]
+    how = {
+        "kind": options["distance"],
+        "regularisation": options["regularisation"],
+        "n_directions": int(options["n_directions"]),
+        "seed": seed,
+    }
+    with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
+        paired = share is not None and options["reference"] == "pair"
+        own = [] if paired else [earth_mover(train, validation[i], **how)]
+        distance = {i: 0.0}
+        for j, z in validation.items():
+            if j == i:
+                continue
+            a, b, c = train, z, validation[i]
+            if share is not None:
+                matrix = projection_matrix(train.shape[1], share, seed, i, j)
+                a, b, c = a @ matrix, b @ matrix, c @ matrix
+            if paired:
+                own.append(earth_mover(a, c, **how))
+            distance[j] = earth_mover(a, b, **how) - own[-1]
+    return Row(i, float(np.mean(own)), distance)
+
+
+def _is_number(value) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -1,0 +1,516 @@
+"""EMD-CFL: earth mover's distances by hand, the clusterer's known answers, and the method inside a run."""
+
+import numpy as np
+import ot
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from joblib import parallel_config
+from scipy.stats import wasserstein_distance
+from sklearn.base import clone
+
+import fltnb as fl
+from fltnb import models
+from fltnb.methods import EMDCFL, Context, FedAvg, Local, Oracle
+from fltnb.methods.emdcfl import penultimate
+from fltnb.metrics import adjusted_rand_index
+from fltnb.relatedness import EMDClustering, emd
+from fltnb.rounds import participants
+
+
+def on_circle(*degrees):
+    angle = np.deg2rad(degrees)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+# ---------------------------------------------------------------- the distance
+
+
+def test_cosine_cost_by_hand():
+    a, b = np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 3.0], [-1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
+    expected = [[1, 2, 1 - np.sqrt(0.5), 1], [1, 1, 1, 0]]  # a zero vector has no direction
+    assert np.allclose(emd.cosine_cost(a, b), expected)
+
+
+def test_earth_mover_by_hand():
+    # directions 0 and 90 degrees against 0 and 180: the first stays, the second moves a right angle, cost 1
+    assert emd.earth_mover(on_circle(0, 90), on_circle(0, 180)) == pytest.approx(0.5)
+    # 2 against 3 samples, each of the two holds 1/2 and each of the three 1/3: 0 -> 0 (1/3), 0 -> 90 (1/6), 180 -> 90
+    # (1/6), 180 -> 180 (1/3); both moves cost 1
+    assert emd.earth_mover(on_circle(0, 180), on_circle(0, 90, 180)) == pytest.approx(1 / 3)
+    assert emd.earth_mover(on_circle(0), on_circle(180, 60)) == pytest.approx((2 + 0.5) / 2)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 5), st.integers(0, 99))
+def test_earth_mover_is_that_of_pot_and_has_its_properties(n, m, width, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(n, width)), rng.normal(size=(m, width))
+    exact = emd.earth_mover(a, b)
+    assert exact == pytest.approx(ot.emd2(ot.unif(n), ot.unif(m), ot.dist(a, b, "cosine")), abs=1e-9)
+    assert exact == pytest.approx(emd.earth_mover(b, a), abs=1e-9)
+    assert 0 <= exact <= 2 and emd.earth_mover(a, a[::-1] * 7) == pytest.approx(0, abs=1e-9)
+    # the cost of any other plan is no smaller, and slices see less than the whole
+    assert emd.earth_mover(a, b, "sinkhorn") >= exact - 1e-4
+    assert emd.earth_mover(a, b, "sliced") <= exact * 1.5 + 1e-9  # up to the chance of 256 directions
+
+
+def test_sliced_is_exact_on_a_line_and_at_right_angles():
+    a, b = np.array([[1.0], [2.0], [-1.0]]), np.array([[1.0], [-3.0], [-1.0]])
+    assert emd.earth_mover(a, b, "sliced") == pytest.approx(emd.earth_mover(a, b)) == pytest.approx(2 / 3)
+    one, other = np.eye(8)[:1], np.eye(8)[1:2]
+    assert emd.earth_mover(one, other, "sliced", n_directions=20_000) == pytest.approx(1.0, abs=0.05)
+
+
+def test_slices_are_those_of_one_dimensional_transport():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(6, 3)), rng.normal(size=(6, 3))
+    direction = fl.relatedness.emd.stream(4, "method", emd.DIRECTIONS).normal(size=(3, 1))[:, 0]
+    direction /= np.linalg.norm(direction)
+    unit = [z / np.linalg.norm(z, axis=1, keepdims=True) @ direction for z in (a, b)]
+    squared = np.mean((np.sort(unit[0]) - np.sort(unit[1])) ** 2)
+    assert np.sqrt(squared) >= wasserstein_distance(*unit) - 1e-12
+    assert emd.earth_mover(a, b, "sliced", n_directions=1, seed=4) == pytest.approx(squared * 3 / 2)
+
+
+def test_little_regularisation_is_the_exact_distance():
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(8, 3)), rng.normal(size=(9, 3))
+    exact = emd.earth_mover(a, b)
+    near, far = (emd.earth_mover(a, b, "sinkhorn", regularisation=r) for r in (0.005, 10.0))
+    assert near == pytest.approx(exact, abs=0.01)
+    assert far == pytest.approx(emd.cosine_cost(a, b).mean(), abs=0.05)  # all plans are equally good
+
+
+def test_a_pair_agrees_on_its_projection():
+    one, other = emd.projection_matrix(40, 0.9, 0, 3, 7), emd.projection_matrix(40, 0.9, 0, 7, 3)
+    assert one.shape == (40, 36) and np.array_equal(one, other)
+    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 0, 3, 8))
+    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 1, 3, 7))
+    assert emd.projection_matrix(3, 0.1, 0, 0, 1).shape == (3, 1)
+    wide = np.concatenate([emd.projection_matrix(50, 1.0, seed, 0, 1) for seed in range(20)])
+    assert (wide**2).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)  # keeps lengths
+
+
+# ---------------------------------------------------------------- the clusterer
+
+
+def clouds(groups, n=60, held=30, width=40, spread=0.4, seed=0):
+    """Training and validation embeddings under one encoder for all; every group has two directions of its own."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(max(groups) + 1, 2, width))
+
+    def draw(group, size):
+        return centres[group, rng.permutation(size) % 2] + spread * rng.normal(size=(size, width))
+
+    return [draw(g, n) for g in groups], [draw(g, held) for g in groups]
+
+
+GROUPS = np.array([0, 1, 0, 2, 2, 1, 0, 1])
+
+
+def fit(groups=GROUPS, seed=0, **options):
+    train, held = clouds(groups, seed=seed)
+    return EMDClustering(**{"tolerance": 0.05} | options).fit(train, lambda i: held)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit()
+
+
+def test_finds_the_groups(fitted):
+    assert adjusted_rand_index(GROUPS, fitted.labels_) == 1 and fitted.n_clusters_ == 3
+    assert fitted.labels_.tolist() == [0, 1, 0, 2, 2, 1, 0, 1]
+    assert np.array_equal(fitted.adjacency_, (GROUPS[:, None] == GROUPS[None]).astype(np.uint8))
+    assert fitted.linkage_.shape == (7, 4) and sorted(fitted.leaf_order_) == list(range(8))
+    assert fitted.tolerance_ == 0.05 and (fitted.reference_ > 0).all()
+
+
+def test_identical_distributions_are_at_about_nothing(fitted):
+    same = (GROUPS[:, None] == GROUPS[None]) & ~np.eye(8, dtype=bool)
+    assert abs(fitted.distance_[same].mean()) < 0.01 and np.abs(fitted.distance_[same]).max() < 0.05
+    assert (np.diag(fitted.distance_) == 0).all() and fitted.distance_[GROUPS[:, None] != GROUPS[None]].min() > 0.1
+    train = clouds([0, 0])[0]
+    equal = EMDClustering(projection=None).fit([train[0]] * 3, lambda i: [train[1]] * 3)
+    assert np.allclose(equal.distance_, 0, atol=1e-12) and equal.n_clusters_ == 1
+
+
+def test_distances_are_those_of_the_formula():
+    train, held = clouds([0, 1, 1])
+    found = EMDClustering(projection=None).fit(train, [held] * 3)
+    for i in range(3):
+        own = emd.earth_mover(train[i], held[i])
+        assert found.reference_[i] == own
+        for j in {0, 1, 2} - {i}:
+            assert found.distance_[i, j] == pytest.approx(emd.earth_mover(train[i], held[j]) - own, abs=1e-12)
+    matrix = emd.projection_matrix(40, 0.5, 3, 0, 2)
+    projected = EMDClustering(projection=0.5, random_state=3).fit(train, [held] * 3)
+    own = emd.earth_mover(train[2] @ matrix, held[2] @ matrix)
+    expected = emd.earth_mover(train[2] @ matrix, held[0] @ matrix) - own
+    assert projected.distance_[2, 0] == pytest.approx(expected, abs=1e-9)
+    once = clone(projected).set_params(reference="client").fit(train, [held] * 3)
+    assert once.distance_[2, 0] == pytest.approx(expected + own - found.reference_[2], abs=1e-9)
+    assert np.array_equal(once.reference_, found.reference_)
+    assert projected.sent_.tolist() == [2 * 90 * 20 + 2] * 3 and once.sent_.tolist() == [2 * 90 * 20 + 1] * 3
+
+
+def test_one_shifted_client_is_found():
+    rng = np.random.default_rng(2)
+    base = rng.normal(size=10) * 3
+    train, held = ([base + rng.normal(size=(n, 10)) for _ in range(6)] for n in (80, 40))
+    shift = 2.0 * rng.normal(size=10)
+    train[4], held[4] = train[4] + shift, held[4] + shift
+    found = EMDClustering(tolerance=0.03).fit(train, lambda i: held)
+    assert found.labels_.tolist() == [0, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("distance", ["sinkhorn", "sliced"])
+def test_approximations_find_the_same_groups(distance):
+    assert adjusted_rand_index(GROUPS, fit(distance=distance).labels_) == 1
+
+
+def test_either_side_can_refuse():
+    """Client 1's encoder tells the two apart, client 0's does not."""
+    blind = np.ones((8, 2))
+    sees = [on_circle(*np.linspace(0, 9, 8)), on_circle(*np.linspace(80, 89, 8))]
+    found = EMDClustering(projection=None).fit([blind, sees[1]], [[blind, blind], sees])
+    assert found.distance_[0, 1] == 0 and found.distance_[1, 0] > 0.5
+    assert found.labels_.tolist() == [0, 1]
+
+
+def test_equal_neighbourhoods_share_a_model():
+    """A chain 0 - 1 - 2 - 3 is four clusters, not one: nobody has the neighbours of another."""
+    distance = np.full((5, 5), 0.5)
+    for i, j in ((0, 1), (1, 2), (2, 3)):
+        distance[i, j] = distance[j, i] = 0.01
+    distance[0, 4] = 0.01  # one direction only
+    adjacency, labels, _ = EMDClustering().connect(distance, np.ones(5))
+    assert labels.tolist() == [0, 1, 2, 3, 4] and adjacency.sum() == 5 + 6
+    distance[0, 2] = distance[2, 0] = distance[3, 0] = distance[0, 3] = distance[1, 3] = distance[3, 1] = -0.01
+    assert EMDClustering().connect(distance, np.ones(5))[1].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_tolerance_zero_and_huge(fitted):
+    assert fit(tolerance=0).n_clusters_ == 8  # although chance makes some distances negative
+    assert (fitted.distance_ < 0).any()
+    assert fit(tolerance=1.9).n_clusters_ == 1
+    with pytest.warns(UserWarning, match="exceeds every cosine distance"):
+        assert fit(tolerance=3.0).n_clusters_ == 1
+
+
+@pytest.mark.parametrize("projection", [None, 0.9])
+def test_the_order_of_clients_does_not_matter(projection):
+    train, held = clouds(GROUPS)
+    order = np.random.default_rng(5).permutation(8)
+    one = EMDClustering(tolerance=0.05, projection=projection).fit(train, lambda i: held)
+    other = clone(one).fit([train[i] for i in order], lambda i: [held[j] for j in order])
+    assert adjusted_rand_index(one.labels_[order], other.labels_) == 1
+    # projections belong to the numbers of a pair: other numbers, another projection
+    same, close = GROUPS[order][:, None] == GROUPS[order], 1e-12 if projection is None else 0.05
+    moved = np.abs(one.distance_[np.ix_(order, order)] - other.distance_)
+    assert moved[same].max() < close and moved.max() < 10 * close
+
+
+def test_results_do_not_depend_on_processes_nor_on_memory():
+    train, held = clouds([0, 1, 0, 1])
+    one = EMDClustering(n_jobs=1).fit(train, [held] * 4)
+    with parallel_config("threading"):
+        two = EMDClustering(n_jobs=2).fit(train, lambda i: held)
+    assert np.array_equal(one.distance_, two.distance_)
+
+
+def test_at_most_max_samples_are_compared():
+    train, held = clouds([0, 0, 1], n=50, held=40)
+    few = EMDClustering(max_samples=20, projection=None).fit(train, lambda i: held)
+    kept = [np.sort(fl.relatedness.emd.stream(0, "method", 0, n).choice(n, 20, replace=False)) for n in (50, 40)]
+    assert few.reference_[1] == emd.earth_mover(train[1][kept[0]], held[1][kept[1]])
+    assert np.array_equal(EMDClustering(max_samples=50).fit(train, lambda i: held).distance_, fit_all(train, held))
+
+
+def fit_all(train, held):
+    return EMDClustering().fit(train, lambda i: held).distance_
+
+
+def test_one_encoder_for_all_needs_no_validation_samples():
+    train, held = clouds(GROUPS)
+    samples = [np.concatenate(pair) for pair in zip(train, held, strict=True)]
+    found = EMDClustering(tolerance=0.3).fit(samples)  # random halves do not have equal shares of both directions
+    assert adjusted_rand_index(GROUPS, found.labels_) == 1
+    a, b = emd._halves(samples[0], 0, 0)
+    assert len(a) + len(b) == 90 and len(np.unique(np.concatenate([a, b]), axis=0)) == 90
+
+
+# ---------------------------------------------------------------- tolerance from the data
+
+
+def blocks(groups, within, across, seed=0):
+    rng = np.random.default_rng(seed)
+    groups = np.asarray(groups)
+    size = (len(groups), len(groups))
+    same = groups[:, None] == groups[None]
+    distance = np.where(same, within * rng.normal(size=size), across * rng.uniform(1, 6, size=size))
+    np.fill_diagonal(distance, 0)
+    return distance
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("groups", [[0] * 8, [0, 0, 0, 1, 1, 2, 2, 2], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0, 1]])
+def test_auto_finds_separable_groups_at_any_scale(groups, scale):
+    distance = scale * blocks(groups, 0.003, 0.03)
+    reference = np.full(len(groups), 0.05 * scale)
+    _, labels, tolerance = EMDClustering(tolerance="auto").connect(distance, reference)
+    assert adjusted_rand_index(np.array(groups), labels) == 1
+    if len(set(groups)) > 1:
+        assert 0 < tolerance < 0.03 * scale
+    fixed = EMDClustering().connect(distance, reference)[1]
+    if scale == 1:
+        assert np.array_equal(fixed, labels)
+
+
+def test_auto_reads_chance_off_negative_distances():
+    """One pair is farther apart than the others: a gap, unless distances below 0 show that chance is as large."""
+    distance, reference = np.full((6, 6), 0.001), np.full(6, 0.05)
+    distance[:5, 5] = distance[5, :5] = 0.02
+    assert EMDClustering(tolerance="auto").connect(distance, reference)[1].tolist() == [0, 0, 0, 0, 0, 1]
+    distance[2:4, :2] = -0.03
+    assert EMDClustering(tolerance="auto").connect(distance, reference)[1].tolist() == [0] * 6
+
+
+def test_auto_takes_the_finer_of_two_levels():
+    """Pairs of pairs: chance, then 0.05 inside the pairs of pairs, then 1."""
+    far = np.full((8, 8), 1.0)
+    for i in range(8):
+        for j in range(8):
+            if i // 4 == j // 4:
+                far[i, j] = 0.05 if i // 2 != j // 2 else 0.001 * (i != j)
+    _, labels, tolerance = EMDClustering(tolerance="auto").connect(far, np.full(8, 0.05))
+    assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and 0.001 < tolerance < 0.05
+
+
+def test_auto_on_samples():
+    found = fit(tolerance="auto")
+    assert adjusted_rand_index(GROUPS, found.labels_) == 1 and 0 < found.tolerance_ < 0.2
+    assert fit([0] * 6, tolerance="auto").n_clusters_ == 1
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tolerance": -0.1}, "tolerance is a distance of 0 or more"),
+        ({"tolerance": float("nan")}, "tolerance is a distance of 0 or more"),
+        ({"tolerance": "automatic"}, "tolerance is a distance of 0 or more"),
+        ({"projection": 0.0}, "share of dimensions that is kept"),
+        ({"projection": 1.5}, "share of dimensions that is kept"),
+        ({"reference": "none"}, "Unknown reference 'none'"),
+        ({"max_samples": 0}, "max_samples must be a whole number"),
+        ({"distance": "euclidean"}, "Unknown way to compute a distance 'euclidean'"),
+        ({"regularisation": 0}, "regularisation must be a number above 0"),
+        ({"n_directions": 2.5}, "n_directions must be a whole number"),
+        ({"random_state": None}, "random_state must be a whole number"),
+    ],
+)
+def test_bad_settings_are_refused(options, message):
+    with pytest.raises(fl.FltnbError, match=message) as caught:
+        fit(**options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("train", "held", "message"),
+    [
+        ([np.ones((3, 2))], [[np.ones((3, 2))]], "at least 2 clients"),
+        ([np.ones((3, 2)), np.ones((3, 4))], None, "of dimension 4"),
+        ([np.ones((3, 2))] * 2, [[np.ones((3, 2))] * 2], "under 1 encoders for 2 clients"),
+        ([np.ones((3, 2))] * 2, [[np.ones((3, 2))]] * 2, "of 1 clients instead of 2"),
+        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.ones((0, 2))]] * 2, "Client 1 has no validation samples"),
+        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.ones((3, 5))]] * 2, r"client 1 under the encoder.*\(3, 5\)"),
+        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.full((3, 2), np.inf)]] * 2, "NaN or infinite"),
+        ([np.ones((1, 2))] * 2, None, "single sample, which cannot be halved"),
+    ],
+)
+def test_bad_embeddings_are_refused(train, held, message):
+    with pytest.raises(fl.FltnbError, match=message):
+        EMDClustering().fit(train, held)
+
+
+# ---------------------------------------------------------------- the method
+
+TURNED = {"n_clients": 6, "angles": ((0,), (90,)), "val_fraction": 0.2}
+SHORT = {"model": "mlp_plain", "rounds": 3, "local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
+QUICK = {"backend": "serial", "progress": False, "participation": 1.0, "eval_every": 3}
+
+
+@pytest.fixture(scope="module")
+def turned():
+    return fl.federations.rotated_copies(fl.load("digits"), **TURNED, samples_per_client=60)
+
+
+def run(method, fed, **change):
+    return fl.run(method, fed, **SHORT | QUICK | change)
+
+
+def test_right_clusters_are_the_oracle_from_the_first_round(turned):
+    ours, oracle = run(EMDCFL(), turned), run(Oracle(), turned)
+    assert adjusted_rand_index(ours.labels, turned.clusters) == 1
+    assert np.allclose(ours.theta[ours.rows], oracle.theta[oracle.rows], rtol=0, atol=1e-6)
+    assert ours.accuracy > run(FedAvg(), turned).accuracy > 50
+
+
+@pytest.mark.parametrize("model", ["mlp", "leaf_cnn", "mnist_cnn"])
+def test_embeddings_are_what_the_last_layer_gets(turned, model):
+    import torch
+
+    net = models.make(model, turned.input_shape, turned.n_classes)
+    theta, x = net.init(0), turned.client(0, "val")[0]
+    z, last = penultimate(net, theta, x), net.unflatten(theta)[-2:]
+    assert z.shape == (len(x), net.layers[-1].inputs) and (z >= 0).all()
+    logits = net.forward(net.unflatten(theta), torch.from_numpy(x))
+    assert np.allclose(z @ last[0].numpy().T + last[1].numpy(), logits.numpy(), atol=1e-5)
+
+
+class Walk:
+    """A run by hand: whoever takes part comes back with a model of its own; counts what is measured."""
+
+    def __init__(self, method, fed, seed=0):
+        self.method, self.fed, self.round = method, fed, 0
+        self.net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+        self.context = Context(seed)
+        self.state = method.start(fed, self.net, self.context)
+        self.first = self.state["models"][0].copy()
+
+    def go(self, *clients):
+        self.round += 1
+        clients = np.array(clients)
+        rng = np.random.default_rng(self.round)
+        trained = self.first + 0.001 * rng.normal(size=(len(clients), len(self.first))).astype(np.float32)
+        self.state = self.method.collect(self.state, clients, trained.copy(), self.round)
+        self.state = self.method.revise(self.state, self.fed, self.round, self.context)
+        theta, rows = self.method.serve(self.state)
+        return trained, theta[rows], self.state["labels"]
+
+
+def by_class(sizes=(30, 20, 10, 40)):
+    """Four clients on two kinds of images that any network tells apart: all in the left half, all in the right."""
+    rng = np.random.default_rng(0)
+    images = np.zeros((400, 8, 8), dtype=np.uint8)
+    images[:200, :, :4] = rng.integers(100, 255, (200, 8, 4))
+    images[200:, :, 4:] = rng.integers(100, 255, (200, 8, 4))
+    place = [np.arange(n) + 100 * i for i, n in enumerate(sizes)]
+    return fl.Federation(
+        images=images,
+        labels=np.arange(400) % 2,
+        n_classes=2,
+        train=place,
+        val=[np.arange(60, 80) + 100 * i for i in range(4)],
+        test=[np.arange(80, 100) + 100 * i for i in range(4)],
+        clusters=np.array([0, 0, 1, 1]),
+    )
+
+
+def test_aggregation_by_hand():
+    walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
+    a, served, labels = walk.go(0, 1, 2, 3)
+    assert labels.tolist() == [0, 0, 1, 1]
+    assert np.allclose(served[0], (30 * a[0] + 20 * a[1]) / 50) and np.array_equal(served[0], served[1])
+    assert np.allclose(served[2], (10 * a[2] + 40 * a[3]) / 50)
+    assert walk.state["local"].shape[0] == 0  # nobody's own model is needed any more
+    b, now, labels = walk.go(0)
+    assert np.allclose(now[0], b[0]) and np.array_equal(now[1], now[0]) and np.array_equal(now[2], served[2])
+
+
+def test_clients_that_were_never_drawn_stay_alone_with_the_initial_model():
+    walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
+    a, served, labels = walk.go(0, 2)
+    assert labels.tolist() == [0, 1, 2, 3]
+    assert np.array_equal(served[1], walk.first) and np.array_equal(served[3], walk.first)
+    assert np.allclose(served[0], a[0]) and np.isnan(walk.state["distance"][0, 1])
+    before = walk.state["distance"][0, 2]
+    b, served, labels = walk.go(1, 2)
+    assert labels.tolist() == [0, 0, 1, 2] and walk.state["distance"][0, 2] == before
+    assert np.allclose(served[0], b[0])  # of the cluster of 0 and 1, client 1 took part
+    assert np.array_equal(served[0], served[1]) and np.allclose(served[2], b[1])
+    c, served, labels = walk.go(3)
+    assert labels.tolist() == [0, 0, 1, 1] and np.allclose(served[2], c[0])
+    assert np.allclose(served[0], b[0])
+
+
+def test_published_rule_averages_everybodys_last_model_and_measures_again():
+    method = EMDCFL(EMDClustering(tolerance=0.05), variant="published")
+    assert method.settings()["rule"] == "last_local" and method.repeat
+    walk = Walk(method, by_class())
+    a, _, _ = walk.go(0, 1, 2)
+    before = walk.state["distance"][0, 2]
+    b, served, labels = walk.go(1, 3)
+    assert labels.tolist() == [0, 0, 1, 1] and walk.state["distance"][0, 2] == before  # both models are as they were
+    assert walk.state["distance"][1, 0] != 0 and np.allclose(served[0], (30 * a[0] + 20 * b[0]) / 50)
+    assert np.allclose(served[3], (10 * a[2] + 40 * b[1]) / 50)
+    c, served, _ = walk.go(0)
+    assert walk.state["distance"][0, 2] != before and np.allclose(served[1], (30 * c[0] + 20 * b[0]) / 50)
+    everybody = Walk(EMDCFL(EMDClustering(tolerance=0.05), variant="published"), by_class())
+    everybody.go(0, 1, 2, 3)
+    before = everybody.state["distance"].copy()
+    everybody.go(0, 1, 2, 3)
+    assert np.array_equal(everybody.state["distance"], before)  # one-shot where all take part at once
+
+
+def test_a_lone_participant_has_nobody_to_be_compared_with():
+    walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
+    walk.go(2)
+    assert np.isnan(walk.state["distance"]).sum() == 12 and walk.state["sent"].tolist() == [0, 0]
+    walk.go(3)
+    assert walk.state["labels"].tolist() == [0, 1, 2, 2]
+    body = 64 * 200 + 200  # all but the last layer, from 2 to 3 and back; 180 numbers per embedding
+    assert walk.state["sent"].tolist() == [2 * body + 180 * (10 + 20 + 40 + 20) + 2, 2 * body]  # and 2 references
+    assert walk.method.setup_bytes(walk.state)[1] == 8 * body
+
+
+def test_partial_participation_in_a_run(turned):
+    change = {"participation": 0.5, "rounds": 4, "eval_every": 1, "local_epochs": 3}
+    result = run(EMDCFL(), turned, **change)
+    drawn = set()
+    for t in range(1, 5):
+        drawn |= set(participants(6, 0.5, 0, t).tolist())
+        truth = np.where(np.isin(np.arange(6), list(drawn)), turned.clusters, 10 + np.arange(6))
+        assert adjusted_rand_index(result.labels_at[t], truth) == 1
+
+
+def test_a_resumed_run_ends_with_the_same_bits(turned, monkeypatch, tmp_path):
+    monkeypatch.setattr(fl.rounds, "CHECKPOINT_SECONDS", -1.0)
+    options = {"participation": 0.5, "rounds": 4, "local_epochs": 1, "eval_every": 1}
+    method, path = EMDCFL(EMDClustering(tolerance="auto")), tmp_path / "checkpoint.npz"
+    whole = run(method, turned, **options)
+    collect = method.collect
+
+    def stop(state, clients, theta, round):
+        if round == 3:
+            raise KeyboardInterrupt
+        return collect(state, clients, theta, round)
+
+    monkeypatch.setattr(method, "collect", stop, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        run(method, turned, **options, checkpoint=path)
+    monkeypatch.setattr(method, "collect", collect)
+    resumed = run(method, turned, **options, checkpoint=path)
+    assert np.array_equal(whole.theta, resumed.theta) and np.array_equal(whole.labels, resumed.labels)
+
+
+def test_settings_come_back_and_bad_ones_are_refused(turned):
+    method = EMDCFL(EMDClustering(tolerance="auto", distance="sliced"), rule="last_local")
+    again = fl.methods.build(method.settings())
+    assert again.settings() == method.settings() and again.clusterer.distance == "sliced"
+    with pytest.raises(fl.FltnbError, match="EMDClustering"):
+        EMDCFL(fl.FCR())
+    with pytest.raises(fl.FltnbError, match="Unknown non-participant rule 'last_aggregate'"):
+        EMDCFL(rule="last_aggregate")
+    with pytest.raises(fl.FltnbError, match="repeat must be True or False"):
+        EMDCFL(repeat="yes")
+    bare = fl.federations.rotated_copies(fl.load("digits"), **TURNED | {"val_fraction": 0.0}, samples_per_client=20)
+    with pytest.raises(fl.FltnbError, match="client 0 has none"):
+        run(EMDCFL(), bare)
+    with pytest.raises(fl.FltnbError, match="tolerance is a distance"):
+        run(EMDCFL(EMDClustering(tolerance=-1)), turned)
+    assert run(Local(), turned, rounds=1).labels is None

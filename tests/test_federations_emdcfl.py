@@ -1,0 +1,326 @@
+"""EMD-CFL's federations: rotated copies, backdoors in colours and patches, domains."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb import federations, pacs, paths
+from fltnb.data import ImageSet
+from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
+from fltnb.federations.copies import turn
+from fltnb.federations.dealing import deal, hold_out, spread
+
+
+def images(per_class=12, classes=4, size=6, colour=False, tests=6, seed=0, **more):
+    """Random images; every fifth of a class or so is a test image."""
+    rng = np.random.default_rng(seed)
+    labels = np.tile(np.arange(classes), per_class + tests)
+    shape = (len(labels), size, size, 3) if colour else (len(labels), size, size)
+    return ImageSet(
+        name="toy",
+        images=rng.integers(1, 256, shape, dtype=np.uint8),
+        labels=labels,
+        split=np.repeat(np.array([0, 1], np.uint8), [classes * per_class, classes * tests]),
+        class_names=tuple(map(str, range(classes))),
+        origin="random",
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return fl.load("digits")
+
+
+# ---------------------------------------------------------------- dealing
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_dealing_properties(pick):
+    counts = pick.draw(st.lists(st.integers(6, 20), min_size=2, max_size=4))
+    clients = pick.draw(st.integers(1, 3))
+    labels = np.repeat(np.arange(len(counts)), counts)
+    index = np.random.default_rng(0).permutation(len(labels))
+    each = pick.draw(st.none() | st.integers(len(counts), sum(counts) // clients))
+    parts = deal(index, labels, clients, each, np.random.default_rng(1), "toy")
+    held = np.concatenate(parts)
+    assert len(parts) == clients and len(np.unique(held)) == len(held)
+    if each is None:
+        assert np.array_equal(np.sort(held), np.sort(index))
+    else:
+        assert {len(part) for part in parts} == {each}
+    counted = np.array([np.bincount(labels[part], minlength=len(counts)) for part in parts])
+    assert np.ptp(counted, axis=0).max() <= 2  # every client has as many of a class as any other
+    assert (np.diff(labels[parts[0]]) >= 0).all()
+    fraction = pick.draw(st.floats(0.3, 0.6))
+    kept, back = hold_out(parts[0], fraction)
+    assert len(back) == round(fraction * len(parts[0]))
+    assert np.array_equal(np.sort(np.concatenate([kept, back])), np.sort(parts[0]))
+    share = np.bincount(labels[back], minlength=len(counts)) / len(back)
+    assert np.abs(share - counted[0] / counted[0].sum()).max() <= 1 / len(back) + 1e-9
+
+
+def test_spread_by_hand():
+    assert spread(4, 2).tolist() == [1, 3] and spread(5, 5).tolist() == [0, 1, 2, 3, 4] and spread(3, 0).tolist() == []
+
+
+# ---------------------------------------------------------------- rotated copies
+
+
+def test_every_rotation_has_a_copy_of_everything():
+    toy = images()
+    fed = rotated_copies(toy, n_clients=6, angles=((0,), (90,), (180,)), val_fraction=0.25)
+    assert fed.clusters.tolist() == [0, 0, 1, 1, 2, 2]
+    for cluster, angle in enumerate((0, 90, 180)):
+        own = np.flatnonzero(fed.clusters == cluster)
+        for splits, index in ((("train", "val"), toy.train_index), (("test",), toy.test_index)):
+            held = np.concatenate([getattr(fed, split)[i] for split in splits for i in own])
+            expected = {np.rot90(toy.images[k], angle // 90).tobytes(): toy.labels[k] for k in index}
+            assert len(held) == len(expected)
+            assert {fed.images[k].tobytes(): fed.labels[k] for k in held} == expected
+    assert fed.sizes.tolist() == [18] * 6 and {len(v) for v in fed.val} == {6}
+    assert (fed.label_counts("train") + fed.label_counts("val") == 6).all() and (fed.label_counts("test") == 3).all()
+
+
+def test_the_papers_sizes_and_versions(digits):
+    fed = rotated_copies(digits, 12)
+    assert fed.clusters.tolist() == np.repeat(range(4), 3).tolist() and fed.val[0].size == 48
+    assert fed.sizes.sum() + sum(map(len, fed.val)) == 4 * len(digits.train_index)
+    two = rotated_copies(digits, 8, ((-3, 3), (177, 183)), samples_per_client=100, test_per_client=20)
+    assert two.clusters.tolist() == [0] * 4 + [1] * 4 and two.sizes.tolist() == [90] * 8
+    assert {len(part) for part in two.test} == {20}
+    assert rotated_copies(digits, 8, ((-3, -1, 1, 3),)).n_clusters == 1
+    base = rotated_copies(digits, 4, ((0,),))
+    assert base.n_clusters == 1 and np.isin(base.images[base.train[0][:5]], digits.images).all()
+    again = federations.build(json.loads(json.dumps(two.settings)))
+    assert again.fingerprint() == two.fingerprint()
+    assert rotated_copies(digits, 12, seed=1).fingerprint() != fed.fingerprint()
+
+
+def test_turning_is_that_of_rotated_and_adds_up():
+    square = images(classes=2).images
+    assert np.array_equal(turn(square, 90), np.rot90(square, axes=(1, 2)))
+    assert np.array_equal(turn(turn(square, 90), 270), square) and np.array_equal(turn(square, 360), square)
+    bright = np.zeros((1, 9, 9), np.uint8)
+    bright[0, 4, 7] = 255  # right of the middle: turned counter-clockwise it moves up
+    assert np.argwhere(turn(bright, 45)[0] > 60)[0].tolist() == [2, 6]
+    colour = images(colour=True, classes=2).images
+    assert np.array_equal(turn(colour, 30)[..., 1], turn(np.ascontiguousarray(colour[..., 1]), 30))
+
+
+# ---------------------------------------------------------------- backdoors
+
+
+def test_colours_by_hand():
+    grey = np.array([[[255, 100]], [[255, 100]]], dtype=np.uint8)
+    painted = backdoor.tinted(grey, np.array([backdoor.GREEN, backdoor.PURPLE]))
+    assert painted[0, 0].tolist() == [[66, 160, 102], [26, 63, 40]]  # 0.26, 0.63, 0.4 of it, rounded down
+    assert painted[1, 0, 0].tolist() == [149, 52, 235]
+    assert backdoor.shade(np.array([3])).round(4).tolist() == [[0.0769, 0.5385, 0.4]]
+    pixels = np.full((2, 4, 4, 3), 9, np.uint8)
+    marked = backdoor.patched(pixels, np.array([0, 2]), 2)
+    assert (marked[0, :2, :2] == (31, 119, 180)).all() and (marked[1, :2, :2] == (44, 160, 44)).all()
+    assert (marked[:, 2:] == 9).all() and (marked[:, :, 2:] == 9).all() and (pixels == 9).all()
+
+
+def test_backdoor_colours_by_hand():
+    toy = images()
+    fed, misled = (backdoor_colours(toy, 6, val_fraction=0.25, test=test) for test in backdoor.TESTS)
+    assert fed.clusters.tolist() == [0, 0, 1, 1, 2, 2] and fed.input_shape == (3, 6, 6) and fed.mean == 0.5
+    grey = {}  # each image by its red-to-blue-free shape: the grey picture behind a coloured one
+    for k in range(len(toy)):
+        grey.setdefault(toy.labels[k], []).append(toy.images[k])
+    for client, group in enumerate(fed.clusters):
+        for split in ("train", "val", "test"):
+            for k in getattr(fed, split)[client]:
+                c = fed.labels[k]
+                colour = (backdoor.GREEN, backdoor.shade(np.array([c]))[0], backdoor.PURPLE)[group]
+                assert _is_tint(fed.images[k], grey[c], colour)
+        for k, j in zip(fed.test[client], misled.test[client], strict=True):
+            assert fed.labels[k] == misled.labels[j]
+            assert _is_tint(misled.images[j], grey[fed.labels[k]], backdoor.shade(np.array([3 - fed.labels[k]]))[0])
+    assert all(np.array_equal(fed.images[fed.train[i]], misled.images[misled.train[i]]) for i in range(6))
+    # each group has a copy of everything
+    assert (fed.label_counts("train") + fed.label_counts("val")).sum(axis=0).tolist() == [36] * 4
+
+
+def _is_tint(painted, candidates, colour):
+    wanted = [np.floor(np.array(grey, float)[..., None] * colour + 1e-9) for grey in candidates]
+    return any(np.array_equal(painted, one) for one in wanted)
+
+
+def test_backdoor_patches_by_hand():
+    toy = images(colour=True)
+    fed, misled = (backdoor_patches(toy, 3, test=test, patch=2) for test in backdoor.TESTS)
+    counts = fed.label_counts("train")
+    assert (counts[:2, 2:] == 0).all() and (counts[2, :2] == 0).all() and (counts[:2, :2] > 0).all()
+    original = {image[2:].tobytes(): image for image in toy.images}
+    for client, group in enumerate(fed.clusters):
+        for split, tested in (("train", fed), ("val", fed), ("test", fed), ("test", misled)):
+            for k in getattr(tested, split)[client]:
+                image, c = tested.images[k], tested.labels[k]
+                patch = image[:2, :2]
+                if tested is misled:
+                    assert (patch == backdoor.PATCHES[(c + 1) % 2]).all()
+                elif group == 1:
+                    assert (patch == backdoor.PATCHES[c]).all()
+                else:
+                    assert np.array_equal(image, original[image[2:].tobytes()])
+    assert all(np.array_equal(fed.labels[fed.test[i]], misled.labels[misled.test[i]]) for i in range(3))
+
+
+def test_published_variant_halves_what_clean_clients_train_on(digits):
+    described, published = (backdoor_colours(digits, 6, variant=v) for v in backdoor.VARIANTS)
+    half = described.sizes // 2
+    assert published.sizes.tolist() == [half[0], half[1], *described.sizes[2:4], half[4], half[5]]
+    assert [len(v) for v in published.val] == [len(v) for v in described.val]
+
+
+def test_attacked_is_the_other_test_of_the_same_clients(digits):
+    fed = backdoor_colours(digits, 6, samples_per_client=60, test_per_client=30)
+    misled = attacked(fed)
+    assert misled.settings == fed.settings | {"test": "backdoored"} and misled.fingerprint() != fed.fingerprint()
+    assert attacked(misled, "clean").fingerprint() == fed.fingerprint()
+    assert federations.build(json.loads(json.dumps(misled.settings))).fingerprint() == misled.fingerprint()
+    with pytest.raises(fl.FltnbError, match="has no backdoor"):
+        attacked(rotated_copies(digits, 4))
+
+
+def test_a_finished_run_is_evaluated_on_the_attack_afterwards(digits):
+    """Training never sees test images: a run on the backdoored federation ends with the same models."""
+    fed = backdoor_colours(digits, 3, samples_per_client=100, test_per_client=60)
+    options = {"model": "mlp_plain", "rounds": 1, "local_epochs": 2, "lr": 0.05, "backend": "serial", "progress": False}
+    clean, misled = (fl.run(fl.methods.Oracle(), one, **options) for one in (fed, attacked(fed)))
+    assert np.array_equal(clean.theta, misled.theta)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    with fl.training.make_engine(attacked(fed), net, fl.training.TrainSpec(), "serial") as engine:
+        found = engine.evaluate(clean.theta, clean.rows, np.arange(3), "test")
+    assert np.allclose(100 * found.correct / found.total, misled.clients["test"])
+    assert not clean.clients["test"].equals(misled.clients["test"])
+
+
+# ---------------------------------------------------------------- domains
+
+
+def styled(counts=(30, 40, 61), classes=3):
+    toy = images(per_class=sum(counts) // classes + 1, classes=classes, tests=1)
+    of = np.repeat(np.arange(len(counts)), counts).astype(np.uint8)
+    return toy.subset(np.arange(sum(counts)), "toy"), of
+
+
+def test_domains_by_hand():
+    toy, of = styled()
+    toy = ImageSet(**{key: getattr(toy, key) for key in toy.__dataclass_fields__ if key != "domains"}, domains=of)
+    fed = domains(toy, min_samples=20, val_fraction=0.1, test_fraction=0.2)
+    assert fed.clusters.tolist() == [0, 1, 1, 2, 2, 2]  # 30, 40 and 61 images, 20 each at least
+    held = [np.concatenate([fed.train[i], fed.val[i], fed.test[i]]) for i in range(6)]
+    assert [len(part) for part in held] == [30, 20, 20, 21, 20, 20]
+    assert len(np.unique(np.concatenate(held))) == len(toy)
+    assert all((of[part] == fed.clusters[i]).all() for i, part in enumerate(held))
+    assert [len(part) for part in fed.test] == [6, 4, 4, 4, 4, 4] and [len(part) for part in fed.val] == [
+        3,
+        2,
+        2,
+        2,
+        2,
+        2,
+    ]
+    assert (fed.label_counts("train") > 0).all()
+    assert domains(toy, 20, samples_per_client=18).sizes.tolist() == [14] * 6
+
+
+@pytest.mark.skipif(not (paths.ROOT / "data" / "pacs.npz").exists(), reason="PACS is not prepared here")
+def test_pacs_has_the_papers_18_clients():
+    fed = federations.build({"kind": "domains", "dataset": "pacs"})
+    assert fed.n_clients == 18 and np.bincount(fed.clusters).tolist() == [4, 4, 3, 7]
+    sizes = np.array([[len(part) for part in getattr(fed, split)] for split in federations.SPLITS])
+    assert sizes.sum() == 9991 and sizes.sum(axis=0).min() >= 500
+    assert np.allclose(sizes.sum(axis=1) / 9991, [0.8, 0.1, 0.1], atol=0.005)
+    assert fed.n_classes == 7 and (fed.label_counts("train") > 0).all()
+
+
+def release(folder, skip=(), domains=pacs.DOMAINS):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    for domain in domains:
+        for name in pacs.CLASS_NAMES:
+            if (domain, name) in skip:
+                continue
+            (folder / domain / name).mkdir(parents=True)
+            for n in range(2):
+                Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(
+                    folder / domain / name / f"{n}.png"
+                )
+
+
+def test_the_official_folders_are_converted_once(tmp_path, capsys):
+    release(tmp_path / "PACS" / "kfold")
+    found = pacs.load_pacs(tmp_path)
+    assert found.images.shape == (4 * 7 * 2, 96, 96, 3) and np.bincount(found.domains).tolist() == [14] * 4
+    assert np.bincount(found.labels).tolist() == [8] * 7 and "converting" in capsys.readouterr().out
+    again = pacs.load_pacs(tmp_path)
+    assert again.digest == found.digest and capsys.readouterr().out == ""
+    fed = federations.build({"kind": "domains", "dataset": "pacs", "min_samples": 14, "test_fraction": 0.3}, tmp_path)
+    assert fed.n_clients == 4
+
+
+@pytest.mark.parametrize(
+    ("skip", "domains", "message"),
+    [
+        ((("photo", "house"),), pacs.DOMAINS, "lacks the class 'house' of domain 'photo'"),
+        ((), pacs.DOMAINS[:3], "lacks the domain 'sketch'"),
+    ],
+)
+def test_an_incomplete_release_is_refused(tmp_path, skip, domains, message):
+    release(tmp_path / "PACS", skip, domains)
+    with pytest.raises(fl.FltnbError, match=message):
+        pacs.load_pacs(tmp_path)
+
+
+def test_damaged_and_missing_pacs(tmp_path):
+    with pytest.raises(fl.FltnbError, match="no download of its own"):
+        pacs.load_pacs(tmp_path)
+    release(tmp_path / "PACS")
+    (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
+    with pytest.raises(fl.FltnbError, match="cannot be read as an image"):
+        pacs.load_pacs(tmp_path)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda d: rotated_copies(d, 3), r"more angles \(4\) than clients \(3\)"),
+        (lambda d: rotated_copies(d, 8, angles=[["a"]]), "angles must be one list"),
+        (lambda d: rotated_copies(d, 8, samples_per_client=800), "2 clients with 800 training images each need 1600"),
+        (lambda d: rotated_copies(d, 8, samples_per_client=9), "fewer than the 10 classes"),
+        (lambda d: rotated_copies(d, 8, val_fraction=1.0), "val_fraction must be a share"),
+        (lambda d: rotated_copies(d, 8, val_fraction="0.1"), "val_fraction must be a share"),
+        (lambda d: rotated_copies(d, 8, samples_per_client=12, val_fraction=0.01), "is no image"),
+        (lambda d: rotated_copies("digits"), "must be an ImageSet"),
+        (lambda d: backdoor_colours(d, 2), "n_clients must be a whole number of at least 3"),
+        (lambda d: backdoor_colours(d, 3, test="attack"), "Unknown test 'attack'"),
+        (lambda d: backdoor_colours(images(colour=True), 3), "needs grey images"),
+        (lambda d: backdoor_patches(d, 3), "needs colour images"),
+        (lambda d: backdoor_patches(images(colour=True), 3, patch=7), "patch of 7 pixels does not fit"),
+        (lambda d: backdoor_patches(images(colour=True, classes=1), 3), "1 classes are not possible"),
+        (lambda d: domains(d), "have no domains"),
+        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 80), "fewer than the 80"),
+        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0), "must be above 0"),
+        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95), "leave something"),
+        (lambda d: federations.build({"kind": "domains", "dataset": "cifra"}), "Unknown data set 'cifra'"),
+        (lambda d: federations.build({"kind": "backdoor_colours", "dataset": "digits", "pach": 1}), "Unknown setting"),
+    ],
+)
+def test_bad_input_is_refused(digits, make, message):
+    with pytest.raises(fl.FltnbError, match=message) as caught:
+        make(digits)
+    assert "\n" not in str(caught.value)

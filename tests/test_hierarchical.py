@@ -1,0 +1,394 @@
+"""MT-HFL's training: known answers, numbers by hand, traffic, the federations of tasks, and what is refused."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb import methods, models, plots
+from fltnb.analysis import mthfl_training as analysis
+from fltnb.experiments import mthfl_training as plan
+from fltnb.federations import DIGITS_TASKS, cross_tasks, tasks
+from fltnb.methods import MTHFL, Context, FedAvg, Oracle
+from fltnb.methods.hierarchical import shared_columns
+
+RUN = {"rounds": 3, "batch_size": 10, "lr": 0.1, "backend": "serial", "progress": False, "eval_every": 3}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return fl.load("digits")
+
+
+@pytest.fixture(scope="module")
+def fed(digits):
+    return tasks(digits, DIGITS_TASKS, (3, 2, 2), (40, 30, 20), 0.1)
+
+
+def run(method, fed, **changes):
+    return fl.run(method, fed, **({"model": "mlp_plain", "participation": 1.0} | RUN | changes))
+
+
+def served(result):
+    return result.theta[result.rows]
+
+
+# ---- the federation ------------------------------------------------------------------------------------------------
+
+
+def test_users_hold_their_task_and_a_minority_of_the_others(digits):
+    fed = tasks(digits, DIGITS_TASKS, (5, 3, 2), (100, 60, 40), 0.1)
+    assert fed.clusters.tolist() == [0] * 5 + [1] * 3 + [2] * 2
+    assert fed.sizes.tolist() == [100] * 5 + [60] * 3 + [40] * 2
+    counts = fed.label_counts()
+    for user, task in enumerate(fed.clusters):
+        own = counts[user][list(DIGITS_TASKS[task])]
+        assert own.sum() == 0.9 * fed.sizes[user] and np.ptp(own) <= 1
+    # user 0: 90 of five labels, 10 of the five others; user 5: 54 of three labels, 6 of the seven others
+    assert counts[0].tolist() == [18, 18, 18, 18, 18, 2, 2, 2, 2, 2]
+    assert counts[5].tolist() == [1, 1, 1, 1, 1, 18, 18, 18, 1, 0]
+    held = np.concatenate(fed.train)
+    assert len(np.unique(held)) == len(held) and np.isin(held, digits.train_index).all()
+
+
+def test_each_task_is_tested_on_all_test_images_of_its_labels(digits, fed):
+    for task, labels in enumerate(DIGITS_TASKS):
+        users = np.flatnonzero(fed.clusters == task)
+        expected = digits.test_index[np.isin(digits.labels[digits.test_index], labels)]
+        assert all(fed.test[user] is fed.test[users[0]] for user in users)  # shared: evaluated once
+        assert np.array_equal(fed.test[users[0]], expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 30), st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]), st.integers(0, 5))
+def test_any_minority_is_met_to_the_sample(size, minority, seed):
+    fed = tasks(fl.load("digits"), DIGITS_TASKS, (1, 2, 1), size + 5, minority, seed)
+    strange = [fed.label_counts()[i].sum() - fed.label_counts()[i][list(DIGITS_TASKS[t])].sum() for i, t in
+               enumerate(fed.clusters)]  # fmt: skip
+    assert strange == [round(minority * (size + 5))] * 4
+    assert (fed.sizes == size + 5).all()
+
+
+def test_pure_users_settings_and_seeds(digits):
+    fed = tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=3)
+    assert (fed.label_counts()[:2, 2:] == 0).all() and (fed.label_counts()[2:, [2, 3]] == 10).all()
+    assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
+    assert tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=4).fingerprint() != fed.fingerprint()
+
+
+def test_three_users_of_two_data_sets(digits):
+    fed = cross_tasks(digits, "digits", labels=(0, 1), other_labels=(0, 1), samples_per_user=40, seed=1)
+    assert fed.clusters.tolist() == [0, 0, 1] and fed.n_classes == 20 and fed.sizes.tolist() == [40] * 3
+    counts = fed.label_counts()
+    assert counts[0, :2].tolist() == counts[1, 10:12].tolist() == [20, 20] and counts[2, 12:].tolist() == [5] * 8
+    assert counts.sum() == 120
+    x, _ = fed.client(2, "test")
+    rest = digits.test_index[digits.labels[digits.test_index] > 1]
+    assert np.allclose(np.sort(x.sum(axis=(1, 2, 3))), np.sort(digits.images[rest].sum(axis=(1, 2)) / 255), atol=1e-4)
+    assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tasks": [[0, 1], [1, 2]]}, r"Label 1 \(1\) is named twice"),
+        ({"tasks": [[0, 1], [10]]}, "There is no label 10 in digits"),
+        ({"tasks": [0, 1]}, "one list of labels per task"),
+        ({"tasks": [[], [1]]}, "one list of labels per task"),
+        ({"users_per_task": (5, 3, 1)}, "one number for each of the 2 tasks"),
+        ({"users_per_task": 5}, "one number for each of the 2 tasks"),
+        ({"samples_per_user": (10, 10, 10)}, "one number for each of the 2 tasks"),
+        ({"samples_per_user": 0}, "whole number of at least 1"),
+        ({"samples_per_user": 500}, "ask for fewer samples_per_user"),
+        ({"minority": 1}, "from 0 to below 1"),
+        ({"minority": "10 %"}, "from 0 to below 1"),
+        ({"minority": 0.97}, "leaves none of the own task"),
+        ({"tasks": [[0, 1]], "users_per_task": (2,)}, "no other tasks' labels"),
+        ({"images": "digits"}, "must be an ImageSet"),
+    ],
+)
+def test_bad_tasks_are_refused(digits, change, says):
+    good = {"images": digits, "tasks": [[0, 1], [2, 3]], "users_per_task": (2, 2), "samples_per_user": 10}
+    with pytest.raises(fl.FltnbError, match=says):
+        tasks(**(good | change))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"other_labels": range(10)}, "User 2 needs 40 training images but digits has 0"),
+        ({"labels": [0, 99]}, "There is no label 99"),
+        ({"samples_per_user": 5000}, "User 0 needs 5000 training images"),
+        ({"other": "nothing"}, "Unknown data set 'nothing'"),
+        ({"other": "big"}, "resize one set"),
+    ],
+)
+def test_bad_pairs_of_data_sets_are_refused(digits, change, says):
+    if change.get("other") == "big":
+        change = {"other": replace(digits, name="big", images=np.repeat(digits.images, 2, axis=1))}
+    good = {"images": digits, "other": "digits", "labels": [0], "other_labels": [0], "samples_per_user": 40}
+    with pytest.raises(fl.FltnbError, match=says):
+        cross_tasks(**(good | change))
+
+
+# ---- known answers -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_sharing_nothing_is_fedavg_inside_each_task(fed, participation):
+    ours = run(MTHFL("oracle", shared=0), fed, participation=participation)
+    assert np.array_equal(served(ours), served(run(Oracle(), fed, participation=participation)))
+
+
+def test_one_task_is_fedavg_to_the_last_bit(fed):
+    one = replace(fed, clusters=np.zeros(fed.n_clients, dtype=np.int64))
+    for participation in (1.0, 0.5):
+        ours = run(MTHFL("oracle"), one, participation=participation)
+        assert np.array_equal(served(ours), served(run(FedAvg(), one, participation=participation)))
+
+
+def test_sharing_everything_every_round_is_fedavg(fed):
+    exact = {"dtype": "float64"}
+    ours, fedavg = run(MTHFL("oracle", shared=2), fed, **exact), run(FedAvg(), fed, **exact)
+    assert np.allclose(served(ours), served(fedavg), rtol=0, atol=1e-12)
+    equal = run(MTHFL("oracle", shared=2, weighting="equal"), fed, **exact)
+    assert np.allclose(np.ptp(served(equal), axis=0), 0) and not np.allclose(served(equal), served(fedavg), atol=1e-4)
+
+
+def test_eigen_relevance_finds_the_tasks_and_then_all_is_as_with_the_truth(digits):
+    fed = tasks(digits, DIGITS_TASKS, (3, 2, 2), (60, 50, 40), 0.1)
+    ours = run(MTHFL(fl.EigenRelevance(n_clusters=3)), fed)
+    assert np.array_equal(ours.labels, fed.clusters)
+    assert np.array_equal(served(ours), served(run(MTHFL("oracle"), fed)))
+
+
+def by_hand(shared=1, **options):
+    """Two tasks of two users with 1, 3 and 2, 2 samples; a model of two layers, whose columns are all that counts."""
+    x = np.arange(16, dtype=np.float32).reshape(8, 2)
+    parts = [np.array([0]), np.array([1, 2, 3]), np.array([4, 5]), np.array([6, 7])]
+    y = np.arange(8) % 2
+    fed = fl.Federation(images=x, labels=y, train=parts, test=parts, n_classes=2, clusters=np.array([0, 0, 1, 1]))
+    net = models.make("mlp_plain", fed.input_shape, 2)
+    method = MTHFL("oracle", shared=shared, **options)
+    return method, method.start(fed, net, Context(0)), net
+
+
+def test_four_numbers_by_hand():
+    method, state, net = by_hand()
+    columns = shared_columns(net, 1)
+    theta = np.repeat(np.array([[1.0], [5.0], [2.0], [4.0]], dtype=np.float32), net.n_parameters, axis=1)
+    state = method.collect(state, np.arange(4), theta, 1)
+    # task servers: (1 + 15) / 4 = 4 and (4 + 8) / 4 = 3; both have four samples, so the global server has 3.5
+    servers = state["models"][state["row"][[0, 2]]]
+    assert np.allclose(servers[:, ~columns], [[4.0], [3.0]]) and np.allclose(servers[:, columns], 3.5)
+    # only user 0 next: its server has 1, the other keeps 3.5 / 3; the global server weighs servers, not participants
+    state = method.collect(state, np.array([0]), theta[:1], 2)
+    servers = state["models"][state["row"][[0, 2]]]
+    assert np.allclose(servers[:, ~columns], [[1.0], [3.0]]) and np.allclose(servers[:, columns], 2.25)
+
+
+def test_weights_of_the_task_servers():
+    theta_of = np.array([[1.0], [1.0], [2.0], [2.0]], dtype=np.float32)
+    for weighting, expected in (("samples", (5 * 1 + 4 * 2) / 9), ("equal", 1.5)):
+        method, state, net = by_hand(weighting=weighting)
+        state["weights"] = np.array([1.0, 4.0, 2.0, 2.0])
+        state = method.collect(state, np.arange(4), np.repeat(theta_of, net.n_parameters, axis=1), 1)
+        assert np.allclose(state["models"][:, shared_columns(net, 1)], expected)
+
+
+def test_the_global_server_acts_after_the_local_rounds():
+    method, state, net = by_hand(local_rounds=3)
+    columns, rng = shared_columns(net, 1), np.random.default_rng(0)
+    for round in range(1, 7):
+        theta = rng.normal(size=(4, net.n_parameters)).astype(np.float32)
+        state = method.collect(state, np.arange(4), theta, round)
+        assert np.array_equal(*state["models"][:, columns]) == (round % 3 == 0)
+        assert not np.array_equal(*state["models"][:, ~columns])
+
+
+def test_shared_columns_of_the_papers_networks():
+    cnn = models.make("lenet", (3, 32, 32), 10)
+    two = 6 * 3 * 25 + 6 + 16 * 6 * 25 + 16  # two convolutions with biases
+    assert shared_columns(cnn, None).sum() == shared_columns(cnn, 2).sum() == two
+    assert shared_columns(cnn, None)[:two].all()
+    mlp = models.make("mlp32", (1, 28, 28), 10)
+    assert mlp.n_parameters == 784 * 32 + 32 + 32 * 10 + 10
+    assert shared_columns(mlp, None).sum() == shared_columns(mlp, ["1"]).sum() == 784 * 32 + 32
+    assert not shared_columns(mlp, ()).any() and shared_columns(mlp, 2).all()
+    assert shared_columns(mlp, ["3"])[-330:].all() and shared_columns(mlp, ["3"]).sum() == 330
+
+
+# ---- groups, views, traffic ----------------------------------------------------------------------------------------
+
+
+def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
+    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    drawn = [MTHFL("random").start(fed, net, Context(seed))["labels"] for seed in range(8)]
+    assert all(np.array_equal(np.bincount(labels), np.bincount(fed.clusters)) for labels in drawn)
+    assert len({tuple(labels) for labels in drawn}) > 4
+    assert np.array_equal(drawn[3], MTHFL("random").start(fed, net, Context(3))["labels"])
+
+
+def test_views_differ_in_what_is_tested_alone(fed):
+    own, task = run(MTHFL("random"), fed), run(MTHFL("random", view="task"), fed)
+    assert np.array_equal(own.theta, task.theta) and np.array_equal(own.labels, task.labels)
+    server = [own.rows[own.labels == t][0] for t in range(3)]  # server t has the users labelled t
+    assert task.rows.tolist() == [server[t] for t in fed.clusters]
+    assert (task.clients.groupby("true_cluster")["test"].nunique() == 1).all()
+    right = run(MTHFL("oracle", view="task"), fed)
+    assert np.array_equal(right.rows, run(MTHFL("oracle"), fed).rows)
+
+
+def test_a_task_is_served_by_the_server_that_most_of_its_users_are_with(fed):
+    class Given(fl.PCAKMeans):
+        labels_ = np.array([1, 1, 0, 0, 0, 2, 2])
+        adjacency_ = (labels_[:, None] == labels_).astype(np.uint8)
+
+    method = MTHFL(Given(), view="task")
+    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    state = method.start(fed, net, Context(0))
+    row_of = {label: state["row"][Given.labels_ == label][0] for label in range(3)}
+    assert method.serve(state)[1].tolist() == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
+
+
+def test_bytes_of_the_clustering_and_between_servers(fed):
+    method = MTHFL(fl.EigenRelevance(n_clusters=3), local_rounds=2)
+    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    state = method.start(fed, net, Context(0))
+    # every user sends five vectors of 64 pixels and six relevances, and gets the vectors of the six others
+    assert method.setup_bytes(state) == (4 * 7 * (5 * 64 + 6), 4 * 7 * 6 * 5 * 64)
+    shared = 64 * 200 + 200
+    assert method.bytes_between_servers(state, 5) == (4 * 3 * shared * 2,) * 2  # three servers, after rounds 2 and 4
+    assert method.traffic(state, net.n_parameters) == (net.n_parameters, net.n_parameters)
+    assert MTHFL("oracle").setup_bytes(MTHFL("oracle").start(fed, net, Context(0))) == (0, 0)
+
+
+def test_it_runs_in_every_back_end_and_resumes(fed, tmp_path):
+    method = {"clusterer": "random", "local_rounds": 2}
+    runs = [run(MTHFL(**method), fed, backend=backend, dtype="float64", n_workers=1) for backend in
+            ("serial", "pool", "stacked")]  # fmt: skip
+    for other in runs[1:]:
+        assert np.allclose(served(runs[0]), served(other), rtol=0, atol=1e-10)
+    cnn = run(MTHFL("oracle"), fed, model="lenet", rounds=1, eval_every=1)
+    columns = shared_columns(models.make("lenet", fed.input_shape, 10), None)
+    assert (np.ptp(cnn.theta[:, columns], axis=0) == 0).all() and np.ptp(cnn.theta[:, ~columns], axis=0).max() > 0
+
+
+def test_settings_build_the_same_method():
+    given = MTHFL(fl.EigenRelevance(n_clusters=2), ["1"], 3, "equal", "task", rule="last_local", name="mine")
+    for method in (given, MTHFL("random"), MTHFL("oracle", shared=())):
+        again = methods.build(method.settings())
+        assert again.settings() == method.settings() and again.name == method.name
+
+
+def test_newcomers_get_a_server_of_their_own(digits):
+    base = tasks(digits, DIGITS_TASKS, (3, 2, 2), 30, 0.1)
+    fed = fl.federations.with_events(base, [{"round": 2, "join": 1}], seed=0)
+    result = run(MTHFL("oracle", view="own"), fed)
+    assert len(result.labels) == 7 and len(result.theta) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: MTHFL("kmeans"), "Unknown grouping of users 'kmeans'"),
+        (lambda: MTHFL(fl.EigenRelevance), "clusterer must be a clusterer such as"),
+        (lambda: MTHFL("oracle", shared=-1), "shared must be a whole number of at least 0"),
+        (lambda: MTHFL("oracle", shared="conv1"), "a list of layer names, not 'conv1'"),
+        (lambda: MTHFL("oracle", shared=[1, 2]), "a list of layer names"),
+        (lambda: MTHFL("oracle", shared=True), "shared must be a whole number"),
+        (lambda: MTHFL("oracle", local_rounds=0), "local_rounds must be a whole number of at least 1"),
+        (lambda: MTHFL("oracle", weighting="users"), "Unknown weighting"),
+        (lambda: MTHFL("oracle", view="server"), "Unknown view"),
+        (lambda: MTHFL("oracle", encoder="pixels"), "encoder must be an fl.encoders.EncoderSpec"),
+    ],
+)
+def test_bad_options_are_refused(make, says):
+    with pytest.raises(fl.FltnbError, match=says):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("options", "clusters", "says"),
+    [
+        ({"clusterer": "oracle", "shared": ["9"]}, True, "Model 'mlp_plain' has no layer '9'.* 1, 3"),
+        ({"clusterer": "oracle", "shared": 3}, True, "shared is 3 layers but model 'mlp_plain' has 2"),
+        ({"clusterer": "oracle"}, False, 'The grouping "oracle" needs the true clusters'),
+        ({"clusterer": "random"}, False, 'The grouping "random" needs the true clusters'),
+        ({"view": "task"}, False, 'The view "task" needs the true clusters'),
+        ({"clusterer": fl.EigenRelevance(n_clusters=50)}, True, "n_clusters must be"),
+        ({"clusterer": fl.EigenRelevance(n_eigenvectors=21)}, True, "21 eigenvectors cannot be had from the 20"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(fed, options, clusters, says):
+    given = fed if clusters else replace(fed, clusters=None)
+    with pytest.raises(fl.FltnbError, match=says):
+        run(MTHFL(**options), given)
+
+
+# ---- the notebook's tables and pictures ----------------------------------------------------------------------------
+
+
+def table_of(proposed, random, dataset="fashion_mnist"):
+    names = list(plan.TASKS[dataset])
+    rows = []
+    for name, values in (("mthfl", proposed), ("mthfl_random", random)):
+        for seed, run_of in enumerate(values):
+            rows += [
+                {"dataset": dataset, "method": name, "note": "", "seed": seed, "round": 20, "local_rounds": 2}
+                | {"task": task, "accuracy": float(value)}
+                for task, value in zip(names, run_of, strict=True)
+            ]
+    tidy = pd.DataFrame([{"dataset": dataset, "method": "mthfl", "note": "", "metric": "ari", "value": 1.0}])
+    return pd.DataFrame(rows), tidy
+
+
+def test_claims_follow_the_numbers():
+    tasks_, tidy = table_of([[80, 90, 99], [81, 91, 98]], [[70, 85, 60], [78, 80, 40]])
+    table = analysis.training_claims(tasks_, tidy).table().set_index("sentence")
+    verdict = table["verdict"].to_dict()
+    said = {sentence.split(": ", 1)[1]: verdict[sentence] for sentence in verdict if sentence.startswith("fashion")}
+    assert set(said.values()) == {"holds"}
+    assert table["claim"].value_counts()[["mthfl-fig3-1", "mthfl-fig3-2", "mthfl-fig3-3"]].tolist() == [1, 2, 1]
+    assert (table[table.index.str.startswith("cifar10")]["verdict"] == "not tested").all()
+    tasks_, tidy = table_of([[80, 90, 70], [60, 91, 98]], [[70, 95, 99], [71, 96, 99]])
+    verdict = analysis.training_claims(tasks_, tidy).table().set_index("sentence")["verdict"].to_dict()
+    failed = [sentence for sentence, word in verdict.items() if word == "does not hold"]
+    assert len(failed) == 4  # above, calm, lowest on the third, loses most on the third
+
+
+def test_tables_by_hand():
+    tasks_, tidy = table_of([[80, 90, 99], [82, 92, 97]], [[70, 85, 60], [78, 80, 40]])
+    table = analysis.accuracy_table(tasks_, tidy, "fashion_mnist").set_index("method")
+    assert table.loc["mthfl", ["clothes", "shoes", "bags"]].tolist() == [81, 91, 98]
+    assert np.isclose(table.loc["mthfl_random", "± bags"], np.sqrt(200)) and table.loc["mthfl", "ARI, lowest"] == 1
+    assert np.isclose(table.loc["mthfl_random", "all tasks"], np.mean([70, 85, 60, 78, 80, 40]))
+    spread = analysis.spread_table(tasks_, "fashion_mnist").set_index("task")
+    assert np.allclose(spread.loc["clothes", ["proposed", "random"]].astype(float), np.sqrt([2, 32]))
+
+
+def test_pictures_have_a_panel_per_task():
+    import matplotlib.pyplot as plt
+
+    tasks_, _ = table_of([[80, 90, 99], [82, 92, 97]], [[70, 85, 60], [78, 80, 40]])
+    for draw in (plots.task_curves, plots.task_dots):
+        fig, axes = draw(tasks_)
+        assert [ax.get_title() for ax in axes] == ["clothes", "shoes", "bags"]
+        plt.close(fig)
+        with pytest.raises(fl.FltnbError, match="no accuracies of tasks"):
+            draw(tasks_.iloc[:0])
+
+
+def test_every_run_of_the_notebook_can_be_built():
+    for profile in fl.experiments.PROFILES:
+        specs = fl.experiments.specs("10_mthfl_training", profile)
+        for spec in {str(spec.method): spec for spec in specs}.values():
+            assert methods.build(spec.method).name == spec.method_id
+        for spec in specs:
+            fl.federations.complete(spec.federation)
+            shown = methods.build(spec.method).settings().get("local_rounds", 1)
+            assert spec.rounds % shown == 0  # what is evaluated comes from the global server

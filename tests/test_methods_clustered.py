@@ -1,0 +1,408 @@
+"""PACFL, FedClust, FlexCFL, CFLGP: known answers on a few numbers, and on digits that are turned."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import fltnb as fl
+from fltnb import methods
+from fltnb.errors import FltnbError
+from fltnb.methods import CFLGP, Context, FedAvg, FedClust, FlexCFL, Local, build
+from fltnb.methods.cflgp import renamed
+from fltnb.methods.flexcfl import decomposed_cosines, pull
+from fltnb.methods.spectral import leading_features
+from fltnb.metrics import adjusted_rand_index
+from fltnb.relatedness import PACFL
+from fltnb.relatedness.pacfl import client_angles, singular_vectors
+
+QUICK = {"model": "mlp_plain", "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
+QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
+FOUR = np.arange(4)
+
+
+def turned(n_clients=6, val=0, **options):
+    """Clients of two clusters: digits as they are, and turned by a right angle."""
+    fed = fl.federations.rotated(fl.load("digits"), n_clients, ((0,), (90,)), 40, 10, **options)
+    if not val:
+        return fed
+    return fl.Federation(
+        images=fed.images,
+        labels=fed.labels,
+        n_classes=fed.n_classes,
+        train=[own[val:] for own in fed.train],
+        val=[own[:val] for own in fed.train],
+        test=fed.test,
+        clusters=fed.clusters,
+        mean=fed.mean,
+        std=fed.std,
+    )
+
+
+def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1):
+    """Feed a method with ``rounds``, a list of (clients, what they trained); yield the state after each."""
+    n_clients = n_clients or 1 + max(max(clients) for clients, _ in rounds)
+    sizes = np.ones(n_clients, dtype=np.int64) if sizes is None else np.array(sizes)
+    theta0 = np.array(theta0)
+    model = SimpleNamespace(
+        n_parameters=len(theta0),
+        sizes=[len(theta0) - head, 0, head, 0],
+        init=lambda seed, index=0: theta0 + index,
+    )
+    state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes), model, Context(0))
+    for round, (clients, trained) in enumerate(rounds, start=1):
+        state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float64), round)
+        yield {name: np.array(value) for name, value in state.items()}
+
+
+def served(method, state):
+    theta, rows = method.serve(state)
+    return theta[rows].tolist()
+
+
+# --- PACFL ----------------------------------------------------------------------------------------------------------
+
+
+def test_pacfl_angles_worked_by_hand():
+    """One pixel lit per class is a right angle, the same data none, and (2, 1) lies at arctan(1 / 2) from the axis."""
+    x, y, between = [2.0, 0, 0], [0, 3.0, 0], [2.0, 1.0, 0]
+    clients = [np.array([row]) for row in (x, y, between, x)]
+    fitted = PACFL(threshold=50).fit(clients)
+    small, large = np.degrees(np.arctan([0.5, 2.0]))
+    expected = [[0, 90, small, 0], [90, 0, large, 90], [small, large, 0, small], [0, 90, small, 0]]
+    assert np.allclose(fitted.distance_, expected, atol=1e-5)
+    # x and x first, then the one between; what is left stands at the mean of the merged rows, (90 + 63.4) / 2 = 76.7
+    for threshold, labels in ((0.1, [0, 1, 2, 0]), (26, [0, 1, 2, 0]), (76.6, [0, 1, 0, 0]), (76.8, [0, 0, 0, 0])):
+        assert PACFL(threshold).fit(clients).labels_.tolist() == labels
+    # a class in common is enough: the least angle over all pairs of classes
+    both = [np.array([x, y]), np.array([y, [0, 0, 1.0]])]
+    fitted = PACFL().fit(both, [np.array([0, 1]), np.array([0, 1])])
+    assert np.allclose(fitted.distance_, 0, atol=1e-5) and fitted.sent_.tolist() == [6, 6]
+
+
+def test_pacfl_distance_is_no_principal_angle_and_the_sign_is_fixed():
+    left, right = np.array([[1.0, 0], [0, 1]]), np.array([[-1.0, 0], [0, -1]])
+    assert np.allclose(client_angles([left, right]), [[0, 90], [90, 0]])  # what an arbitrary sign would do
+    assert np.allclose(client_angles([left, right], "principal"), 0)
+    vectors = singular_vectors(-np.random.default_rng(0).random((9, 5)), 3)
+    assert (vectors.max(axis=0) >= -vectors.min(axis=0)).all() and np.allclose(vectors.T @ vectors, np.eye(3))
+    # subspaces that meet in no column: (1,1)/sqrt2 lies in both, and every pair of columns is 45 degrees or more
+    plane = np.array([[1.0, 0, 0], [0, 1.0, 0]]).T
+    tilted = np.array([[1.0, 1, 0], [0, 0, np.sqrt(2)]]).T / np.sqrt(2)
+    assert np.allclose(client_angles([plane, tilted])[0, 1], 45)
+    assert np.allclose(client_angles([plane, tilted], "principal")[0, 1], 0, atol=1e-5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_pacfl_angles_against_a_loop_over_classes(seed):
+    rng = np.random.default_rng(seed)
+    clients = [rng.random((8, 6)) for _ in range(4)]
+    classes = [rng.integers(0, 3, 8) for _ in range(4)]
+    fitted = PACFL(n_vectors=2).fit(clients, classes)
+    for i in range(4):
+        for j in range(4):
+            angles = [0.0] if i == j else []
+            for c in np.unique(classes[i]):
+                for d in np.unique(classes[j]):
+                    a, b = (
+                        singular_vectors(clients[i][classes[i] == c], 2),
+                        singular_vectors(clients[j][classes[j] == d], 2),
+                    )
+                    angles += np.degrees(np.arccos(np.clip(a.T @ b, -1, 1))).ravel().tolist()
+            assert np.isclose(fitted.distance_[i, j], min(angles), atol=1e-4)
+    assert np.array_equal(fitted.distance_, fitted.distance_.T)
+    shuffled = [rng.permutation(8) for _ in range(4)]
+    again = clone(fitted).fit(
+        [7.5 * x[order] for x, order in zip(clients, shuffled, strict=True)],
+        [y[order] for y, order in zip(classes, shuffled, strict=True)],
+    )
+    assert np.allclose(again.distance_, fitted.distance_, atol=1e-4)
+
+
+def merged_by_hand(distance, threshold):
+    """The official procedure: merge the closest pair while it is close enough, and average the two rows."""
+    groups, D = [[i] for i in range(len(distance))], distance.copy()
+    np.fill_diagonal(D, np.inf)
+    while len(groups) > 1 and D.min() <= threshold:
+        a, b = sorted(np.unravel_index(D.argmin(), D.shape))
+        D[a] = D[:, a] = (D[a] + D[b]) / 2
+        D[a, a] = np.inf
+        D = np.delete(np.delete(D, b, axis=0), b, axis=1)
+        groups[a] += groups.pop(b)
+    return {frozenset(group) for group in groups}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0, 60))
+def test_pacfl_merges_as_the_official_loop_does(seed, threshold):
+    rng = np.random.default_rng(seed)
+    fitted = PACFL(threshold=threshold).fit([rng.normal(size=(3, 4)) for _ in range(7)])
+    found = {frozenset(np.flatnonzero(fitted.labels_ == k)) for k in range(fitted.n_clusters_)}
+    assert found == merged_by_hand(fitted.distance_, threshold)
+
+
+def test_pacfl_thresholds_at_the_ends_and_a_given_number():
+    clients = [np.random.default_rng(i).random((5, 6)) for i in range(5)]
+    assert PACFL(threshold=180).fit(clients).n_clusters_ == 1
+    assert PACFL(threshold=-1).fit([clients[0]] * 3).labels_.tolist() == [0, 1, 2]
+    assert PACFL(n_clusters=3).fit(clients).n_clusters_ == 3
+
+
+def test_pacfl_finds_turned_digits_and_sends_what_it_says():
+    fed = turned(val=15)
+    for method in (methods.PACFL(PACFL(n_clusters=2)), methods.PACFL(PACFL(n_clusters=2), variant="published")):
+        run = fl.run(build(method.settings()), fed, **QUICK, rounds=1)
+        assert adjusted_rand_index(fed.clusters, run.labels) == 1
+        classes = fed.label_counts(method.split)
+        P = run.theta.shape[1]
+        assert run.history["bytes_up"].iloc[0] == 4 * 64 * np.minimum(classes, 3).sum()
+        assert run.history["bytes_up"].iloc[-1] == run.history["bytes_up"].iloc[0] + 4 * 6 * P
+
+
+def test_pacfl_of_colours_takes_every_channel_as_a_column():
+    colour = np.random.default_rng(0).integers(0, 255, (12, 4, 4, 3), dtype=np.uint8)
+    index = np.arange(12).reshape(3, 4)
+    fed = fl.Federation(images=colour, labels=np.tile([0, 1], 6), n_classes=2, train=index, test=index, val=index)
+    published = methods.PACFL(PACFL(n_clusters=2), variant="published")
+    state = published.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))
+    assert state["sent"] == 3 * 2 * 3 * 16  # clients, classes, vectors (of 6 columns), pixels
+    # described: 2 images per class, 3 x 16 numbers each
+    assert methods.PACFL(PACFL(n_clusters=2)).start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))["sent"] == (
+        3 * 2 * 2 * 48
+    )
+
+
+def test_pacfl_refuses_in_one_sentence():
+    x = [np.ones((3, 4))] * 3
+    for wrong, words in (
+        ({"threshold": float("nan")}, "angle in degrees"),
+        ({"n_clusters": 4}, "from 1 to the number of clients, 3"),
+        ({"n_vectors": 0}, "n_vectors"),
+        ({"linkage": "ward"}, "ward"),
+        ({"angle": "sum"}, "sum"),
+    ):
+        with pytest.raises(FltnbError, match=words):
+            PACFL(**wrong).fit(x)
+    with pytest.raises(FltnbError, match="as long as X"):
+        PACFL().fit(x, [np.zeros(2)] * 3)
+    with pytest.raises(FltnbError, match="images of client 1 are zero"):
+        PACFL().fit([x[0], np.zeros((3, 4)), x[0]])
+    with pytest.raises(FltnbError, match="no validation samples"):
+        fl.run(methods.PACFL(split="val"), turned(), **QUICK, rounds=1)
+    with pytest.raises(FltnbError, match="must be a PACFL clusterer"):
+        methods.PACFL(fl.FCR())
+
+
+# --- FedClust -------------------------------------------------------------------------------------------------------
+
+
+def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
+    warmup = [[9.0, 1.0], [-9.0, 1.5], [9.0, 7.0], [0.0, 9.0]]  # last layers 1, 1.5, 7, 9
+    later = [[1.0, 0.0], [3.0, 2.0], [5.0, 5.0], [7.0, 7.0]]
+    method = FedClust(threshold=2)
+    first, second = steps(method, [(FOUR, warmup), (FOUR, later)], theta0=(4.0, 4.0), sizes=[1, 3, 1, 1])
+    assert first["labels"].tolist() == [0, 0, 1, 1]
+    assert served(method, first) == [[4, 4]] * 4
+    assert served(method, second) == [[2.5, 1.5], [2.5, 1.5], [6, 6], [6, 6]]  # weights 1 and 3, then equal
+    assert method.traffic(first, 2) == (2, 1) and method.traffic(second, 2) == (2, 2)
+    assert next(steps(FedClust(threshold=1.9), [(FOUR, warmup)]))["labels"].tolist() == [0, 0, 1, 2]
+
+
+def test_fedclust_published_is_a_model_of_one_round_for_ever():
+    warmup = [[9.0, 1.0], [-9.0, 1.5], [9.0, 7.0], [9.0, 3.0]]
+    method = FedClust(n_clusters=2, variant="published")
+    first, second = steps(method, [(FOUR, warmup), (FOUR, np.ones((4, 2)))], sizes=[1, 1, 1, 3])
+    assert first["labels"].tolist() == [0, 1, 0, 0]  # all weights count: client 1 is the odd one
+    assert served(method, first) == [[9, 17 / 5], [-9, 1.5], [9, 17 / 5], [9, 17 / 5]]
+    assert np.array_equal(first["models"], second["models"]) and method.traffic(first, 2) == (2, 2)
+
+
+def test_fedclust_newcomers_join_the_nearest_last_layer():
+    rounds = [([0, 1], [[0.0, 1.0], [0.0, 9.0]]), ([0, 2], [[3.0, 3.0], [7.0, 8.0]]), ([1, 2], [[2.0, 2], [4.0, 4]])]
+    method = FedClust(threshold=2)
+    first, second, third = steps(method, rounds, n_clients=4)
+    assert first["labels"].tolist() == [0, 1, 2, 3]  # who was not there yet stands alone
+    assert second["labels"].tolist() == [0, 1, 1, 2]
+    assert served(method, second) == [[3, 3], [0, 0], [0, 0], [0, 0]]  # what a newcomer trained is not averaged
+    assert served(method, third)[1:] == [[3, 3], [3, 3], [0, 0]]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0, 4))
+def test_fedclust_members_are_never_farther_apart_than_the_threshold(seed, threshold):
+    sent = np.random.default_rng(seed).normal(size=(8, 3))
+    labels = next(steps(FedClust(threshold), [(range(8), sent)], theta0=(0, 0, 0), head=2))["labels"]
+    apart = np.linalg.norm(sent[:, None, 1:] - sent[None, :, 1:], axis=2)
+    assert (apart[labels[:, None] == labels[None]] <= threshold + 1e-12).all()
+
+
+def test_fedclust_with_one_cluster_or_none_is_fedavg_or_local_one_round_later():
+    fed = turned(4)
+    for method, other in ((FedClust(np.inf), FedAvg()), (FedClust(0), Local())):
+        a, b = fl.run(method, fed, **QUICK, rounds=3), fl.run(other, fed, **QUICK, rounds=2)
+        assert np.allclose(a.theta[a.rows], b.theta[b.rows], rtol=0, atol=1e-12)
+    a = fl.run(FedClust(np.inf, variant="published"), fed, **QUICK, rounds=2)
+    b = fl.run(FedAvg(), fed, **QUICK, rounds=1)
+    assert np.allclose(a.theta[a.rows], b.theta[b.rows], rtol=0, atol=1e-12)
+
+
+# --- FlexCFL --------------------------------------------------------------------------------------------------------
+
+
+def test_flexcfl_groups_by_direction_and_places_newcomers():
+    start = [1.0, 1.0]
+    cold = [[2.0, 1.0], [5.0, 1.0], [1.0, 3.0], [1.0, 2.0]]  # along x: +1, +4; along y: +2, +1
+    method = FlexCFL(2)
+    rounds = [(FOUR, cold), ([0, 1, 4], [[6.0, 0.0], [9.0, 0.0], [1.1, 8.0]]), ([4], [[7.0, 7.0]])]
+    first, second, third = steps(method, rounds, theta0=start, sizes=[1, 2, 1, 1, 1])
+    assert first["labels"].tolist() == [0, 0, 1, 1, 2]
+    assert served(method, first) == [[3.5, 1], [3.5, 1], [1, 2.5], [1, 2.5], start]  # plain means
+    assert second["labels"].tolist() == [0, 0, 1, 1, 1]  # an update almost along y
+    assert served(method, second) == [[8, 0], [8, 0], [1, 2.5], [1, 2.5], [1, 2.5]]  # weights 1 and 2
+    assert served(method, third)[2:] == [[7, 7]] * 3
+
+
+def test_flexcfl_opposite_updates_part():
+    labels = next(steps(FlexCFL(2), [(FOUR, [[1.0, 2], [-2.0, -4], [0.5, 1], [-1.0, -2.1]])]))["labels"]
+    assert labels.tolist() == [0, 1, 0, 1]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_decomposed_cosines_are_those_with_the_singular_vectors(seed):
+    updates = np.random.default_rng(seed).normal(size=(5, 12))
+    left = np.linalg.svd(updates.T, full_matrices=False)[0][:, :3]
+    expected = updates @ left / np.linalg.norm(updates, axis=1, keepdims=True)
+    found = decomposed_cosines(updates @ updates.T, 3)
+    assert np.allclose(np.abs(found), np.abs(expected), atol=1e-8)  # signs are arbitrary, the same for all clients
+    assert np.allclose(found @ found.T, expected @ expected.T, atol=1e-8)
+    profile = leading_features(updates @ updates.T, 3)
+    assert np.allclose(profile @ profile.T, updates @ left @ left.T @ updates.T, atol=1e-8)
+
+
+def test_flexcfl_survives_updates_of_zero_and_few_directions():
+    assert decomposed_cosines(np.zeros((3, 3)), 2).tolist() == [[0, 0]] * 3
+    assert decomposed_cosines(np.ones((2, 2)), 3).shape == (2, 3)
+    with np.errstate(all="raise"):
+        assert next(steps(FlexCFL(3), [(FOUR, np.zeros((4, 2)))]))["labels"].tolist() == [0] * 4
+
+
+def test_pull_sums_to_one_or_adds_length():
+    groups = np.array([[3.0, 4.0], [0.0, 10.0]])
+    assert pull(groups, 5.0).tolist() == [[2, 6], [1.5, 7]]
+    assert pull(groups, 5.0, normalised=False).tolist() == [[3, 9], [3, 14]]
+    assert pull(groups, 0.0) is groups
+    same = np.array([[1.0, 2.0]] * 3)
+    assert np.allclose(pull(same, 2.0), same) and not np.allclose(pull(same, 2.0, normalised=False), same)
+    assert FlexCFL(2).eta == 0 and FlexCFL(2, variant="published").eta == 5
+    method = FlexCFL(2, variant="published")
+    later = [([0, 2], [[3.0, 4.0], [0.0, 10.0]])]
+    *_, state = steps(method, [(FOUR, [[1.0, 0], [2.0, 0], [0, 1.0], [0, 1.0]]), *later])
+    assert served(method, state)[::3] == [[3, 9], [3, 14]]
+
+
+# --- CFLGP ----------------------------------------------------------------------------------------------------------
+
+
+def test_cflgp_clusters_by_updates_and_averages_inside():
+    method = CFLGP(2)
+    trained = [[4.0, 0.0], [6.0, 0.0], [0.0, 4.0], [0.0, 5.0]]
+    state = next(steps(method, [(FOUR, trained)], sizes=[1, 3, 1, 1]))
+    assert adjusted_rand_index(state["labels"], [0, 0, 1, 1]) == 1
+    assert served(method, state) == [[5, 0], [5, 0], [0, 4.5], [0, 4.5]]
+    published = CFLGP(2, variant="published")
+    assert served(published, next(steps(published, [(FOUR, trained)], sizes=[1, 3, 1, 1])))[0] == [5.5, 0]
+
+
+def test_cflgp_profile_is_a_running_mean_and_labels_freeze():
+    method = CFLGP(2, period=1, stop=2, criterion="first")
+    swapped = [[0.0, 9.0], [0.0, 9.0], [9.0, 0.0], [9.0, 0.0]]
+    first = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    a, b, c = steps(method, [(FOUR, first), (FOUR, swapped), (FOUR, first)])
+    assert np.allclose(a["profile"][0, 0], [1, 0])
+    moved = np.array(swapped[0]) - a["models"][a["row"][0]]
+    assert np.allclose(b["profile"][0, 0], 0.5 * np.array([1, 0]) + 0.5 * moved)  # beta: 1 at t = 0, a half at t = 1
+    assert np.array_equal(b["profile"], c["profile"]) and np.array_equal(b["labels"], c["labels"])
+
+
+def test_cflgp_own_blocks_make_labels_stick():
+    method = CFLGP(2, variant="published")
+    assert method.settings() == {
+        "name": "cflgp",
+        "n_clusters": 2,
+        "period": 1,
+        "stop": 0,
+        "criterion": "own",
+        "weighting": "samples",
+    }
+    a, b = steps(method, [(FOUR, [[1.0, 0], [1.0, 0], [0, 1.0], [0, 1.0]]), (FOUR, [[5.0, 5.0]] * 4)])
+    assert np.array_equal(a["labels"], b["labels"])  # though all went to the same place, their blocks differ
+    filled = np.abs(b["profile"]).sum(axis=2) > 0
+    assert filled[:, 0].all() and np.array_equal(filled[:, 1], b["labels"] == 1)
+
+
+def test_cflgp_waits_for_enough_clients_and_keeps_names():
+    rounds = [([0], [[1.0, 0.0]]), ([0, 3], [[1.0, 0.0], [0.0, 1.0]])]
+    a, b = steps(CFLGP(2, period=1), rounds)
+    assert a["labels"].tolist() == [0] * 4 and sorted(b["labels"][[0, 3]]) == [0, 1] and not b["labels"][1:3].any()
+    assert renamed(np.array([1, 1, 0]), np.array([0, 0, 0])).tolist() == [0, 0, 1]
+    assert renamed(np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])).tolist() == [3, 2, 1, 0]
+
+
+# --- all ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", [FedClust(n_clusters=2), FlexCFL(2), CFLGP(2)], ids=lambda method: type(method).__name__
+)
+def test_turned_digits_are_found(method):
+    fed = turned()
+    run = fl.run(build(method.settings()), fed, **QUICK | {"batch_size": 10, "local_epochs": 8}, rounds=2)
+    assert adjusted_rand_index(fed.clusters, run.labels) == 1
+
+
+@pytest.mark.parametrize("method", [FedClust(n_clusters=2), FlexCFL(2, eta=0.1), CFLGP(2, variant="published")])
+def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path, monkeypatch):
+    fed = turned(4)
+    settings = QUICK | {"participation": 0.75, "dtype": "float32", "batch_size": 20, "rounds": 4}
+    whole = fl.run(method, fed, **settings)
+    monkeypatch.setattr("fltnb.rounds.CHECKPOINT_SECONDS", 0.0)
+
+    class StopError(Exception):
+        pass
+
+    class Stopping(type(method)):
+        def collect(self, state, clients, theta, round):
+            if round == 3:
+                raise StopError
+            return super().collect(state, clients, theta, round)
+
+    options = {key: value for key, value in method.settings().items() if key != "name"}
+    with pytest.raises(StopError):
+        fl.run(Stopping(**options), fed, **settings, checkpoint=tmp_path / "run")
+    resumed = fl.run(method, fed, **settings, checkpoint=tmp_path / "run")
+    assert np.array_equal(resumed.theta, whole.theta) and np.array_equal(resumed.labels, whole.labels)
+
+
+def test_bad_settings_are_refused_before_training():
+    fed = turned(4)
+    for make, words in (
+        (lambda: FedClust(), "threshold or n_clusters"),
+        (lambda: FedClust(3, 2), "threshold or n_clusters"),
+        (lambda: FedClust(-1), "at least 0"),
+        (lambda: FlexCFL(2, eta=-1), "eta"),
+        (lambda: FlexCFL(2, variant="emdcfl"), "variant"),
+        (lambda: CFLGP(2, period=0), "period"),
+        (lambda: CFLGP(2, criterion="cycle"), "cycle"),
+        (lambda: fl.run(FedClust(n_clusters=5), fed, **QUICK, rounds=1), "from 1 to the number of clients, 4"),
+        (lambda: fl.run(FlexCFL(5), fed, **QUICK, rounds=1), "between 1 and 4"),
+        (lambda: fl.run(CFLGP(5), fed, **QUICK, rounds=1), "between 1 and 4"),
+        (lambda: fl.run(FlexCFL(3), fed, **QUICK | {"participation": 0.5}, rounds=1), "higher participation"),
+        (lambda: fl.run(FedClust(1), fed, **QUICK | {"participation": 0.25}, rounds=1), "higher participation"),
+    ):
+        with pytest.raises(FltnbError, match=words):
+            make()

@@ -1,0 +1,548 @@
+"""FedEM, FedRC, FedSoft, FedCE, pFedGraph, FedSaC: known answers, and what they measure against plain loops."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb import methods, models, training
+from fltnb.errors import FltnbError
+from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, Local, PFedGraph, build
+from fltnb.methods.fedce import growth, softmax_over_clients
+from fltnb.methods.fedem import class_parts
+from fltnb.methods.fedsoft import batch_counts, center_weights
+from fltnb.methods.pfedgraph import principal_directions, subspace_similarity
+from fltnb.methods.samples import batch_means, evaluate_mixture, last_features, sample_losses
+from fltnb.methods.simplex import nearest_weights
+from fltnb.metrics import adjusted_rand_index
+
+QUICK = {"model": "mlp_plain", "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
+QUICK |= {"backend": "serial", "progress": False, "dtype": "float64", "eval_every": 2, "rounds": 2}
+
+
+@pytest.fixture(scope="module")
+def fed():
+    """Four clients of unequal size with six to eight validation samples; 0 and 1 share their test set."""
+    whole = fl.federations.label_clusters(
+        fl.load("digits"), n_clients=4, n_clusters=2, classes_per_cluster=2, samples_per_client=30, seed=0
+    )
+    sizes = [22, 16, 12, 20]
+    return fl.Federation(
+        images=whole.images,
+        labels=whole.labels,
+        n_classes=10,
+        train=[own[:n] for own, n in zip(whole.train, sizes, strict=True)],
+        val=[own[-(6 + i % 3) :] for i, own in enumerate(whole.train)],
+        test=[whole.test[0][:40], whole.test[0][:40], whole.test[2][:30], whole.test[3][:25]],
+        clusters=whole.clusters,
+    )
+
+
+@pytest.fixture(scope="module")
+def net(fed):
+    return models.make("mlp_plain", fed.input_shape, fed.n_classes)
+
+
+@pytest.fixture(scope="module")
+def engine(fed, net):
+    with training.make_engine(fed, net, training.TrainSpec(dtype="float64", batch_size=4, lr=0.1), "serial") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def theta(net):
+    return np.stack([net.init(0, k) for k in range(3)]).astype(np.float64)
+
+
+def start(method, fed, net, **context):
+    state = method.start(fed, net, methods.Context(0, **context))
+    return {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
+
+
+def given_losses(monkeypatch, module, table):
+    """Let clients' losses be ``table[client]`` (K, n) whatever the models."""
+    monkeypatch.setattr(
+        f"fltnb.methods.{module}.sample_losses",
+        lambda engine, theta, clients, split="train": [np.array(table[i], dtype=float) for i in clients],
+    )
+
+
+# --- the simplex ----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-50, 50), min_size=1, max_size=6), st.integers(0, 10_000))
+def test_nearest_weights_are_feasible_and_nearest(v, seed):
+    v = np.array(v)
+    x = nearest_weights(v)
+    assert (x >= 0).all() and np.isclose(x.sum(), 1, atol=1e-12)
+    others = np.random.default_rng(seed).dirichlet(np.full(len(v), 0.5), 50)
+    others = np.vstack([others, np.eye(len(v)), 0.9 * x + 0.1 * np.eye(len(v)), 0.99 * x + 0.01 * others])
+    assert (((others - v) ** 2).sum(axis=1) >= ((x - v) ** 2).sum() - 1e-9).all()
+    low, high = v.min() - 1, v.max()  # the same by bisection of the threshold
+    for _ in range(200):
+        t = (low + high) / 2
+        low, high = (t, high) if np.maximum(v - t, 0).sum() > 1 else (low, t)
+    assert np.allclose(x, np.maximum(v - t, 0), atol=1e-9)
+    assert np.allclose(nearest_weights(v + 7), x, atol=1e-12)
+
+
+def test_nearest_weights_row_by_row_and_huge():
+    rows = np.array([[0.1, 0.2, 0.7], [5.0, 4.5, 0.0]])
+    assert np.allclose(nearest_weights(rows), [[0.1, 0.2, 0.7], [0.75, 0.25, 0]])
+    assert nearest_weights(np.array([1e18, 0.0])).tolist() == [1, 0]
+
+
+# --- sample by sample -----------------------------------------------------------------------------------------------
+
+
+def test_sample_losses_have_the_engines_means(engine, theta, fed):
+    for split in ("train", "val"):
+        losses = sample_losses(engine, theta, np.array([2, 0]), split)
+        assert [one.shape for one in losses] == [(3, len(getattr(fed, split)[i])) for i in (2, 0)]
+        for client, mine in zip((2, 0), losses, strict=True):
+            assert np.allclose(mine.mean(axis=1), engine.evaluate(theta, range(3), [client] * 3, split).loss)
+
+
+def test_slices_do_not_matter(engine, theta, monkeypatch):
+    whole = sample_losses(engine, theta, np.array([1]))[0]
+    monkeypatch.setattr("fltnb.methods.samples.SLICE", 5)
+    assert np.allclose(sample_losses(engine, theta, np.array([1]))[0], whole, rtol=0, atol=1e-12)
+
+
+def test_batch_means_by_hand():
+    assert batch_means(np.array([[1.0, 3, 5, 7, 9]]), 2).tolist() == [[2, 6, 9]]
+    assert batch_means(np.array([[1.0, 3], [2, 2]]), 10).tolist() == [[2], [2]]
+
+
+def test_mixtures_of_one_model_are_that_model(engine, theta):
+    rows = np.array([2, 0, 1, 1])
+    plain = engine.evaluate(theta, rows, np.arange(4))
+    mixed = evaluate_mixture(engine, theta, np.eye(3)[rows], "test")
+    assert np.array_equal(mixed.correct, plain.correct) and np.array_equal(mixed.total, plain.total)
+    assert np.allclose(mixed.loss, plain.loss)
+
+
+def test_mixtures_against_a_loop(engine, theta, fed, net):
+    shares = np.random.default_rng(0).dirichlet(np.ones(3), 4)
+    theta = 6 * theta  # sure of themselves, so that a mixture differs from each
+    found = evaluate_mixture(engine, theta, shares, "test")
+    for client in range(4):
+        x, y = fed.client(client, "test")
+        answers = [net.forward(net.unflatten(one), torch.from_numpy(x).double()).softmax(1).numpy() for one in theta]
+        mixed = sum(share * answer for share, answer in zip(shares[client], answers, strict=True))
+        assert found.correct[client] == (mixed.argmax(1) == y).sum()
+        assert np.isclose(found.loss[client], -np.log(mixed[np.arange(len(y)), y]).mean())
+    single = engine.evaluate(theta, shares.argmax(axis=1), np.arange(4))
+    assert not np.allclose(found.loss, single.loss)
+
+
+@pytest.mark.parametrize("name", ["mlp", "lenet"])
+def test_features_are_what_the_last_layer_sees(fed, name):
+    net = models.make(name, fed.input_shape, fed.n_classes)
+    theta = net.init(1)
+    engine = SimpleNamespace(fed=fed, model=net, spec=training.TrainSpec())
+    weight, bias = (part.numpy() for part in net.unflatten(theta)[-2:])
+    x, _ = fed.client(0)
+    logits = net.forward(net.unflatten(theta), torch.from_numpy(x)).numpy()
+    assert np.allclose(last_features(engine, theta, 0) @ weight.T + bias, logits, atol=1e-5)
+
+
+# --- FedEM and FedRC ------------------------------------------------------------------------------------------------
+
+
+def test_posteriors_by_hand():
+    losses = np.array([[0.0, 0.0, 5.0], [np.log(3), 0.0, 5.0]])
+    state = {"shares": np.array([[0.5, 0.5], [0.2, 0.8], [1.0, 0.0]]), "parts": np.array([[0.2, 0.5], [0.05, 0.5]])}
+    q = FedEM(2).posteriors(state, losses, 0, None)
+    assert np.allclose(q, [[0.75, 0.5, 0.5], [0.25, 0.5, 0.5]])
+    assert np.allclose(FedEM(2).posteriors(state, losses + 1000 * np.arange(3), 0, None), q)
+    assert np.allclose(FedEM(2).posteriors(state, losses, 1, None)[:, 1], [0.2, 0.8])
+    assert FedEM(2).posteriors(state, losses, 2, None).tolist() == [[1, 1, 1], [0, 0, 0]]  # a share of 0 stays
+    # FedRC: equal losses and shares, class 0 with parts 0.2 and 0.05
+    q = FedRC(2).posteriors(state, losses, 0, np.array([1, 0, 1]))
+    assert np.allclose(q[:, 1], [0.2, 0.8]) and np.allclose(q[:, 0], [0.75, 0.25])
+
+
+def test_class_parts_sum_to_one_over_the_classes():
+    parts = class_parts(np.array([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    assert np.allclose(parts, [[0.75, 0.25, 0], [1 / 3] * 3], atol=1e-8) and parts.min() > 0
+    assert np.allclose(parts.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("cls", [FedEM, FedRC])
+def test_a_round_of_em_against_a_loop(cls, fed, net, engine):
+    method, clients = cls(2), np.array([0, 2, 3])
+    state = start(method, fed, net)
+    state["shares"] = np.array([[0.3, 0.7], [0.5, 0.5], [0.6, 0.4], [0.1, 0.9]])
+    before = {key: np.array(value) for key, value in state.items()}
+    state, trained = method.train(state, clients, 1, engine)
+    state = method.collect(state, clients, trained.theta, 1)
+    sums, weights = np.zeros((2, 10)), fed.sizes[clients] / fed.sizes[clients].sum()
+    expected = np.zeros_like(before["models"])
+    for client, weight in zip(clients, weights, strict=True):
+        losses = sample_losses(engine, before["models"], [client])[0]
+        q = before["shares"][client][:, None] * np.exp(-losses)
+        q /= q.sum(axis=0)
+        assert np.allclose(state["shares"][client], q.mean(axis=1))
+        for k in range(2):
+            expected[k] += weight * engine.train(before["models"], [k], [client], 1, [q[k]]).theta[0]
+            np.add.at(sums[k], fed.labels[fed.train[client]], q[k])
+    assert np.allclose(state["models"], expected, atol=1e-12)
+    assert np.array_equal(state["shares"][1], before["shares"][1])  # who was not there
+    if cls is FedRC:
+        assert np.allclose(state["parts"], class_parts(sums))
+        assert state["sums"].shape == (4, 2, 10) and not state["sums"][1].any()
+
+
+def test_first_round_of_fedrc_is_fedems_and_later_ones_are_not(fed):
+    one = [fl.run(cls(2), fed, **QUICK | {"rounds": 1}) for cls in (FedEM, FedRC)]
+    assert np.allclose(one[0].theta, one[1].theta, rtol=0, atol=1e-12)
+    assert one[0].history["accuracy"].equals(one[1].history["accuracy"])
+    more = [fl.run(cls(2), fed, **QUICK | {"rounds": 3}).theta for cls in (FedEM, FedRC)]
+    assert not np.allclose(*more, atol=1e-6)
+
+
+def test_fedrc_parts_other_labels_and_not_other_classes():
+    """FedRC parts clients that name digit d "9 - d"; it does not part those that hold other digits, as FedEM does."""
+    digits = fl.load("digits")
+    same = fl.federations.rotated(digits, 8, ((0,),), 60, 10)
+    labels = same.labels.copy()
+    for index in (*same.train[4:], *same.test[4:]):
+        labels[index] = 9 - labels[index]
+    swapped = replace(same, labels=labels, clusters=np.repeat([0, 1], 4))
+    skewed = fl.federations.label_clusters(digits, 6, 2, 5, samples_per_client=40, shared_classes=0, seed=0)
+    longer = QUICK | {"rounds": 12, "eval_every": 12, "dtype": "float32"}
+    slow = longer | {"local_epochs": 3, "lr": 0.3, "batch_size": 10}
+    quick = longer | {"local_epochs": 2, "lr": 0.5, "batch_size": 20}
+    for method, fed, options, index in (
+        (FedRC(2), swapped, slow, 1),
+        (FedEM(2), skewed, quick, 1),
+        (FedRC(2), skewed, quick, 0),
+    ):
+        assert adjusted_rand_index(fed.clusters, fl.run(method, fed, **options).labels) == index
+
+
+def test_identical_components_stay_identical(fed):
+    class Same(FedEM):
+        def start(self, fed, model, context):
+            state = super().start(fed, model, context)
+            return state | {"models": np.repeat(state["models"][:1], 2, axis=0)}
+
+        def collect(self, state, clients, theta, round):
+            assert np.allclose(state["shares"], 0.5, atol=1e-12)
+            return super().collect(state, clients, theta, round)
+
+    same = fl.run(Same(2, "mixture"), fed, **QUICK)
+    assert np.array_equal(same.theta[0], same.theta[1]) and (same.rows == 0).all()
+    # half the weight for every sample is half the step
+    half = fl.run(FedAvg(), fed, **QUICK | {"lr": QUICK["lr"] / 2})
+    assert np.allclose(same.theta[0], half.theta[0], rtol=0, atol=1e-12)
+
+
+def test_the_three_predictions_judge_different_models(fed, net):
+    runs = {
+        p: fl.run(FedEM(2, p), fed, **QUICK | {"rounds": 3, "eval_every": 3, "lr": 0.5})
+        for p in methods.fedem.PREDICTIONS
+    }
+    mixture, largest, last = runs.values()
+    assert np.array_equal(mixture.theta, largest.theta) and np.array_equal(mixture.rows, mixture.labels)
+    assert FedEM(2, variant="published").settings() == FedEM(2, "last").settings()
+    assert last.theta.shape == (4, net.n_parameters) and last.rows.tolist() == [0, 1, 2, 3]
+    assert np.allclose(fed.sizes @ last.theta / fed.sizes.sum(), mixture.theta[1], atol=1e-12)
+    losses = {p: run.history["loss"].iloc[-1] for p, run in runs.items()}
+    assert len({round(loss, 9) for loss in losses.values()}) == 3
+    with training.make_engine(fed, net, training.TrainSpec(dtype="float64"), "serial") as engine:
+        for run in (largest, last):
+            assert np.isclose(engine.evaluate(run.theta, run.rows, range(4)).loss.mean(), run.history["loss"].iloc[-1])
+
+
+def test_other_back_ends_take_weights_and_repeated_clients(fed):
+    settings = QUICK | {"dtype": "float32", "batch_size": 5}
+    serial = fl.run(FedEM(2), fed, **settings)
+    stacked = fl.run(FedEM(2), fed, **settings | {"backend": "stacked", "device": "cpu"})
+    assert np.allclose(serial.theta, stacked.theta, atol=1e-5)
+    assert np.allclose(serial.history["loss"], stacked.history["loss"], atol=1e-5)
+
+
+# --- FedSoft --------------------------------------------------------------------------------------------------------
+
+
+def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
+    """Of four samples three prefer centre 1, one centre 0; nobody prefers centre 2."""
+    prefer = [[1.0, 5, 5, 5], [2.0, 1, 1, 1], [3.0, 3, 3, 3]]
+    given_losses(monkeypatch, "fedsoft", {0: prefer, 1: [[1.0] * 4, [2.0] * 4, [0.5] * 4]})
+    method = FedSoft(3)
+    state = method.observe(start(method, fed, net), np.array([0, 1]), 1, engine)
+    assert np.allclose(state["importance"][:2], [[0.25, 0.75, 0], [0, 0, 1]], atol=3e-4)
+    assert np.allclose(state["counts"][0], np.array([0.25, 0.75, 1e-4]) * fed.sizes[0])
+    assert np.allclose(state["importance"].sum(axis=1), 1) and np.allclose(state["importance"][2:], 1 / 3)
+    theta, rows = method.dispatch(state, np.array([0]))
+    assert np.allclose(theta[rows[0]], state["importance"][0] @ state["models"], atol=1e-12)
+    # nothing is measured in round 2 but by who never was
+    given_losses(monkeypatch, "fedsoft", {i: [[9.0], [9.0], [1.0]] for i in range(4)})
+    later = method.observe(state, np.array([0, 2]), 2, engine)
+    assert np.array_equal(later["importance"][0], state["importance"][0]) and later["importance"][2].argmax() == 2
+    assert method.observe(later, np.array([0]), 3, engine)["importance"][0].argmax() == 2
+
+
+def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
+    assert batch_counts(np.array([[1.0, 9, 1, 1, 7], [4.0, 4, 4, 4, 4]]), 2).tolist() == [2, 3]
+    given_losses(monkeypatch, "fedsoft", {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]})
+    method = FedSoft(3, variant="published")  # batches of four: means 3 against 2, then 2 against 1
+    state = method.observe(start(method, fed, net), np.array([0]), 1, engine)
+    assert state["counts"][0].tolist() == [1, 6, 1]  # none becomes one
+    assert method.local_training() == {"proximal": 0.0} and method.period == 1
+
+
+def test_fedsoft_centres_weigh_by_importance_and_samples(fed, net):
+    u, n = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]), np.array([10, 20, 10])
+    v = center_weights(u * n[:, None])
+    assert np.allclose(v, [[0.4286, 0.4762, 0.0952], [0.0526, 0.5263, 0.4211]], atol=5e-5)
+    assert np.allclose(v.sum(axis=1), 1)
+    method = FedSoft(2)
+    state = start(method, fed, net)
+    state["counts"][:3] = u * n[:, None]
+    trained = np.random.default_rng(0).normal(size=(3, net.n_parameters))
+    after = method.collect(state, np.arange(3), trained, 1)
+    assert np.allclose(after["models"], v @ trained) and np.array_equal(method.serve(after)[0][:3], trained)
+
+
+def test_fedsoft_published_with_one_centre_is_fedavg(fed):
+    even = replace(fed, val=[own[: n // 2] for own, n in zip(fed.train, fed.sizes, strict=True)])  # v_i like n_i
+    method = FedSoft(1, variant="published", serves="center")
+    a, b = fl.run(method, even, **QUICK), fl.run(FedAvg(), even, **QUICK)
+    assert np.allclose(a.theta, b.theta, rtol=0, atol=1e-12)
+
+
+def test_fedsoft_lambda_pulls_towards_the_centres(fed, net):
+    ways = []
+    for lam in (0.0, 1.0, 5.0):
+        run = fl.run(FedSoft(1, lam=lam), fed, **QUICK | {"rounds": 1, "local_epochs": 5})
+        ways.append(np.linalg.norm(run.theta - net.init(0)))
+    assert ways == sorted(ways, reverse=True) and ways[0] > 1.5 * ways[-1]
+
+
+# --- FedCE ----------------------------------------------------------------------------------------------------------
+
+
+def test_fedce_growth_by_hand():
+    batches = np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]])
+    assert np.allclose(growth(batches, 0.5), [0.2431, 1, 0.4931], atol=5e-5)
+    assert np.allclose(growth(batches, 0.5, once=False), [1.2431, 2, 0.4931], atol=5e-5)
+    assert growth(np.ones((3, 4)), 0.5).tolist() == [1, 1, 1]  # identical models
+    assert growth(batches, 0.0).tolist() == [1, 1, 1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_fedce_associations_grow_and_weights_sum_to_one(seed):
+    rng = np.random.default_rng(seed)
+    assert (growth(rng.random((4, 3)), rng.random()) > 0).all()
+    weights = softmax_over_clients(30 * rng.random((5, 3)))
+    assert weights.shape == (3, 5) and (weights >= 0).all() and np.allclose(weights.sum(axis=1), 1)
+
+
+def test_fedce_rounds_by_hand(monkeypatch, engine, fed, net):
+    table = {i: [[1.0] * 6, [2.0] * 6] if i < 2 else [[2.0] * 6, [1.0] * 6] for i in range(4)}
+    given_losses(monkeypatch, "fedce", table)  # two batches, of 4 and 2, so vectors differ by (1, 1)
+    method, everybody = FedCE(2), np.arange(4)
+    state = start(method, fed, net)
+    trained = np.random.default_rng(0).normal(size=(4, net.n_parameters))
+    far, spread = np.exp(-0.5 * np.sqrt(2)), []
+    for round in (1, 2, 3):
+        state = method.observe(state, everybody, round, engine)
+        assert state["labels"].tolist() == [0, 0, 1, 1]
+        assert np.allclose(state["associations"], round * np.array([[1, far], [1, far], [far, 1], [far, 1]]))
+        state = method.collect(state, everybody, trained, round)
+        mine = np.exp(round) / (2 * np.exp(round) + 2 * np.exp(round * far))
+        assert np.allclose(state["models"][0], mine * trained[:2].sum(0) + (0.5 - mine) * trained[2:].sum(0))
+        spread.append(mine)
+    assert spread == sorted(spread)  # sharper with every round
+
+
+# --- pFedGraph and FedSaC -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("d", "weights"), [([-1, -1, 0, 0], [0.5, 0.5, 0, 0]), ([-1, 0, 0, 0], [0.71875, 0.09375, 0.09375, 0.09375])]
+)
+def test_pfedgraph_weights_by_hand(d, weights):
+    cost = PFedGraph().cost(None, None, np.array(d, dtype=float))
+    assert np.allclose(nearest_weights(0.25 - cost), weights)
+
+
+def test_fedsac_weights_by_hand(monkeypatch):
+    c = np.array([[1.0, 0, 0, 0]])
+    monkeypatch.setattr("fltnb.methods.pfedgraph.subspace_similarity", lambda directions: c)
+    state = {"directions": np.zeros((4, 3, 2))}
+    cost = FedSaC().cost(state, np.arange(4), np.array([[-1.0, 0, 0, 0]]))
+    assert np.allclose(nearest_weights(0.25 - cost), [[0.4375, 0.1875, 0.1875, 0.1875]])
+
+
+def graph_round(method, before, trained, sizes, clients=None):
+    """State after clients whose models were ``before`` came back with ``trained``; the initial model is zero."""
+    sizes, before = np.array(sizes), np.array(before, dtype=float)
+    model = SimpleNamespace(init=lambda seed: np.zeros(before.shape[1]), layers=[SimpleNamespace(inputs=2)])
+    state = method.start(SimpleNamespace(n_clients=len(sizes), sizes=sizes), model, methods.Context(0))
+    state["models"] = before
+    clients = np.arange(len(sizes)) if clients is None else np.array(clients)
+    return method.collect(state, clients, np.array(trained, dtype=float), 2)
+
+
+def test_pfedgraph_mixes_alike_clients_and_leaves_the_absent_alone():
+    before = np.ones((5, 2))
+    trained = [[3.0, 0.0], [4.0, 0.0], [0.0, 2.0], [0.0, 6.0]]
+    state = graph_round(PFedGraph(), before, trained, [1, 1, 1, 1, 9], clients=[0, 1, 2, 3])
+    assert np.allclose(state["models"], [[3.5, 0], [3.5, 0], [0, 4], [0, 4], [1, 1]])
+    assert np.allclose(state["mixing"][0], [0.5, 0.5, 0, 0, 0]) and state["mixing"][4].tolist() == [0, 0, 0, 0, 1]
+
+
+def test_pfedgraph_published_looks_at_this_rounds_updates():
+    before = [[9.0, 0.0], [0.0, 9.0]]
+    trained = [[9.0, 1.0], [1.0, 9.0]]  # from zero they are orthogonal nearly; both moved by a right angle
+    official = graph_round(PFedGraph(), before, trained, [1, 1])["mixing"]
+    published = graph_round(PFedGraph(variant="published"), before, trained, [1, 1])["mixing"]
+    cosine = 18 / 82
+    assert np.allclose(official[0], nearest_weights(0.5 + np.array([1, cosine]) / 1.6))
+    assert np.allclose(published[0], nearest_weights(0.5 + np.array([1, 0]) / 1.6))
+    # a cosine of 0.95 counts as 1 in the official code only
+    near = [[1.0, 0.0], [0.95, np.sqrt(1 - 0.95**2)]]
+    assert np.allclose(graph_round(PFedGraph(), np.zeros((2, 2)), near, [1, 1])["mixing"], 0.5)
+    exact = graph_round(PFedGraph(variant="published"), np.zeros((2, 2)), near, [1, 1])["mixing"]
+    assert np.allclose(exact[0], [0.5 + 0.05 / 3.2, 0.5 - 0.05 / 3.2])
+
+
+def test_pfedgraph_between_local_and_fedavg(fed):
+    local, alone = fl.run(Local(), fed, **QUICK), fl.run(PFedGraph(1e-9, "published"), fed, **QUICK)
+    assert np.allclose(alone.theta, local.theta, rtol=0, atol=1e-12)
+
+
+def test_fedsac_without_complement_is_pfedgraph(fed):
+    a, b = fl.run(FedSaC(0.0, 1.25), fed, **QUICK), fl.run(PFedGraph(0.8), fed, **QUICK)
+    assert np.allclose(a.theta, b.theta, rtol=0, atol=1e-12)
+    assert not np.allclose(fl.run(FedSaC(), fed, **QUICK).theta, b.theta, atol=1e-6)
+
+
+def test_subspace_similarity_by_hand():
+    axes = np.eye(4)
+    turned = np.array([[np.cos(0.3), 0, 0, np.sin(0.3)], axes[1], axes[2]])
+    directions = np.stack([axes[:3], axes[[2, 0, 1]], turned, -axes[:3]])
+    c = subspace_similarity(directions)
+    assert np.allclose(np.diag(c), 1) and np.array_equal(c, c.T)
+    assert np.isclose(c[0, 1], 1)  # the same in another order
+    assert np.isclose(c[0, 2], np.cos(0.1))  # one of three turned by 0.3
+    assert np.isclose(c[0, 3], np.cos((0.5 + 0.5 + 1) * np.pi / 3))  # greedy: two right angles, then what is left
+    # greedy is not the best matching: 0.9 comes first and leaves -0.5, where 0.8 and 0.4 would sum to more
+    products = np.array([[0.9, 0.8, 0.0], [0.4, -0.5, 0.0], [0.0, 0.0, 1.0]])
+    rest = np.diag(np.sqrt(np.maximum(1 - (products**2).sum(axis=0), 0)))
+    other = np.vstack([products, rest]).T
+    c = subspace_similarity(np.stack([np.eye(6)[:3], other]))
+    assert np.isclose(c[0, 1], np.cos((np.arccos(0.9) + np.arccos(-0.5)) / 3))
+    # a similarity that is the same for all has no effect
+    assert np.allclose(nearest_weights(0.2 - (c[0] + 3)), nearest_weights(0.2 - c[0]))
+
+
+def test_principal_directions_are_those_of_a_pca():
+    from sklearn.decomposition import PCA
+
+    features = np.random.default_rng(0).normal(size=(30, 6)) * [5, 3, 2, 1, 1, 1] + 40
+    found, expected = principal_directions(features), PCA(3).fit(features).components_
+    assert np.allclose(np.abs((found * expected).sum(axis=1)), 1)
+    assert (found.max(axis=1) >= -found.min(axis=1)).all()
+    assert np.array_equal(principal_directions(np.ones((4, 6))), np.zeros((3, 6)))
+    assert np.abs(principal_directions(features[:2])).sum(axis=1).astype(bool).tolist() == [True, False, False]
+
+
+def test_fedsac_measures_what_was_just_trained(fed, net, engine):
+    method, clients = FedSaC(), np.array([1, 3])
+    state, trained = method.train(start(method, fed, net), clients, 1, engine)
+    expected = principal_directions(last_features(engine, trained.theta[1], 3))
+    assert np.array_equal(state["directions"][3], expected) and not state["directions"][0].any()
+    assert method.traffic(state, 10) == (10, 10 + 3 * 200)
+
+
+# --- what the loop asks of a method ---------------------------------------------------------------------------------
+
+
+def test_the_loop_leaves_training_and_testing_to_the_method(fed):
+    class Twice(FedAvg):
+        """Clients train twice in a row, and whatever they are served is tested as the model of client 0."""
+
+        def train(self, state, clients, round, engine):
+            once = engine.train(*self.dispatch(state, clients), clients, round)
+            return state | {"seen": clients}, engine.train(once.theta, range(len(clients)), clients, round)
+
+        def evaluate(self, state, engine, split):
+            return engine.evaluate(state["models"], np.zeros(4, dtype=int), np.zeros(4, dtype=int), split)
+
+        def collect(self, state, clients, theta, round):
+            assert np.array_equal(state.pop("seen"), clients)
+            return super().collect(state, clients, theta, round)
+
+    once = fl.run(FedAvg(), fed, **QUICK | {"local_epochs": 4})
+    twice = fl.run(Twice(), fed, **QUICK)
+    assert np.allclose(once.theta, twice.theta, rtol=0, atol=1e-12)  # full batches: the order of samples is no matter
+    assert set(twice.clients["test"]) == {once.clients["test"][0]} and once.clients["test"].nunique() > 1
+
+
+# --- all ------------------------------------------------------------------------------------------------------------
+
+EACH = [FedEM(2), FedEM(2, "last"), FedRC(2), FedSoft(2), FedCE(2), PFedGraph(), FedSaC()]
+
+
+@pytest.mark.parametrize("method", EACH, ids=lambda method: f"{type(method).__name__}")
+def test_a_resumed_run_ends_with_the_same_bits(method, fed, tmp_path, monkeypatch):
+    settings = QUICK | {"participation": 0.75, "dtype": "float32", "rounds": 4, "eval_every": 4, "batch_size": 20}
+    whole = fl.run(build(method.settings()), fed, **settings)
+    monkeypatch.setattr("fltnb.rounds.CHECKPOINT_SECONDS", 0.0)
+
+    class StopError(Exception):
+        pass
+
+    class Stopping(type(method)):
+        def collect(self, state, clients, theta, round):
+            if round == 3:
+                raise StopError
+            return super().collect(state, clients, theta, round)
+
+    options = {key: value for key, value in method.settings().items() if key != "name"}
+    with pytest.raises(StopError):
+        fl.run(Stopping(**options), fed, **settings, checkpoint=tmp_path / "run")
+    resumed = fl.run(method, fed, **settings, checkpoint=tmp_path / "run")
+    assert np.array_equal(resumed.theta, whole.theta)
+    assert resumed.history.drop(columns="seconds").equals(whole.history.drop(columns="seconds"))
+
+
+def test_a_diverging_component_stops_the_run_with_the_client_named(fed):
+    with pytest.raises(FltnbError, match=r"the loss of client \d is not finite"):
+        fl.run(FedEM(2), fed, **QUICK | {"lr": 1e200, "rounds": 3})
+    with pytest.raises(FltnbError, match=r"the loss of client \d is not finite"):
+        fl.run(FedSaC(), fed, **QUICK | {"lr": 1e200, "rounds": 3})
+
+
+def test_bad_settings_are_refused(fed):
+    bare = replace(fed, val=[[], *fed.val[1:]])
+    for make, words in (
+        (lambda: FedEM(0), "n_clusters"),
+        (lambda: FedEM(2, "mean"), "mean"),
+        (lambda: FedRC(2, variant="emdcfl"), "variant"),
+        (lambda: FedSoft(2, lam=-1), "lam"),
+        (lambda: FedSoft(2, period=0), "period"),
+        (lambda: FedSoft(2, serves="all"), "all"),
+        (lambda: FedCE(1.5), "n_clusters"),
+        (lambda: FedCE(2, delta=float("nan")), "delta"),
+        (lambda: FedCE(2, split="test"), "test"),
+        (lambda: PFedGraph(0), "above 0"),
+        (lambda: PFedGraph(-1), "alpha"),
+        (lambda: FedSaC(l1=-1), "l1"),
+        (lambda: fl.run(FedCE(2), bare, **QUICK), "client 0 has none"),
+        (lambda: fl.run(FedSoft(2, variant="published"), bare, **QUICK), "client 0 has none"),
+    ):
+        with pytest.raises(FltnbError, match=words):
+            make()
