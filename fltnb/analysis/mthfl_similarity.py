@@ -396,13 +396,14 @@ def similarity_claims(
     off = np.maximum((first["within"] - within).abs(), (first["across"] - across).abs())
     best, five = first.loc[off.idxmin()], first[first["eigenvectors"] == 5]
     words = (
-        f"nearest: {best['within']:.2f} and {best['across']:.2f}, {best['features']}, p = {best['eigenvectors']:.0f}"
+        f"nearest of any p: {best['within']:.2f} and {best['across']:.2f}, {best['features']}, p ="
+        f" {best['eigenvectors']:.0f}"
     )
     at_five = ", ".join(f"{row.features} {row.within:.2f} and {row.across:.2f}" for row in five.itertuples())
     claims.check(
-        f"similarity within tasks {within:.2f} and across {across:.2f}, each to {NEAR}, for some feature map and p",
-        bool(off.min() <= NEAR),
-        f"{words}; p = 5: {at_five}",
+        f"similarity within tasks {within:.2f} and across {across:.2f}, each to {NEAR}, for some feature map (p = 5)",
+        bool(off[five.index].min() <= NEAR),
+        f"p = 5: {at_five}; {words}",
         claim="mthfl-t1-1",
     )
     claims.check(
