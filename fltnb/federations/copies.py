@@ -11,7 +11,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from .base import Federation, pixel_scaling
 from .dealing import deal, hold_out, optional_integer, share
-from .rotated import _angles
+from .rotated import _angles, turn
 from .shares import integer, source
 
 
@@ -97,12 +97,3 @@ def rotated_copies(
         **parts,
         **pixel_scaling(images.images),
     )
-
-
-def turn(images: np.ndarray, angle: float) -> np.ndarray:
-    """Turn images (n, H, W) or (n, H, W, C) counter-clockwise: bilinear, black corners, exact at multiples of 90."""
-    if angle % 90 == 0:
-        return np.ascontiguousarray(np.rot90(images, int(angle // 90), axes=(1, 2)))
-    from scipy.ndimage import rotate
-
-    return rotate(images, angle, axes=(2, 1), reshape=False, order=1, prefilter=False)

@@ -45,11 +45,9 @@ def domains(
     FltnbError
         Images without domains, a domain with too few, or shares that leave nothing to train on.
     """
-    # PACS is not yet among the names of fltnb.load; federations.build finds it all the same
-    named = {"dataset": "pacs"} if getattr(images, "name", "") == "pacs" else source(images)
     settings = {
         "kind": "domains",
-        **named,
+        **source(images),
         "min_samples": integer(min_samples, "min_samples"),
         "samples_per_client": optional_integer(samples_per_client, "samples_per_client"),
         "val_fraction": share(val_fraction, "val_fraction"),

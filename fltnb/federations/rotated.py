@@ -51,8 +51,6 @@ def rotated(
     FltnbError
         Too few images or clients, or angles that are no numbers.
     """
-    from scipy.ndimage import rotate
-
     groups = _angles(angles)
     settings = {
         "kind": "rotated",
@@ -79,12 +77,11 @@ def rotated(
         for i, own in enumerate(chosen):
             group = groups[clusters[i]]
             angle = group[place[i] % len(group)]
-            turned = rotate(images.images[own], angle, axes=(2, 1), reshape=False, order=1, prefilter=False)
-            pools.append((turned if angle % 90 else np.rot90(images.images[own], angle // 90, axes=(1, 2)), own))
+            pools.append((turn(images.images[own], angle), own))
             parts[split].append(np.arange(start, start + each))
             start += each
     return Federation(
-        images=np.concatenate([np.ascontiguousarray(pool) for pool, _ in pools]),
+        images=np.concatenate([pool for pool, _ in pools]),
         labels=images.labels[np.concatenate([own for _, own in pools])],
         n_classes=images.n_classes,
         class_names=images.class_names,
@@ -106,3 +103,12 @@ def _angles(angles: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
     if not groups or not all(groups) or not numeric:
         raise FltnbError(f"angles must be one list of degrees per cluster, such as [[0], [90]], not {angles!r}.")
     return groups
+
+
+def turn(images: np.ndarray, angle: float) -> np.ndarray:
+    """Turn images (n, H, W) or (n, H, W, C) counter-clockwise: bilinear, black corners, exact at multiples of 90."""
+    if angle % 90 == 0:
+        return np.ascontiguousarray(np.rot90(images, int(angle // 90), axes=(1, 2)))
+    from scipy.ndimage import rotate
+
+    return rotate(images, angle, axes=(2, 1), reshape=False, order=1, prefilter=False)
