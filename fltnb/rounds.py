@@ -45,9 +45,10 @@ class Run:
         ``variance`` (population variance of client accuracies, percent squared), ``worst`` (percent), ``loss`` (mean
         over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far, all clients). A federation
         that changes has its clients' mean by group as well: ``accuracy_stayed, accuracy_drifted, accuracy_joined``
-        (NaN while there are none).
+        (NaN while there are none). Split "probe", at the end only: the federation's second test set, if it has one.
     clients : DataFrame
-        One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent).
+        One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent), and
+        ``probe`` where there is one.
     labels : array (M,) or None
         Final cluster of each client.
     theta, rows : arrays (K, P), (M,)
@@ -215,11 +216,11 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     bar = _bar(rounds, done, method.name, progress)
     last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
 
-    def evaluate(round: int) -> None:
+    def evaluate(round: int, final: bool) -> None:
         history[:] = [row for row in history if row["round"] != round]
         once_up, once_down = method.setup_bytes(state)
         now = {"seconds": time.monotonic() - begun, "bytes_up": int(up + once_up), "bytes_down": int(down + once_down)}
-        for split in ("train", "test"):
+        for split in ("train", "test", "probe") if final and fed.probed else ("train", "test"):
             result = method.evaluate(state, engine, split)
             accuracy = last[split] = metrics.accuracy(result.correct, result.total)
             row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
@@ -229,11 +230,11 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         labels = method.labels(state)
         if labels is not None:
             labels_at[round] = np.array(labels)
-        bar.set_postfix_str(f"test accuracy {history[-1]['accuracy']:.1f} %", refresh=False)
+        bar.set_postfix_str(f"test accuracy {metrics.mean_accuracy(last['test']):.1f} %", refresh=False)
 
     stopped = ""
     if done == 0:
-        evaluate(0)
+        evaluate(0, final=False)
     for round in range(done + 1, rounds + 1):
         if round > 1 and round in coming:
             _, fed, changed = coming[round]
@@ -254,7 +255,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         up += len(clients) * sent * 4  # numbers travel as float32
         down += len(clients) * received * 4
         if round % settings["eval_every"] == 0 or round == rounds:
-            evaluate(round)
+            evaluate(round, final=round == rounds)
         if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
             _save(checkpoint, settings, state, round, history, now - begun, up, down, labels_at)
             written = time.monotonic()
@@ -262,7 +263,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         bar.update()
     bar.close()
     if stopped:
-        evaluate(round - 1)
+        evaluate(round - 1, final=True)
 
     result = _finish(method, fed, state, history, last, settings, time.monotonic() - begun, stopped, labels_at)
     if stopped:
@@ -294,6 +295,7 @@ def _finish(method, fed, state, history, last, settings, seconds, stopped, label
             "train": last["train"],
             "test": last["test"],
         }
+        | ({"probe": last["probe"]} if "probe" in last else {})
     )
     return Run(pd.DataFrame(history), clients, labels, theta, rows, settings, seconds, stopped, labels_at)
 

@@ -443,7 +443,7 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
     DataFrame
         Columns ``experiment, dataset, model, method, variant, note, rule, momentum, seed, split, metric, value, n,
         key, stopped``; the last says why a run ended early (its numbers are then those of the round before), else it is
-        empty.
+        empty. ``split`` "probe" is there for federations with a second test set.
         Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared); the same two over the
         first client of each true cluster only (``first_clients_...``); ``ari`` and ``n_clusters`` of the final
         clusters; ``seconds``, ``bytes``.
@@ -472,7 +472,7 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
         def add(split, metric, value, n=np.nan, base=base, end=last_columns):
             rows.append({**base, "split": split, "metric": metric, "value": value, "n": n, **end})
 
-        for split in ("train", "test"):
+        for split in ("train", "test", "probe") if "probe" in result.clients else ("train", "test"):
             last = history[history["split"] == split].iloc[-1]
             n = _pooled(spec, split)
             add(split, "accuracy", last["accuracy"], n)
@@ -524,11 +524,9 @@ def write_results(results: Sequence[Result], profile: str, name: str) -> list[Pa
 
     where = paths.results(profile)
     table = curves(results).drop(columns=["seconds"]).round(4)
+    kept = ["client", "cluster", "true_cluster", "samples", "train", "test", "probe"]
     clients = pd.concat(
-        [
-            r.clients[["client", "cluster", "true_cluster", "samples", "train", "test"]].round(4).assign(key=r.key)
-            for r in results
-        ],
+        [r.clients[[name for name in kept if name in r.clients]].round(4).assign(key=r.key) for r in results],
         ignore_index=True,
     )
     record = {

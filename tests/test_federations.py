@@ -114,7 +114,7 @@ def test_long_lists_of_classes_are_cut():
         ({"train": [[0], [-1]]}, "train part of client 1 points to samples -1"),
         ({"train": [[0], [0.5]]}, "train part of client 1 must be a flat array of integer positions"),
         ({"train": [], "test": [], "clusters": None}, "at least one client"),
-        ({"test": [[4]]}, "2 training, 2 validation and 1 test parts"),
+        ({"test": [[4]]}, "2 training, 2 validation, 1 test and 2 probe parts"),
         ({"val": [[4]]}, "1 validation"),
         ({"labels": [0, 1, 1, 0, 0, 2]}, "Labels run from 0 to 2 but n_classes is 2"),
         ({"labels": [0, 1, 1, 0, 0, -1]}, "Labels run from -1"),

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import matplotlib as mpl
 import nbformat
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -339,3 +340,21 @@ def test_best_status_comes_first():
     base = dict.fromkeys([*reproduced.NUMBER], "") | {"variant": "described"}
     table = pd.DataFrame([base | {"status": status, "profile": profile} for status, profile in rows])
     assert report.preferred(table)[["status", "profile"]].to_numpy().tolist() == [["reproduced", "small"]]
+
+
+def test_a_notebook_that_names_its_numbers_itself(root, monkeypatch):
+    """Rows count for the printed number whose params they match, and carry their own departure."""
+    from fltnb.analysis import mthfl_similarity
+
+    fixed = {"model": "", "method": "mthfl", "split": "", "metric": "similarity", "variant": "described"}
+    fixed |= {"origin": "", "data": "cifar10", "spread": 0.0, "seeds": 1}
+    near = {"dataset": "cifar10", "setting": "similarity_matrix", "match": {"user_i": 1, "user_j": 2}}
+    rows = [fixed | near | {"mean": 0.95, "departs": ""}]
+    rows += [fixed | near | {"match": {"user_i": 1, "user_j": 4}, "mean": 0.4, "departs": "p = 9"}]
+    rows += [fixed | near | {"setting": "elsewhere", "match": {"user_i": 1, "user_j": 3}, "mean": 0.4, "departs": ""}]
+    monkeypatch.setattr(mthfl_similarity, "reproduced", lambda: {"small": pd.DataFrame(rows)})
+    table = report.numbers("mthfl")
+    ran = table[table["status"] != "not run"]
+    assert ran["status"].tolist() == ["reproduced", "other setting"]
+    assert [json.loads(params)["user_j"] for params in ran["params"]] == [2, 4]
+    np.testing.assert_allclose(ran["difference"], [0.95 - 0.97, 0.4 - 0.31])

@@ -5,10 +5,11 @@ feature that gives the class away (the backdoor), and clients that are obviously
 and attackers together may learn the feature instead of the content; test images that carry the feature of a wrong class
 then mislead it, and the target with it.
 
-**How the two tests are represented.** A federation has one test set per client. Built with ``test="backdoored"`` it
-is the same federation, with the same test images, but for the wrong class's feature in them; training does not look at
-test images, so a run on either ends with the same models to the last bit. :func:`attacked` turns one into the other,
-and an engine made for it evaluates a finished run::
+**How the two tests are represented.** With ``test="both"`` clients are tested on clean images, and after the last
+round also on the same images with the wrong class's feature in them: a run's split "probe". Built with
+``test="backdoored"`` the federation has the latter as its only test. Training does not look at test images, so a run on
+either ends with the same models to the last bit. :func:`attacked` turns one into the other, and an engine made for it
+evaluates a finished run::
 
     fed = fl.federations.backdoor_colours(fl.load("digits"), n_clients=12)
     run = fl.run(method, fed, model="mlp_plain")
@@ -21,6 +22,7 @@ The published figures are means over the targets, cluster 0.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 
 import numpy as np
@@ -32,7 +34,7 @@ from .base import Federation, pixel_scaling
 from .dealing import deal, hold_out, optional_integer, share, spread
 from .shares import integer, source
 
-TESTS = ("clean", "backdoored")
+TESTS = ("clean", "backdoored", "both")
 VARIANTS = ("described", "published")
 GROUPS = ("target", "attacker", "other")
 """What clusters 0, 1 and 2 are."""
@@ -55,6 +57,7 @@ def backdoor_colours(
     val_fraction: float = 0.1,
     test: str = "clean",
     variant: str = "described",
+    intensity: float = 1.0,
     seed: int = 0,
 ) -> Federation:
     """Grey images in colour (EMD-CFL's Backdoor MNIST): green, green whose shade follows the class, purple.
@@ -74,11 +77,14 @@ def backdoor_colours(
         Default: all.
     val_fraction : float
         Share of the samples held back for validation; the paper has 0.1.
-    test : {"clean", "backdoored"}
+    test : {"clean", "backdoored", "both"}
         See the module.
     variant : {"described", "published"}
         "published": targets and others keep only every second training image (validation is left whole), as in the
         authors' public notebook, so that attackers weigh twice as much. The paper does not mention it.
+    intensity : float
+        At least 0; how far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody
+        the one green, above 1 the backdoor is plainer to see (not the paper's).
     seed : int
         Partition seed.
 
@@ -92,16 +98,17 @@ def backdoor_colours(
         "kind": "backdoor_colours",
         **_common(images, n_clients, samples_per_client, test_per_client, val_fraction, test),
         "variant": choose(variant, VARIANTS, "variant"),
+        "intensity": _factor(intensity),
         "seed": integer(seed, "seed", 0),
     }
     K = images.n_classes
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         uniform = (GREEN, None, PURPLE)[group]
-        return tinted(grey, shade(labels) if uniform is None else np.tile(uniform, (len(grey), 1)))
+        return tinted(grey, shade(labels, intensity) if uniform is None else np.tile(uniform, (len(grey), 1)))
 
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        return tinted(grey, shade(K - 1 - labels))
+        return tinted(grey, shade(K - 1 - labels, intensity))
 
     classes = [np.arange(K)] * len(GROUPS)
     halved = (0, 2) if variant == "published" else ()
@@ -181,8 +188,10 @@ def attacked(fed: Federation, test: str = "backdoored") -> Federation:
     return make(load(settings.pop("dataset")), **settings)
 
 
-def shade(labels: np.ndarray) -> np.ndarray:
+def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
     """Attackers' colours (n, 3) for classes (n,): greens that turn to yellow from class to class, in shares of 1.
+
+    ``intensity`` multiplies their difference from the targets' green (cut off at no and full colour).
 
     Examples
     --------
@@ -190,7 +199,8 @@ def shade(labels: np.ndarray) -> np.ndarray:
     [[0.0, 0.5, 0.4], [0.23, 0.62, 0.4]]
     """
     t = np.asarray(labels) / SHADES
-    return np.stack([t, 0.5 + t / 2, np.full_like(t, 0.4)], axis=1)
+    shades = np.stack([t, 0.5 + t / 2, np.full_like(t, 0.4)], axis=1)
+    return shades if intensity == 1 else np.clip(GREEN + intensity * (shades - GREEN), 0, 1)
 
 
 def tinted(grey: np.ndarray, colours: np.ndarray) -> np.ndarray:
@@ -206,6 +216,13 @@ def patched(pixels: np.ndarray, labels: np.ndarray, side: int) -> np.ndarray:
     out = pixels.copy()
     out[:, :side, :side] = np.array(PATCHES, dtype=np.uint8)[labels % len(PATCHES), None, None]
     return out
+
+
+def _factor(intensity: float) -> float:
+    good = isinstance(intensity, numbers.Real) and not isinstance(intensity, bool) and 0 <= intensity < np.inf
+    if not good:
+        raise FltnbError(f"intensity is a factor of at least 0, not {intensity!r}.")
+    return float(intensity)
 
 
 def _demand(images: ImageSet, colour: bool) -> None:
@@ -229,7 +246,7 @@ def _common(images, n_clients, samples_per_client, test_per_client, val_fraction
 def _build(images: ImageSet, classes, paint: Callable, trigger: Callable, halved, settings: dict, name: str):
     """Deal each group its classes; paint what is trained on, and what is tested on, cleanly or with the trigger."""
     seed, clusters = settings["seed"], np.sort(np.arange(settings["n_clients"]) % len(GROUPS))
-    pool, parts, start = [], {"train": [], "val": [], "test": []}, 0
+    pool, parts, start = [], {"train": [], "val": [], "test": [], "probe": []}, 0
 
     def keep(split: str, chosen: np.ndarray, group: int, draw: Callable) -> None:
         nonlocal start
@@ -249,6 +266,8 @@ def _build(images: ImageSet, classes, paint: Callable, trigger: Callable, halved
             for own in deal(index, images.labels, members, each, rng, "training" if split == "train" else split):
                 if split == "test":
                     keep("test", own, group, tested)
+                    if settings["test"] == "both":
+                        keep("probe", own, group, trigger)
                     continue
                 kept, held = hold_out(own, settings["val_fraction"])
                 if group in halved:
@@ -264,6 +283,6 @@ def _build(images: ImageSet, classes, paint: Callable, trigger: Callable, halved
         origin=images.origin,
         settings=settings,
         clusters=clusters,
-        **parts,
+        **{split: held for split, held in parts.items() if held},
         **pixel_scaling(pool[0][0]),
     )

@@ -13,7 +13,8 @@ import numpy as np
 from ..data import array_digest
 from ..errors import FltnbError, choose
 
-SPLITS = ("train", "val", "test")
+SPLITS = ("train", "val", "test", "probe")
+OPTIONAL = ("val", "probe")  # may be empty
 
 
 def to_inputs(images: np.ndarray, mean: float = 0.0, std: float = 1.0) -> np.ndarray:
@@ -88,6 +89,9 @@ class Federation:
     train, val, test : sequences of M integer arrays
         Positions in the pool, one array per client. ``val`` may hold empty arrays or be left out. Clients with a
         common test set should be given the same array object: evaluation then computes it once.
+    probe : sequence of M integer arrays, optional
+        A second test set of every client, such as its test images with a backdoor's trigger; looked at after the last
+        round only. May be left out.
     n_classes : int
         Number of classes K, outputs of a model.
     name, origin : str
@@ -114,6 +118,7 @@ class Federation:
     test: Sequence[np.ndarray]
     n_classes: int
     val: Sequence[np.ndarray] | None = None
+    probe: Sequence[np.ndarray] | None = None
     name: str = "federation"
     origin: str = "not stated"
     settings: dict = field(default_factory=dict)
@@ -149,15 +154,19 @@ class Federation:
         keep(self, "images", images)
         keep(self, "labels", labels.astype(np.int64, copy=False))
         keep(self, "class_names", names)
+        nothing = [np.empty(0, dtype=np.int64)] * len(self.train)
         if self.val is None:
-            keep(self, "val", [np.empty(0, dtype=np.int64)] * len(self.train))
+            keep(self, "val", nothing)
+        if self.probe is None or not any(map(len, self.probe)):
+            keep(self, "probe", nothing)  # also where dataclasses.replace changed the number of clients
         seen: dict[int, np.ndarray] = {}  # arrays shared by clients stay shared
         for split in SPLITS:
             keep(self, split, tuple(self._index(split, i, a, seen) for i, a in enumerate(getattr(self, split))))
-        if not self.train or len(self.val) != len(self.train) or len(self.test) != len(self.train):
+        if not self.train or {len(getattr(self, split)) for split in SPLITS} != {len(self.train)}:
             raise FltnbError(
                 f"A federation needs at least one client, each with its part of every split, but there are"
-                f" {len(self.train)} training, {len(self.val)} validation and {len(self.test)} test parts."
+                f" {len(self.train)} training, {len(self.val)} validation, {len(self.test)} test and"
+                f" {len(self.probe)} probe parts."
             )
         if self.clusters is not None:
             clusters = np.asarray(self.clusters)
@@ -172,7 +181,7 @@ class Federation:
         if id(given) in seen:
             return seen[id(given)]
         index = np.asarray(given)
-        if index.size == 0 and split != "val":
+        if index.size == 0 and split not in OPTIONAL:
             what = "training" if split == "train" else "test"
             raise FltnbError(f"Client {client} has no {what} samples: leave it out or give it some.")
         if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
@@ -201,6 +210,11 @@ class Federation:
     def n_clusters(self) -> int | None:
         """Number of true clusters, or None where they are not known."""
         return None if self.clusters is None else len(np.unique(self.clusters))
+
+    @property
+    def probed(self) -> bool:
+        """Whether any client has a second test set."""
+        return any(len(index) for index in self.probe)
 
     @property
     def sizes(self) -> np.ndarray:
@@ -259,7 +273,7 @@ class Federation:
         columns = {"client": np.arange(self.n_clients)}
         if self.clusters is not None:
             columns["cluster"] = self.clusters
-        columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS}
+        columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS[:3]}
         columns["repeated"] = self.repeated_samples()
         columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}
         return pd.DataFrame(columns)
@@ -273,7 +287,8 @@ class Federation:
 
     @cached_property
     def _fingerprint(self) -> str:
-        parts = [index for split in SPLITS for index in getattr(self, split)]
+        splits = SPLITS if self.probed else SPLITS[:3]
+        parts = [index for split in splits for index in getattr(self, split)]
         used = np.unique(np.concatenate(list({id(index): index for index in parts}.values())))
         place = np.zeros(len(self.images), dtype=np.int64)
         place[used] = np.arange(len(used))

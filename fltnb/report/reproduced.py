@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +22,18 @@ NOTEBOOKS = {
         "03_scenario3_femnist": ("T3", "T9"),
         "04_scenario4_structured": ("T4", "T10"),
         "05_ablation": ("T5",),
-    }
+    },
+    "mthfl": {"09_mthfl_similarity": ("TI", "TII")},
 }
 """Paper -> notebook -> tables whose numbers it reproduces. A paper's notebook adds its line here."""
+
+OWN = {"09_mthfl_similarity": "mthfl_similarity"}
+"""Notebook -> module of :mod:`fltnb.analysis` that says itself which numbers were reproduced: its ``reproduced()`` has
+one DataFrame with :data:`COLUMNS` per stored profile."""
+
+COLUMNS = ("dataset", "model", "method", "split", "metric", "setting", "match", "variant")
+COLUMNS += ("data", "origin", "departs", "mean", "spread", "seeds")
+"""Of these tables; ``match`` is a dict of the printed params that a number must agree with."""
 
 STATUS = ("reproduced", "other setting", "stand-in data", "toy scale", "not run")
 """What became of a printed number, best first."""
@@ -85,6 +95,10 @@ def _reproductions(profiles: list[dict[str, Any]], line: dict[str, Any]) -> list
         if line["setting"] == "ablation":
             key += tuple(float(params[name]) for name in _LINE)
         for run in runs["index"].get(key, ()):
+            if run.get("setting", line["setting"]) != line["setting"]:
+                continue
+            if any(params.get(name) != value for name, value in run.get("match", {}).items()):
+                continue
             departs = run["departs"](params)
             status = "toy scale" if runs["profile"] == "demo" else "reproduced"
             if status == "reproduced" and run["stand_in"]:
@@ -100,6 +114,8 @@ def _reproductions(profiles: list[dict[str, Any]], line: dict[str, Any]) -> list
 def _runs(notebook: str) -> list[dict[str, Any]]:
     """Aggregate the runs of a notebook by profile, indexed by the printed number that they reproduce."""
     found = []
+    if notebook in OWN:
+        return _own(notebook)
     for stored in stored_results(notebook):
         table = _ablation(stored) if notebook == "05_ablation" else _last_rounds(stored)
         index: dict[tuple, list] = {}
@@ -112,6 +128,19 @@ def _runs(notebook: str) -> list[dict[str, Any]]:
                 for key in {tuple(of[c] for c in _KEY), tuple(of[c] for c in _KEY if c != "model")}:
                     index.setdefault(key + line, []).append(mine)
         found.append({"profile": stored.profile, "index": index})
+    return found
+
+
+def _own(notebook: str) -> list[dict[str, Any]]:
+    """Do what :func:`_runs` does for a notebook that names the numbers itself."""
+    found = []
+    for profile, table in import_module(f"fltnb.analysis.{OWN[notebook]}").reproduced().items():
+        index: dict[tuple, list] = {}
+        for run in table.to_dict("records"):
+            mine = run | {"stand_in": False, "departs": lambda params, departs=run["departs"]: departs}
+            for key in {tuple(run[c] for c in _KEY), tuple(run[c] for c in _KEY if c != "model")}:
+                index.setdefault(key, []).append(mine)
+        found.append({"profile": profile, "index": index})
     return found
 
 

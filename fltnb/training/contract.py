@@ -17,7 +17,7 @@ from ..randomness import stream
 if TYPE_CHECKING:
     from ..federations import Federation
 
-SPLITS = ("train", "val", "test")
+SPLITS = ("train", "val", "test", "probe")
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class Engine(ABC):
         rows, clients : sequences of L integers
             Pair j tests ``theta[rows[j]]`` on the samples of ``clients[j]``. Pairs that share the model and hold
             the same samples are computed once.
-        split : {"test", "val", "train"}
+        split : {"test", "val", "train", "probe"}
 
         Returns
         -------
