@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import sys
 import warnings
 from collections.abc import Sequence
 
@@ -144,6 +147,23 @@ class FCR(ClientClusterer):
         return self
 
 
+@functools.cache
+def _umap() -> type:
+    """Import UMAP (seconds), and keep on disk what it compiles on first use, so that no later process waits for that.
+
+    UMAP leaves most of its functions to be compiled anew in every process, which takes longer than laying out the
+    centroids of a hundred clients. The machine code lies beside its sources, and is made again when these change.
+    """
+    import umap
+    from numba.core.dispatcher import Dispatcher
+
+    parts = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "umap"]
+    for function in {id(f): f for part in parts for f in vars(part).values() if isinstance(f, Dispatcher)}.values():
+        with contextlib.suppress(RuntimeError):  # no folder that can be written to
+            function.enable_caching()
+    return umap.UMAP
+
+
 def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: int) -> np.ndarray:
     """UMAP coordinates of the points themselves, (n, n_components) float32 (FLT, Algorithm 2, line 14).
 
@@ -167,9 +187,7 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
             warnings.filterwarnings("ignore", message=f".*{harmless}", category=UserWarning)
         warnings.filterwarnings("ignore", message="Tensorflow not installed", category=ImportWarning)
         warnings.filterwarnings("ignore", message="IProgress not found")  # UMAP asks tqdm for a notebook bar
-        from umap import UMAP  # several seconds to import, and as many to compile on first use
-
-        return UMAP(
+        return _umap()(
             n_neighbors=n_neighbors,
             n_components=n_components,
             # the spectral start needs clearly more points than dimensions
