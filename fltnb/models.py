@@ -4,18 +4,17 @@ A model is a short list of layers. Everything else follows from that list: the n
 for plain autograd, a functional forward pass, and the *stages* that the fast training steps work on. The parameters
 of a model are one flat vector of P numbers, so K models are the rows of one (K, P) matrix.
 
-Images of less than 28 pixels on a side are padded by two pixels before each 5x5 convolution of ``lenet`` and
-``mnist_cnn`` ("same" size), because without it nothing would be left of an 8x8 digit; larger ones are not padded, as
-published.
+Images of less than 28 pixels on a side are padded before each convolution of ``lenet``, ``mnist_cnn`` and ``cnn_small``
+("same" size), because without it nothing would be left of an 8x8 digit; larger ones are not padded, as published.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -25,9 +24,13 @@ from torch.nn import functional
 from .errors import FltnbError, choose
 from .randomness import stream
 
-NAMES = ("mlp", "mlp_plain", "mlp32", "leaf_cnn", "lenet", "mnist_cnn")
+if TYPE_CHECKING:
+    from .federations import Federation
+    from .training import TrainSpec
+
+NAMES = ("mlp", "mlp_plain", "mlp32", "leaf_cnn", "lenet", "mnist_cnn", "emdcfl_cnn", "cnn_small")
 HIDDEN = 200  # hidden units of FLT's MLP; MT-HFL's has 32
-KERNEL, POOL = 5, 2  # every convolution of the papers is 5x5, every pooling 2x2
+POOL = 2  # every pooling of the papers is 2x2
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,12 @@ class Dense:
 
 @dataclass(frozen=True)
 class Conv:
-    """5x5 convolution with bias and stride 1."""
+    """Square convolution with bias and stride 1."""
 
     inputs: int
     outputs: int
     padding: int
+    kernel: int = 5
 
 
 @dataclass(frozen=True)
@@ -143,7 +147,7 @@ class Model:
             if isinstance(layer, Dense):
                 weight = (layer.outputs, layer.inputs)
             elif isinstance(layer, Conv):
-                weight = (layer.outputs, layer.inputs, KERNEL, KERNEL)
+                weight = (layer.outputs, layer.inputs, layer.kernel, layer.kernel)
             else:
                 continue
             shapes += [(f"{position}.weight", weight), (f"{position}.bias", (layer.outputs,))]
@@ -156,8 +160,29 @@ class Model:
 
     @property
     def n_parameters(self) -> int:
-        """Number of parameters P."""
+        """Number of parameters P: the length of a row of ``theta``, batch-norm statistics included."""
         return sum(self.sizes)
+
+    @property
+    def n_trainable(self) -> int:
+        """Number of trained parameters, which come first in a row; all P of them but for batch-norm statistics."""
+        return self.n_parameters - sum(self.sizes[len(self.sizes) - self.n_statistics :])
+
+    @property
+    def n_statistics(self) -> int:
+        """Number of tensors of batch-norm statistics: a running mean and variance for each such layer."""
+        return 0
+
+    @property
+    def head(self) -> slice:
+        """Columns of ``theta`` that hold the last layer, weight and bias."""
+        weight = len(self.sizes) - self.n_statistics - 2
+        return slice(sum(self.sizes[:weight]), self.n_trainable)
+
+    @property
+    def n_features(self) -> int:
+        """Inputs of the last layer: the width of embeddings."""
+        return (self.head.stop - self.head.start) // self.n_classes - 1
 
     @cached_property
     def activations(self) -> list[tuple[int, ...]]:
@@ -169,7 +194,7 @@ class Model:
             elif isinstance(layer, Dense):
                 shape = (layer.outputs,)
             elif isinstance(layer, Conv):
-                shrink = KERNEL - 1 - 2 * layer.padding
+                shrink = layer.kernel - 1 - 2 * layer.padding
                 shape = (layer.outputs, shape[1] - shrink, shape[2] - shrink)
             elif isinstance(layer, MaxPool):
                 shape = (shape[0], shape[1] // POOL, shape[2] // POOL)
@@ -222,12 +247,15 @@ class Model:
         bounds = np.repeat(1 / np.sqrt(np.repeat(fan_in, 2)), self.sizes).astype(np.float32)
         return (2 * draw - 1) * bounds
 
+    def check(self, fed: Federation, spec: TrainSpec) -> None:
+        """Refuse a federation on which the network cannot be trained so; the papers' networks take any."""
+
     def build(self) -> nn.Module:
         """Return a fresh ``nn.Sequential`` (weights arbitrary; the global random state of torch is left alone)."""
         make = {
             Flatten: lambda layer: nn.Flatten(),
             Dense: lambda layer: nn.Linear(layer.inputs, layer.outputs),
-            Conv: lambda layer: nn.Conv2d(layer.inputs, layer.outputs, KERNEL, padding=layer.padding),
+            Conv: lambda layer: nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, padding=layer.padding),
             MaxPool: lambda layer: nn.MaxPool2d(POOL),
             ReLU: lambda layer: nn.ReLU(),
             Dropout: lambda layer: KeyedDropout(layer.p),
@@ -272,6 +300,10 @@ class Model:
                 x = _drop(x, next(drops), layer.p)
         return x
 
+    def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`forward`."""
+        return replace(self, layers=self.layers[:-1]).forward(params[:-2], x)
+
 
 def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     """Return a network of the papers, shaped by the data.
@@ -279,11 +311,16 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     Parameters
     ----------
     name : str
+        A torchvision network, see :class:`fltnb.vision.VisionModel`: ``resnet18`` and so on with ImageNet weights, or
+        ``resnet18:random`` with random ones.
         ``mlp``: FLT's MLP, one hidden layer of 200 with dropout 0.5 before the ReLU (FLT, Table 11).
         ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's MLP, one hidden layer of 32 (Section III).
         ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second convolution as the code has them; the
         table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on CIFAR-10, and MT-HFL's CNN.
-        ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts.
+        ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts. ``emdcfl_cnn``: EMD-CFL's "simple
+        two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); the text leaves open that the kernels
+        are 3x3 without padding and that one pooling follows both. ``cnn_small``: our light stand-in for it, which two
+        cores can train: 8 and 16 channels, 3x3, each pooled, and the same 128 hidden units, hence the same embeddings.
     input_shape : (C, H, W)
         Vectors of d features are (1, 1, d); only the MLPs take them.
     n_classes : int
@@ -299,43 +336,43 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     >>> make("mlp", (1, 28, 28), 10).n_parameters
     159010
     """
-    choose(name, NAMES, "model")
+    from .vision import VISION_NAMES, VisionModel
+
+    choose(name, (*NAMES, *VISION_NAMES), "model")
     c, h, w = shape = tuple(int(size) for size in input_shape)
     if n_classes < 1 or min(shape) < 1:
         raise FltnbError(f"A model needs at least one class and one input, not {n_classes} and shape {shape}.")
+    if name in VISION_NAMES:
+        return VisionModel(name, shape, int(n_classes))
     if name in ("mlp", "mlp_plain", "mlp32"):
         drop = (Dropout(),) if name == "mlp" else ()
         features, hidden = c * h * w, 32 if name == "mlp32" else HIDDEN
         layers = (Flatten(), Dense(features, hidden), *drop, ReLU(), Dense(hidden, n_classes))
         return Model(name, shape, n_classes, layers)
 
-    if min(h, w) < POOL * POOL:
+    least = 6 if name == "emdcfl_cnn" else POOL * POOL
+    if min(h, w) < least:
         raise FltnbError(
-            f"Model {name!r} needs images of at least 4 x 4 pixels, not {h} x {w}: choose 'mlp' or 'mlp_plain'."
+            f"Model {name!r} needs images of at least {least} x {least} pixels, not {h} x {w}: choose 'mlp' or"
+            " 'mlp_plain'."
         )
     pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
-
-    def flat(channels: int) -> int:
-        sides = (h, w)
-        for _ in range(2):
-            sides = tuple((side - (KERNEL - 1 - 2 * pad)) // POOL for side in sides)
-        return channels * sides[0] * sides[1]
-
-    layers = {
-        "leaf_cnn": lambda: (
-            *(Conv(c, 32, pad), ReLU(), MaxPool()),
-            *(Conv(32, 64, pad), ReLU(), MaxPool()),
-            *(Flatten(), Dense(flat(64), 2048), ReLU(), Dense(2048, n_classes)),
-        ),
-        "lenet": lambda: (
-            *(Conv(c, 6, pad), ReLU(), MaxPool()),
-            *(Conv(6, 16, pad), ReLU(), MaxPool()),
-            *(Flatten(), Dense(flat(16), 120), ReLU(), Dense(120, 84), ReLU(), Dense(84, n_classes)),
-        ),
-        "mnist_cnn": lambda: (
+    body = {
+        "leaf_cnn": (Conv(c, 32, pad), ReLU(), MaxPool(), Conv(32, 64, pad), ReLU(), MaxPool()),
+        "lenet": (Conv(c, 6, pad), ReLU(), MaxPool(), Conv(6, 16, pad), ReLU(), MaxPool()),
+        "mnist_cnn": (
             *(Conv(c, 10, pad), MaxPool(), ReLU()),
             *(Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()),
-            *(Flatten(), Dense(flat(20), 50), ReLU(), Dropout(), Dense(50, n_classes)),
         ),
-    }[name]()
-    return Model(name, shape, n_classes, layers)
+        "emdcfl_cnn": (Conv(c, 64, 0, 3), ReLU(), Conv(64, 128, 0, 3), ReLU(), MaxPool()),
+        "cnn_small": (Conv(c, 8, pad // 2, 3), ReLU(), MaxPool(), Conv(8, 16, pad // 2, 3), ReLU(), MaxPool()),
+    }[name]
+    flat = math.prod(Model(name, shape, n_classes, body).activations[-1])
+    head = {
+        "leaf_cnn": (Dense(flat, 2048), ReLU(), Dense(2048, n_classes)),
+        "lenet": (Dense(flat, 120), ReLU(), Dense(120, 84), ReLU(), Dense(84, n_classes)),
+        "mnist_cnn": (Dense(flat, 50), ReLU(), Dropout(), Dense(50, n_classes)),
+        "emdcfl_cnn": (Dense(flat, 128), ReLU(), Dense(128, n_classes)),
+        "cnn_small": (Dense(flat, 128), ReLU(), Dense(128, n_classes)),
+    }[name]
+    return Model(name, shape, n_classes, (*body, Flatten(), *head))

@@ -3,6 +3,9 @@
 One :class:`ClusterSpec` is one clusterer on one federation. Each result is a small JSON file in the store, named by the
 hash of everything that decides it, so a stopped study goes on at the first missing one. Clusterers that look at the
 same federation through the same encoder share one embedding, which is nearly all of the work.
+
+Two clusterers get more than embeddings of the training samples: PACFL their classes, and EMD-CFL's, with an encoder of
+kind ``own`` (:class:`fltnb.methods.ownmodels.OwnModels`), everybody's validation samples under every client's network.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from . import paths, store
-from .errors import FltnbError
+from .errors import FltnbError, choose
 from .metrics import adjusted_rand_index
 from .provenance import code_version, environment
 from .rounds import plain
@@ -45,11 +48,14 @@ class ClusterSpec:
     ----------
     federation, clusterer, encoder : dict
         What :func:`fltnb.federations.build` takes, and the clusterer and the encoder of a method's settings
-        (:func:`fltnb.methods.build`).
+        (:func:`fltnb.methods.build`). An encoder of kind ``own`` has the options of
+        :class:`fltnb.methods.ownmodels.OwnModels` and is for ``EMDClustering`` alone.
     seed : int
         ``random_state`` of the clusterer, unless ``clusterer`` names one. The federation has its own seed.
     experiment, dataset, method_id, note : str
         Labels; they do not enter the key.
+    noise : float
+        Noise on what clients send, see :func:`fltnb.relatedness.noise.noisy`.
     axes : dict
         Further labels: what the study varies, name to plain value, such as ``{"clients": 240, "k": 5}``. Each becomes
         a column.
@@ -68,6 +74,7 @@ class ClusterSpec:
     dataset: str = ""
     method_id: str = ""
     note: str = ""
+    noise: float = 0.0
     axes: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,7 +87,7 @@ class ClusterSpec:
 
     def settings(self) -> dict[str, Any]:
         """All that decides the result, JSON-able."""
-        names = ("federation", "clusterer", "encoder", "seed")
+        names = ("federation", "clusterer", "encoder", "seed", *(["noise"] if self.noise else []))
         return plain({name: getattr(self, name) for name in names})
 
     def labels(self) -> dict[str, Any]:
@@ -99,7 +106,23 @@ class ClusterSpec:
         made = methods.build({"name": "flt", "clusterer": self.clusterer}).clusterer
         if "random_state" in made.get_params() and "random_state" not in self.clusterer:
             made.set_params(random_state=self.seed)
+        if self.noise:
+            from .relatedness.noise import noisy
+
+            return noisy(made, self.noise, self.seed)
         return made
+
+    def encoder_built(self):
+        """Return the encoder: an :class:`~fltnb.encoders.EncoderSpec`, or the clients' own models."""
+        from . import methods
+        from .methods import ownmodels
+
+        if self.encoder.get("kind") != ownmodels.KIND:
+            return methods.build({"name": "flt", "encoder": self.encoder}).encoder
+        options = {name: value for name, value in self.encoder.items() if name != "kind"}
+        for name in options:
+            choose(name, ownmodels.OwnModels.__dataclass_fields__, "option of the clients' own models")
+        return ownmodels.OwnModels(**options)
 
     def key(self) -> str:
         """Hash of settings, data and code: the name of the result's file in the store."""
@@ -108,10 +131,10 @@ class ClusterSpec:
 
     def code_version(self) -> str:
         """Version of the code that this clustering uses: other clusterers and partitions do not count."""
-        from . import encoders, federations
+        from . import federations
 
         kinds = [federations.KINDS[kind] for kind in store._kinds(federations.complete(self.federation))]
-        return code_version(*kinds, self.clusterer_built(), encoders.EncoderSpec, measure)
+        return code_version(*kinds, self.clusterer_built(), self.encoder_built(), measure)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.labels().items() if value != "")
@@ -188,16 +211,17 @@ def compute(
 
 
 def _check(spec: ClusterSpec) -> None:
-    clusterer = spec.clusterer_built()
-    _encoder(spec)
+    from .encoders import EncoderSpec
+    from .relatedness import EMDClustering
+
+    clusterer, encoder = spec.clusterer_built(), spec.encoder_built()
+    if not isinstance(encoder, EncoderSpec) and not isinstance(clusterer, EMDClustering):
+        raise FltnbError(
+            f"{spec.clusterer['name']} compares clients' embeddings, and every client's own network has other axes:"
+            " the encoder of kind 'own' is for EMDClustering alone."
+        )
     if hasattr(clusterer, "check"):
         clusterer.check(spec.federation_built().sizes.tolist())
-
-
-def _encoder(spec: ClusterSpec):
-    from .methods import build
-
-    return build({"name": "flt", "encoder": spec.encoder}).encoder
 
 
 def _path(key: str) -> Path:
@@ -219,14 +243,21 @@ def _load(spec: ClusterSpec, since: float) -> dict[str, Any] | None:
 def _group(specs: list[ClusterSpec], tick=lambda: None) -> list[dict[str, Any]]:
     """Embed one federation and fit all clusterers of ``specs`` on it; each row is stored as soon as it is there."""
     from . import encoders
+    from .relatedness import PACFL
 
-    fed = specs[0].federation_built()
-    embeddings = encoders.embed_clients(fed, _encoder(specs[0]), n_jobs=1)
+    fed, encoder = specs[0].federation_built(), specs[0].encoder_built()
+    if isinstance(encoder, encoders.EncoderSpec):
+        embeddings, validation = encoders.embed_clients(fed, encoder, n_jobs=1), None
+    else:
+        embeddings, validation = encoder.embed(fed)
+    classes = [fed.labels[index] for index in fed.train]
     rows = []
     for spec in specs:
         clusterer = spec.clusterer_built()
         begun = time.perf_counter()
-        clusterer.fit(embeddings)
+        with warnings.catch_warnings():  # the table says how many clusters were found
+            warnings.filterwarnings("ignore", message=".*clusters were asked for but")
+            clusterer.fit(embeddings, classes if isinstance(clusterer, PACFL) else validation)
         seconds = time.perf_counter() - begun
         rows.append({**measure(clusterer, fed.clusters), "seconds": round(seconds, 3), "key": spec.key()})
         _save(spec, fed, rows[-1])

@@ -360,7 +360,10 @@ def check(
         n_clients = [sizes[max(first for first in sizes if first <= t)] for t in range(1, rounds + 1)]
         drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
         method.foresee(parts, drawn)
-    return spec, models.make(model, fed.input_shape, fed.n_classes)
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    for phase in parts:
+        net.check(phase.fed, spec)
+    return spec, net
 
 
 def plain(value: Any) -> Any:

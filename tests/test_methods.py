@@ -20,7 +20,8 @@ def toy(sizes=(10, 30, 20, 20), clusters=(0, 0, 1, 1), theta=(1.0, 2.0)):
     fed = SimpleNamespace(
         n_clients=len(sizes), sizes=np.array(sizes), clusters=np.array(clusters), input_shape=(1, 1, 2)
     )
-    model = SimpleNamespace(n_parameters=len(theta), init=lambda seed: np.array(theta, dtype=np.float32))
+    P, init = len(theta), lambda seed: np.array(theta, dtype=np.float32)
+    model = SimpleNamespace(n_parameters=P, n_trainable=P, init=init)
     return fed, model
 
 

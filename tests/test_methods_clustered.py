@@ -49,7 +49,9 @@ def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1)
     theta0 = np.array(theta0)
     model = SimpleNamespace(
         n_parameters=len(theta0),
-        sizes=[len(theta0) - head, 0, head, 0],
+        n_trainable=len(theta0),
+        n_statistics=0,
+        head=slice(len(theta0) - head, len(theta0)),
         init=lambda seed, index=0: theta0 + index,
     )
     state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes), model, Context(0))

@@ -37,7 +37,9 @@ class Toy:
         theta = np.atleast_2d(np.array(theta, dtype=np.float64))
         self.model = SimpleNamespace(
             n_parameters=theta.shape[1],
-            sizes=[theta.shape[1] - heads, 0, heads, 0],
+            n_trainable=theta.shape[1],
+            n_statistics=0,
+            head=slice(theta.shape[1] - heads, theta.shape[1]),
             init=lambda seed, index=0: theta[index].copy(),
         )
 

@@ -388,7 +388,8 @@ def test_fedsac_weights_by_hand(monkeypatch):
 def graph_round(method, before, trained, sizes, clients=None):
     """State after clients whose models were ``before`` came back with ``trained``; the initial model is zero."""
     sizes, before = np.array(sizes), np.array(before, dtype=float)
-    model = SimpleNamespace(init=lambda seed: np.zeros(before.shape[1]), layers=[SimpleNamespace(inputs=2)])
+    P = before.shape[1]
+    model = SimpleNamespace(init=lambda seed: np.zeros(P), n_trainable=P, n_features=2)
     state = method.start(SimpleNamespace(n_clients=len(sizes), sizes=sizes), model, methods.Context(0))
     state["models"] = before
     clients = np.arange(len(sizes)) if clients is None else np.array(clients)

@@ -19,6 +19,11 @@ from fltnb.errors import FltnbError
         ("leaf_cnn", (1, 28, 28), 47, 6_572_975),
         ("lenet", (3, 32, 32), 10, 62_006),
         ("mnist_cnn", (1, 28, 28), 10, 21_840),
+        # no paper prints these: 64*9 + 64, 128*64*9 + 128, 128*(128*12*12) + 128, 10*128 + 10
+        ("emdcfl_cnn", (1, 28, 28), 10, 640 + 73_856 + 2_359_424 + 1_290),
+        ("emdcfl_cnn", (1, 8, 8), 10, 640 + 73_856 + 128 * (128 * 4 + 1) + 1_290),
+        ("cnn_small", (1, 28, 28), 10, 80 + 1_168 + 128 * (16 * 25 + 1) + 1_290),
+        ("cnn_small", (3, 32, 32), 10, 224 + 1_168 + 128 * (16 * 36 + 1) + 1_290),
     ],
 )
 def test_published_sizes(name, shape, classes, published):
@@ -41,7 +46,7 @@ def test_the_printed_leaf_count_is_that_of_another_network():
     assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
 
 
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 4, 4)])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 6, 6)])
 @pytest.mark.parametrize("name", models.NAMES)
 def test_module_and_functional_forward_agree(name, shape):
     model = models.make(name, shape, 5)
@@ -124,7 +129,7 @@ def test_unflatten_gives_views():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 3), st.integers(4, 40), st.integers(4, 40), st.integers(1, 12), st.sampled_from(models.NAMES))
+@given(st.integers(1, 3), st.integers(6, 40), st.integers(6, 40), st.integers(1, 12), st.sampled_from(models.NAMES))
 def test_any_image_size_gives_logits(c, h, w, classes, name):
     if name == "leaf_cnn":
         h, w = min(h, 12), min(w, 12)  # a large first dense layer takes long
@@ -136,9 +141,12 @@ def test_any_image_size_gives_logits(c, h, w, classes, name):
 
 def test_vectors_need_an_mlp():
     assert models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
-    for name in ("leaf_cnn", "lenet", "mnist_cnn"):
+    for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small"):
+        assert models.make(name, (1, 4, 4), 3).activations[-1] == (3,)
         with pytest.raises(FltnbError, match="at least 4 x 4"):
             models.make(name, (1, 1, 20), 3)
+    with pytest.raises(FltnbError, match="at least 6 x 6"):
+        models.make("emdcfl_cnn", (1, 5, 6), 3)
 
 
 def test_unknown_names_and_empty_shapes_are_refused():

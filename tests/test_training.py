@@ -63,7 +63,11 @@ def test_back_ends_agree_on_mlps(name, flavour, clients):
 
 @pytest.mark.parametrize("flavour", ["plain", "everything"])
 @pytest.mark.parametrize(
-    ("name", "shape"), [("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (8, 8)), ("lenet", (28, 30))]
+    ("name", "shape"),
+    [
+        *(("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (8, 8)), ("lenet", (28, 30))),
+        *(("emdcfl_cnn", (8, 8)), ("cnn_small", (8, 8, 3)), ("cnn_small", (28, 29))),
+    ],
 )
 def test_back_ends_agree_on_cnns(name, shape, flavour):
     fed = make_fed(RAGGED[:5], shape)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import socket
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +11,6 @@ from ..randomness import integer
 
 WIDTH = 512
 """Features of an image: the last convolutions' channels, averaged over the image."""
-
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, which the weights expect
 
 
 def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
@@ -38,6 +33,7 @@ def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
     """
     from torchvision.models import ResNet18_Weights
 
+    from ..vision import download
     from .pretraining import _read, _write
 
     if source == "random":
@@ -49,21 +45,7 @@ def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
     if path.exists() and (known := _read(path)) is not None:
         return known
     published = ResNet18_Weights.IMAGENET1K_V1
-    timeout = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(30)
-    try:
-        # torch tells where on this machine the file goes, which no notebook should keep
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            # tensors only, never arbitrary pickles, and the file must have the published checksum
-            state = published.get_state_dict(progress=False, check_hash=True, weights_only=True)
-    except (OSError, RuntimeError) as error:
-        raise FltnbError(
-            f"The ImageNet weights of ResNet-18 are not here and the download failed ({error}): connect to the network"
-            f" once, put {published.url.rpartition('/')[2]} into ~/.cache/torch/hub/checkpoints, or choose"
-            " kind='convae' or kind='pixels'."
-        ) from error
-    finally:
-        socket.setdefaulttimeout(timeout)
+    state = download(published, "choose kind='convae' or kind='pixels'")
     kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
     _write(path, kept, {"kind": "resnet18", "origin": published.url})
     return kept
@@ -105,12 +87,14 @@ def prepare(inputs: np.ndarray) -> np.ndarray:
     FltnbError
         Feature vectors, or images of another number of channels.
     """
+    from ..vision import MEAN, STD
+
     channels, height, width = inputs.shape[1:]
     if channels not in (1, 3) or min(height, width) < 2:
         raise FltnbError(
             f"ResNet-18 looks at grey or colour images, not at samples of shape {inputs.shape[1:]}: use kind='pixels'."
         )
-    mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (_MEAN, _STD))
+    mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (MEAN, STD))
     return (np.broadcast_to(inputs, (len(inputs), 3, height, width)) - mean) / std
 
 

@@ -39,6 +39,11 @@ NOTEBOOKS = {
     "07_dynamic_clustering": "dynamic",
     "09_mthfl_similarity": "mthfl_similarity",
     "10_mthfl_training": "mthfl_training",
+    "11_emdcfl_rotated": "emdcfl_rotated",
+    "12_emdcfl_pacs": "emdcfl_pacs",
+    "13_emdcfl_backdoor": "emdcfl_backdoor",
+    "14_emdcfl_robustness": "emdcfl_robustness",
+    "15_head_to_head": "head_to_head",
     "16_transport_signatures": "transport",
 }
 

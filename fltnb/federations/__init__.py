@@ -13,8 +13,10 @@ from .base import SPLITS, Federation, to_inputs
 from .changing import changing, with_events
 from .copies import rotated_copies
 from .domains import domains
+from .held_out import held_out
 from .labels import label_clusters
 from .pseudo_writers import apply_style, pseudo_writers, writer_styles
+from .renderings import renderings
 from .rotated import rotated
 from .skew import dirichlet
 from .structured import power_law_sizes, structured
@@ -40,9 +42,11 @@ __all__ = [
     "dirichlet",
     "domains",
     "from_arrays",
+    "held_out",
     "label_clusters",
     "power_law_sizes",
     "pseudo_writers",
+    "renderings",
     "rotated",
     "rotated_copies",
     "structured",
@@ -60,11 +64,13 @@ KINDS = {
     "writers": writers,
     "pseudo_writers": pseudo_writers,
     "changing": changing,
+    "held_out": held_out,
     "rotated": rotated,
     "rotated_copies": rotated_copies,
     "backdoor_colours": backdoor_colours,
     "backdoor_patches": backdoor_patches,
     "domains": domains,
+    "renderings": renderings,
     "tasks": tasks,
     "cross_tasks": cross_tasks,
 }

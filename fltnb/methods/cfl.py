@@ -14,6 +14,7 @@ from ..errors import choose
 from .base import Context, Method, State, check_count, check_number, mix_groups
 
 WEIGHTINGS = ("plain", "samples")
+SIMILARITIES = ("parameters", "state")
 BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
 
 
@@ -39,6 +40,11 @@ class CFL(Method):
         Only clusters with more members than this are cut.
     weighting : {"plain", "samples"}
         Weights of the members in the mean: equal, as in the official code, or by training samples.
+    similarity : {"parameters", "state"}
+        What counts as an update, for norms and cosines alike: trained parameters, or all that a network with batch
+        normalisation holds, its running means and variances and the counters of batches too, as in the runs behind
+        EMD-CFL's tables. Every counter grows by the steps taken, so that all updates are long and alike, and no
+        mean update is below the usual ``eps1``. The same for networks without batch normalisation.
 
     Notes
     -----
@@ -55,13 +61,20 @@ class CFL(Method):
     name = "cfl"
 
     def __init__(
-        self, eps1: float = 0.4, eps2: float = 1.6, warmup: int = 20, min_size: int = 2, weighting: str = "plain"
+        self,
+        eps1: float = 0.4,
+        eps2: float = 1.6,
+        warmup: int = 20,
+        min_size: int = 2,
+        weighting: str = "plain",
+        similarity: str = "parameters",
     ):
         self.eps1 = check_number("eps1", eps1)
         self.eps2 = check_number("eps2", eps2)
         self.warmup = check_count("warmup", warmup)
         self.min_size = check_count("min_size", min_size, least=1)
         self.weighting = choose(weighting, WEIGHTINGS, "weighting of the members")
+        self.similarity = choose(similarity, SIMILARITIES, "what updates are made of")
 
     def settings(self) -> dict[str, Any]:
         """Name, thresholds and options."""
@@ -72,19 +85,28 @@ class CFL(Method):
             "warmup": self.warmup,
             "min_size": self.min_size,
             "weighting": self.weighting,
+            "similarity": self.similarity,
         }
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         theta = model.init(context.seed)
+        whole = self.similarity == "state" and model.n_statistics > 0
         return {
             "models": theta[None],
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "updates": np.zeros((fed.n_clients, len(theta)), dtype=theta.dtype),
+            "updates": np.zeros((fed.n_clients, len(theta) + 1 if whole else model.n_trainable), dtype=theta.dtype),
             "heard": np.zeros(fed.n_clients, dtype=bool),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
+            "steps": np.zeros(fed.n_clients),
+            "counters": np.array(model.n_statistics // 2),
         }
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """Train as usual, and note how many batches each participant takes: what its counters grow by."""
+        batches = -(-np.asarray(engine.fed.sizes) // engine.spec.batch_size)
+        return super().train(state | {"steps": batches * engine.spec.local_epochs}, clients, round, engine)
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Remember the updates, cut what is to be cut, then average inside the clusters."""
@@ -92,8 +114,11 @@ class CFL(Method):
         updates, weights = state["updates"], state["weights"]
         if self.weighting == "plain":
             weights = np.ones_like(weights)
+        n = min(updates.shape[1], theta.shape[1])
         for client, trained in zip(clients, theta, strict=True):
-            np.subtract(trained, models[row[client]], out=updates[client])
+            np.subtract(trained[:n], models[row[client], :n], out=updates[client, :n])
+            # L counters that grew by s are as long, and point as much one way, as one number sqrt(L) s
+            updates[client, n:] = np.sqrt(state["counters"]) * state["steps"][client]
         heard[clients] = True
         for cluster in range(len(models)):
             members = np.flatnonzero(row == cluster)

@@ -95,7 +95,7 @@ class CFLGP(Method):
             "models": np.repeat(theta[None], self.n_clusters, axis=0),
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "profile": np.zeros((fed.n_clients, blocks, len(theta)), dtype=theta.dtype),
+            "profile": np.zeros((fed.n_clients, blocks, model.n_trainable), dtype=theta.dtype),
             "heard": np.zeros(fed.n_clients, dtype=bool),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
@@ -109,7 +109,7 @@ class CFLGP(Method):
             weight = newest_weight(round - 1, self.n_clusters, self.period)
             for client, block, trained in zip(clients, blocks, theta, strict=True):
                 profile[client, block] *= 1 - weight
-                profile[client, block] += weight * (trained - state["models"][row[client]])
+                profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
             heard[clients] = True
             if heard.sum() >= self.n_clusters:
                 row = self._cluster(profile, heard, row, integer(int(state["seed"]), "method", round))

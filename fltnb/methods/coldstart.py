@@ -31,7 +31,8 @@ class ColdStart(Method):
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "labels": np.zeros(fed.n_clients, dtype=np.int64),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
-            "head": np.array(sum(model.sizes[-2:])),  # weights and bias of the last layer
+            "head": np.array([model.head.start, model.head.stop]),  # columns of the last layer
+            "trainable": np.array(model.n_trainable),
             "seed": np.array(context.seed),
             "forming": np.array(False),
         }

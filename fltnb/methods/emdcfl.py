@@ -8,7 +8,6 @@ the same neighbours are averaged from then on, beginning with what they have jus
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -189,8 +188,8 @@ class EMDCFL(Method):
         for row in _shown(clusterer.measure(tasks()), len(pairs), context.progress):
             reference[row.client] = row.reference
             distance[row.client, list(row.distance)] = list(row.distance.values())
-        body = net.n_parameters - sum(net.sizes[-2:])
-        width = clusterer.sent_width(net.sizes[-2] // net.n_classes)
+        body = net.n_parameters - (net.head.stop - net.head.start)
+        width = clusterer.sent_width(net.n_features)
         moved = sum(len(others) for others in pairs.values())
         embedded = sum(int(len(others) * sizes[i] + held[others].sum()) for i, others in pairs.items())
         own = sum(clusterer.references(len(others)) for others in pairs.values())
@@ -213,11 +212,10 @@ def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     from ..training.samples import tensor
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    body = replace(model, layers=model.layers[:-1])
-    parameters = [p.to(device) for p in model.unflatten(tensor(theta.astype(np.float32)))[:-2]]
+    parameters = [p.to(device) for p in model.unflatten(tensor(theta.astype(np.float32)))]
     with torch.inference_mode():
         parts = [
-            body.forward(parameters, torch.from_numpy(inputs[at : at + SLICE]).to(device)).cpu()
+            model.features(parameters, torch.from_numpy(inputs[at : at + SLICE]).to(device)).cpu()
             for at in range(0, len(inputs), SLICE)
         ]
     return torch.cat(parts).numpy()

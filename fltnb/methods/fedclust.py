@@ -79,7 +79,7 @@ class FedClust(ColdStart):
         """One common model."""
         state = super().start(fed, model, context)
         if self.variant == "published":
-            state["head"] = np.array(model.n_parameters)
+            state["head"] = np.array([0, model.n_trainable])
         return state
 
     def form(self, state, clients, theta, round):
@@ -89,7 +89,7 @@ class FedClust(ColdStart):
 
         from ..relatedness.pacfl import flat_clusters
 
-        sent = theta[:, -int(state["head"]) :]
+        sent = theta[:, slice(*state["head"])]
         squared = 0.0
         for begin in range(0, sent.shape[1], BLOCK):
             squared += pdist(sent[:, begin : begin + BLOCK].astype(np.float64), "sqeuclidean")
@@ -107,7 +107,7 @@ class FedClust(ColdStart):
         """Nearest mean final layer."""
         from scipy.spatial.distance import cdist
 
-        return cdist(theta[:, -int(state["head"]) :].astype(np.float64), state["heads"]).argmin(axis=1)
+        return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the clusters; "published" leaves them as they are."""
@@ -117,7 +117,8 @@ class FedClust(ColdStart):
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up; in the warm-up the final layer up."""
-        return n_parameters, int(state["head"]) if state["forming"] else n_parameters
+        last = self.variant == "described" and state["forming"]
+        return n_parameters, int(np.diff(state["head"])[0]) if last else n_parameters
 
 
 def _height(threshold: float) -> float:

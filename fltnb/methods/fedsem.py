@@ -50,8 +50,8 @@ class FedSEM(Method):
         theta = model.init(context.seed)
         state = {
             "models": np.repeat(theta[None], self.n_clusters, axis=0),
-            "centers": np.repeat(theta[None], self.n_clusters, axis=0),
-            "initial": theta,
+            "centers": np.repeat(theta[None, : model.n_trainable], self.n_clusters, axis=0),
+            "initial": theta[: model.n_trainable],
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
@@ -73,14 +73,14 @@ class FedSEM(Method):
             points = np.vstack([theta, state["models"]])[held]
         else:
             points, which = state["memory"], np.arange(len(state["row"]))
-        count = np.bincount(which)
+        count, compared = np.bincount(which), points[:, : len(state["initial"])]  # without batch-norm statistics
         if first:
             seed = integer(int(state["seed"]), "method", round)
-            groups = best_start(points, count, state["initial"], self.n_clusters, seed)
+            groups = best_start(compared, count, state["initial"], self.n_clusters, seed)
             member = groups == np.arange(self.n_clusters)[:, None]
-            centers = mix_groups(member * count, points, state["centers"])
+            centers = mix_groups(member * count, compared, state["centers"])
         else:
-            groups, centers = lloyd(points, count, state["centers"], state["initial"])
+            groups, centers = lloyd(compared, count, state["centers"], state["initial"])
             centers = centers.astype(theta.dtype)
         labels = groups[which]
 

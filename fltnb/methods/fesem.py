@@ -102,6 +102,7 @@ class FeSEM(Method):
             "heard": np.zeros(fed.n_clients, dtype=bool),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
+            "trainable": np.array(model.n_trainable),
         }
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -114,7 +115,8 @@ class FeSEM(Method):
         heard[clients] = True
         if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
             models = self._first_centers(memory[heard], state, round)
-        row = scores(memory, models, state["initial"]).argmin(axis=1)
+        n = int(state["trainable"])
+        row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
             members, trained = row[clients], theta
             weights = state["weights"][clients]
@@ -130,6 +132,7 @@ class FeSEM(Method):
         """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""
         once = np.ones(len(points), dtype=np.int64)
         seed = integer(int(state["seed"]), "method", round)
-        labels = best_start(points, once, state["initial"], self.n_clusters, seed)
+        n = int(state["trainable"])
+        labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
         member = labels == np.arange(self.n_clusters)[:, None]
         return mix_groups(member.astype(np.float64), points, np.repeat(state["models"], self.n_clusters, axis=0))

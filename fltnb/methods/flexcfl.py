@@ -71,23 +71,24 @@ class FlexCFL(ColdStart):
         """k-means on the decomposed cosines of the first updates."""
         from ..relatedness.base import canonical
 
-        K, initial = self.n_clusters, state["models"][0]
-        features = decomposed_cosines(gram(theta, initial), K)
+        K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
+        features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
         labels = canonical(quick_kmeans(features, K, integer(int(state["seed"]), "method", round)))
         member = (labels == np.arange(K)[:, None]).astype(np.float64)
         models = mix_groups(member, theta, np.repeat(initial[None], K, axis=0))
-        return labels, models, {"directions": models - initial}
+        return labels, models, {"directions": (models - initial)[:, :n]}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Least ``(1 - cosine) / 2`` between first updates, hence the largest cosine."""
-        updates = (theta - state["models"][0]).astype(np.float64)
+        updates = (theta - state["models"][0]).astype(np.float64)[:, : int(state["trainable"])]
         directions = state["directions"].astype(np.float64)
         norm = np.linalg.norm(directions, axis=1)
         return (updates @ directions.T / np.where(norm > 0, norm, np.inf)).argmax(axis=1)
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
-        return pull(super().aggregate(state, labels, weights, theta), self.eta, self.variant == "described")
+        models = super().aggregate(state, labels, weights, theta)
+        return pull(models, self.eta, self.variant == "described", int(state["trainable"]))
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
@@ -109,8 +110,8 @@ def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
     return np.pad(cosines, ((0, 0), (0, n_components - cosines.shape[1])))
 
 
-def pull(models: np.ndarray, eta: float, normalised: bool = True) -> np.ndarray:
-    """Mix every group's model (K, P) with the directions of the others.
+def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: int | None = None) -> np.ndarray:
+    """Mix every group's model (K, P) with the directions of the others; lengths are those of trained parameters.
 
     Examples
     --------
@@ -120,7 +121,7 @@ def pull(models: np.ndarray, eta: float, normalised: bool = True) -> np.ndarray:
     """
     if eta == 0:
         return models
-    norm = np.linalg.norm(models.astype(np.float64), axis=1)
+    norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)
     weight = np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0)
     W = np.tile(weight, (len(models), 1))
     np.fill_diagonal(W, 1.0)

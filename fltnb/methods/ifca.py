@@ -78,10 +78,11 @@ class IFCA(Method):
         """K independently initialised models; if layers are shared, they differ in the last one only."""
         self.check(fed)
         models = np.stack([model.init(context.seed, k) for k in range(self.n_clusters)])
-        own = len(models[0]) if self._whole else sum(model.sizes[-2:])  # weights and bias of the last layer
+        own = slice(0, models.shape[1]) if self._whole else model.head
         state = {
             "models": models,
-            "heads": models[:, -own:].copy(),
+            "heads": models[:, own].copy(),
+            "own": np.array([own.start, own.stop]),
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "labels": np.zeros(fed.n_clients, dtype=np.int64),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
@@ -99,7 +100,7 @@ class IFCA(Method):
         models, heads = state["models"].copy(), state["heads"]
         if self.n_clusters > 1:  # a single model has nothing to part from: it stays FedAvg's
             models[:] = models[0]
-            models[:, -heads.shape[1] :] = heads
+            models[:, slice(*state["own"])] = heads
         return state | {"models": models, "warm": np.array(False)}
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
@@ -121,9 +122,10 @@ class IFCA(Method):
         member = state["row"][clients] == np.arange(self.n_clusters)[:, None]  # (K, n)
         models = mix_groups(member * weights, theta, state["models"])
         if self.shared == "lower" and not state["warm"]:
-            lower = models.shape[1] - state["heads"].shape[1]
-            everybody = mix_groups(weights[None], theta[:, :lower], models[:1, :lower])
-            models[:, :lower] = everybody
+            everybody = mix_groups(weights[None], theta, models[:1])
+            lower = np.ones(models.shape[1], dtype=bool)
+            lower[slice(*state["own"])] = False
+            models[:, lower] = everybody[:, lower]
         return state | {"models": models}
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:

@@ -66,6 +66,7 @@ class PFedGraph(Method):
             "models": np.repeat(theta[None], fed.n_clients, axis=0),
             "row": np.arange(fed.n_clients, dtype=np.int64),
             "initial": theta,
+            "trainable": np.array(model.n_trainable),
             "mixing": np.eye(fed.n_clients),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
@@ -73,7 +74,7 @@ class PFedGraph(Method):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Mix the participants' models, for each participant in its own way; the others keep theirs."""
         before = state["initial"] if self.variant == "described" else state["models"][clients]
-        d = -cosines(theta - before, np.arange(len(clients)))
+        d = -cosines((theta - before)[:, : int(state["trainable"])], np.arange(len(clients)))
         if self.variant == "described":
             d = np.where(d < ALIKE, -1.0, d)
         p = state["weights"][clients] / state["weights"][clients].sum()
@@ -127,7 +128,7 @@ class FedSaC(PFedGraph):
     def start(self, fed, model, context: Context) -> State:
         """As pFedGraph, with no directions yet."""
         state = super().start(fed, model, context)
-        return state | {"directions": np.zeros((fed.n_clients, DIRECTIONS, model.layers[-1].inputs))}
+        return state | {"directions": np.zeros((fed.n_clients, DIRECTIONS, model.n_features))}
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Train, then find the principal directions of the features that came out."""

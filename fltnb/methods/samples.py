@@ -79,47 +79,44 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
 
 def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
     """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
-    from dataclasses import replace
-
-    body = replace(engine.model, layers=engine.model.layers[:-1])
-    size = sum(body.sizes)
-    with _quiet():
-        parts = list(_forward(engine, body, theta[None, :size], engine.fed.train[client]))
+    with _quiet(engine):
+        parts = list(_forward(engine, engine.model.features, theta[None], engine.fed.train[client]))
     return np.concatenate([out[0] for out in parts]).astype(np.float64)
 
 
 def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Log-probabilities (K, n, classes), float64."""
-    with _quiet():
-        logits = np.concatenate(list(_forward(engine, engine.model, theta, index)), axis=1).astype(np.float64)
+    with _quiet(engine):
+        parts = list(_forward(engine, engine.model.forward, theta, index))
+    logits = np.concatenate(parts, axis=1).astype(np.float64)
     logits -= logits.max(axis=2, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
 
-def _forward(engine: Engine, model, theta: np.ndarray, index: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the outputs (K, at most 1000, ...) of K models, slice by slice."""
+def _forward(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the ``outputs(params, x)`` (K, at most 1000, ...) of K models, slice by slice."""
     import torch
 
     device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
-    models = [_on(device, model.unflatten(np.array(one)), dtype) for one in theta]
+    models = [_on(device, engine.model.unflatten(np.array(one)), dtype) for one in theta]
     for begin in range(0, len(index), SLICE):
         x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
-        yield torch.stack([model.forward(params, x) for params in models]).cpu().numpy()
+        yield torch.stack([outputs(params, x) for params in models]).cpu().numpy()
 
 
 def _on(device, tensors: list[torch.Tensor], dtype) -> list[torch.Tensor]:
     return [tensor.to(device, dtype) for tensor in tensors]
 
 
-def _quiet():
-    """No gradients, and one thread, so that sums never vary."""
+def _quiet(engine: Engine):
+    """No gradients, and one thread, so that sums never vary; for torchvision's large networks those of the engine."""
     from contextlib import ExitStack
 
     import torch
 
-    from ..training.serial import one_thread
+    from ..training.serial import threads
 
     stack = ExitStack()
-    stack.enter_context(one_thread())
+    stack.enter_context(threads(getattr(engine, "n_threads", 1)))
     stack.enter_context(torch.inference_mode())
     return stack

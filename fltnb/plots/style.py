@@ -68,6 +68,8 @@ METHODS: dict[str, Style] = {
     "mthfl_chosen": Style("MT-HFL, T chosen", "#8877CC", "p"),
     "flt_eigen": Style("FLT on eigen-relevance", "#5544AA", ">"),
     "emdcfl": Style("EMD-CFL", "#117733", "d"),
+    "emdcfl_auto": Style("EMD-CFL, ε from the data", "#7CB342", "D"),
+    "eigen": Style("Eigen-relevance", "#5E35B1", "v"),
     "pacfl": Style("PACFL", "#44AA99", "8"),
     "fedclust": Style("FedClust", "#4040D0", "<"),
     "flexcfl": Style("FlexCFL", "#55CC33", "p"),

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import FltnbError, choose
 from ..models import Model
+from ..vision import VisionModel
 from .contract import Engine, Evaluation, Trained, TrainSpec, validate
 from .pool import PoolEngine, PoolUnavailableError
 from .serial import SerialEngine
@@ -35,6 +36,7 @@ def make_engine(
     backend: str = "auto",
     device: str = "auto",
     n_workers: int | None = None,
+    mixed: bool | None = None,
 ) -> Engine:
     """Return an engine that trains and tests models of a federation's clients.
 
@@ -44,11 +46,16 @@ def make_engine(
     model : Model
     spec : TrainSpec
     backend : {"auto", "serial", "pool", "stacked"}
-        "auto": the pool on a CPU, stacked on a GPU.
+        "auto": the pool on a CPU, stacked on a GPU; serial for torchvision's networks, which train in no other.
     device : {"auto", "cpu", "cuda"}
-        "auto": a GPU where there is one, unless the back end is ``serial`` or ``pool``.
+        "auto": a GPU where there is one, unless the back end is ``pool``, or ``serial`` with a small network.
     n_workers : int, optional
-        Processes of the pool; default one per available core. The results do not depend on it.
+        Processes of the pool; default one per available core. The results do not depend on it. For torchvision's
+        networks on a CPU: threads, on whose number the last digits may depend; default all that torch has. On a
+        machine that others use as well, threads that wait for each other can take ten times as long as one.
+    mixed : bool, optional
+        Mixed precision (bfloat16) of the serial back end on a GPU. Default: for torchvision's networks in float32,
+        there; never on a CPU, never for the small networks.
 
     Returns
     -------
@@ -73,14 +80,26 @@ def make_engine(
         raise FltnbError("There is no usable GPU for device 'cuda': choose device 'auto' or 'cpu'.")
     if device == "cuda" and backend == "pool":
         raise FltnbError("The pool back end trains on the CPU: choose backend 'stacked' for device 'cuda'.")
+    large = isinstance(model, VisionModel)
+    if large and backend in ("pool", "stacked"):
+        raise FltnbError(
+            f"Model {model.name!r} trains in the serial back end only, not in {backend!r}: choose backend 'auto' or"
+            " 'serial'."
+        )
     validate(fed, model)
+    model.check(fed, spec)
+    backend = "serial" if large else backend
     if device == "auto":
-        gpu = backend in ("auto", "stacked") and torch.cuda.is_available()
+        gpu = (large or backend in ("auto", "stacked")) and torch.cuda.is_available()
         device = "cuda" if gpu else "cpu"
+    if mixed and not (backend == "serial" and device == "cuda"):
+        raise FltnbError("Mixed precision is for the serial back end on a GPU: leave mixed out.")
     if backend == "stacked" or (backend == "auto" and device == "cuda"):
         return StackedEngine(fed, model, spec, device)
     if backend == "serial":
-        return SerialEngine(fed, model, spec, device)
+        if mixed is None:
+            mixed = large and device == "cuda" and spec.dtype == "float32"
+        return SerialEngine(fed, model, spec, device, n_workers, mixed)
     try:
         return PoolEngine(fed, model, spec, n_workers)
     except PoolUnavailableError as error:

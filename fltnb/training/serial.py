@@ -14,38 +14,91 @@ import torch
 from torch.nn import functional
 
 from ..models import KeyedDropout, Model
+from ..randomness import integer
+from ..vision import VisionModel
 from .contract import Engine, Evaluation, Trained, TrainSpec, keep_masks, order
 from .evaluation import Plan, same_sets, score
 from .samples import tensor
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread: the papers' products are too small to split, and sums then never vary."""
+def threads(n: int | None) -> Iterator[None]:
+    """Let torch use ``n`` threads; None leaves it as it is."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(n or before)
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
+def one_thread():
+    """Let torch use one thread: the papers' products are too small to split, and sums then never vary."""
+    return threads(1)
+
+
 class SerialEngine(Engine):
-    """Plain PyTorch training, on CPU or GPU."""
+    """Plain PyTorch training, on CPU or GPU; the only back end for torchvision's networks.
+
+    Parameters
+    ----------
+    fed : Federation
+    model : Model
+    spec : TrainSpec
+    device : str
+    n_threads : int, optional
+        Threads for a torchvision network on a CPU; default all that torch has. The small ones always get one.
+    mixed : bool
+        Compute in bfloat16 where torch's autocast does; parameters, statistics, losses and updates stay as
+        ``spec.dtype`` says.
+    """
 
     backend = "serial"
 
-    def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        fed,
+        model: Model,
+        spec: TrainSpec,
+        device: str = "cpu",
+        n_threads: int | None = None,
+        mixed: bool = False,
+    ) -> None:
         super().__init__(fed, model, spec)
         self.device = torch.device(device)
         self.dtype = getattr(torch, spec.dtype)
+        self.mixed = mixed
         self.module = model.build().to(self.device, self.dtype)
-        self.dropouts = [layer for layer in self.module if isinstance(layer, KeyedDropout)]
+        self.dropouts = [layer for layer in self.module.modules() if isinstance(layer, KeyedDropout)]
+        statistics = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
+        self.tensors = [*self.module.parameters(), *statistics]  # what a row of theta holds
+        self.large = isinstance(model, VisionModel)
+        self.n_threads = n_threads if self.large else 1
 
     def _load(self, theta: np.ndarray) -> None:
         with torch.no_grad():
-            for parameter, value in zip(self.module.parameters(), self.model.unflatten(tensor(theta)), strict=True):
-                parameter.copy_(value)
+            for target, value in zip(self.tensors, self.model.unflatten(tensor(theta)), strict=True):
+                target.copy_(value)
+
+    def _kernels(self):
+        """Threads on a CPU; for large networks on a GPU reproducible kernels."""
+        if not self.large or self.device.type != "cuda":
+            return threads(self.n_threads)
+        return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False)
+
+    def _forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
+            return self.module(x).to(self.dtype)
+
+    @contextmanager
+    def _draws(self, client: int, round: int) -> Iterator[None]:
+        """Seed the layers of torchvision that draw for themselves, and leave torch's generators as they were."""
+        if not self.large:
+            yield
+            return
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
+            yield
 
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         x = torch.from_numpy(self.fed.inputs(index)).to(self.device, self.dtype)
@@ -54,12 +107,12 @@ class SerialEngine(Engine):
     def _train(self, theta, rows, clients, round, sample_weights) -> Trained:
         out = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
         loss = np.empty(len(rows))
-        with one_thread():
+        with self._kernels():
             for j, (row, client) in enumerate(zip(rows, clients, strict=True)):
                 self._load(theta[row])
-                loss[j] = self._client(client, round, None if sample_weights is None else sample_weights[j])
-                parameters = [p.detach().flatten() for p in self.module.parameters()]
-                out[j] = torch.cat(parameters).cpu().numpy()
+                with self._draws(client, round):
+                    loss[j] = self._client(client, round, None if sample_weights is None else sample_weights[j])
+                out[j] = torch.cat([value.detach().flatten() for value in self.tensors]).cpu().numpy()
         return Trained(out, loss)
 
     def _client(self, client: int, round: int, sample_weights: np.ndarray | None) -> float:
@@ -77,7 +130,7 @@ class SerialEngine(Engine):
                 x, y = self._batch(mine[sequence[part]])
                 for dropout, mask in zip(self.dropouts, masks, strict=True):
                     dropout.keep = torch.from_numpy(mask[part]).to(self.device)
-                losses = functional.cross_entropy(self.module(x), y, reduction="none")
+                losses = functional.cross_entropy(self._forward(x), y, reduction="none")
                 if sample_weights is not None:
                     losses = losses * torch.from_numpy(sample_weights[sequence[part]]).to(self.device)
                 loss = losses.mean()
@@ -95,10 +148,10 @@ class SerialEngine(Engine):
         plan = Plan(rows, clients, same_sets(parts), [len(part) for part in parts])
         scores, loaded = [], None
         self.module.eval()
-        with one_thread(), torch.inference_mode():
+        with self._kernels(), torch.inference_mode():
             for task in plan.tasks:
                 if task.row != loaded:
                     self._load(theta[task.row])
                     loaded = task.row
-                scores.append(score(self.module, *self._batch(parts[task.client][task.start : task.stop])))
+                scores.append(score(self._forward, *self._batch(parts[task.client][task.start : task.stop])))
         return plan.gather(scores)

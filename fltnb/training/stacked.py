@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from ..models import KERNEL, POOL, Conv, Model, Stage
+from ..models import POOL, Conv, Model, Stage
 from .contract import Engine, Evaluation, Trained, TrainSpec, keep_masks, order
 from .evaluation import Plan, same_sets, score
 from .samples import Samples, tensor
@@ -42,7 +42,8 @@ def _exact(device: torch.device) -> Iterator[None]:
     matmul = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = False
     try:
-        with torch.backends.cudnn.flags(deterministic=True, benchmark=False, allow_tf32=False):
+        on = torch.backends.cudnn.enabled  # not said, it would be switched off
+        with torch.backends.cudnn.flags(enabled=on, deterministic=True, benchmark=False, allow_tf32=False):
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = matmul
@@ -96,7 +97,7 @@ class _Conv:
         """Map (a, b, C, H, W) to (a, b, C', H', W'): one convolution with a group per client."""
         a, b, conv = len(x), x.shape[1], self.stage.linear
         self.x = x.transpose(0, 1).reshape(b, a * conv.inputs, *x.shape[3:])
-        self.flat = self.weight.value[:a].reshape(a * conv.outputs, conv.inputs, KERNEL, KERNEL)
+        self.flat = self.weight.value[:a].reshape(a * conv.outputs, conv.inputs, conv.kernel, conv.kernel)
         bias = self.bias.value[:a].reshape(-1)
         self.raw = z = functional.conv2d(self.x, self.flat, bias, padding=conv.padding, groups=a)
         if self.stage.pool:

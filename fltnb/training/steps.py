@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from ..models import KERNEL, POOL, Conv, Model, Stage
+from ..models import POOL, Conv, Model, Stage
 from .contract import TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 
@@ -128,7 +128,7 @@ class _Conv:
     def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
         self.stage, self.spec = stage, spec
         conv = stage.linear
-        shape = (conv.outputs, conv.inputs, KERNEL, KERNEL)
+        shape = (conv.outputs, conv.inputs, conv.kernel, conv.kernel)
         self.weight = torch.empty(shape, dtype=dtype).to(memory_format=torch.channels_last)
         self.bias = torch.empty(conv.outputs, dtype=dtype)
         self.padding = [conv.padding, conv.padding]

@@ -1,0 +1,215 @@
+"""Studies of notebook 14: what EMD-CFL's clusters depend on (Figures 8 to 17, Tables 4 and 9).
+
+A :class:`Study` is one matrix of distances between clients that have trained alone once, from a common start. The
+tolerance is no part of it: the clusters at every tolerance follow from the matrix. :func:`specs` are the runs of
+Table 4. Images per client are fewer in ``small`` and ``demo``, and networks smaller; ``paper`` has the published ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ..store import Spec
+from . import emdcfl
+from .common import SEEDS
+
+NOTEBOOK = "14_emdcfl_robustness"
+PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
+OTHERS = ("parameters", "last layer", "updates", "angles")
+"""What is compared with the distances of embeddings: models (Figure 14, Table 9), updates (15), inputs (16)."""
+SHOWN = {
+    "rotated_digits": "Rotated digits",
+    "backdoor_digits": "Backdoor digits",
+    "rotated_mnist": "Rotated MNIST",
+    "rotated_cifar10": "Rotated CIFAR-10",
+    "pacs": "PACS",
+    "backdoor_mnist": "Backdoor MNIST",
+    "backdoor_cifar10": "Backdoor CIFAR-10",
+}
+_ANGLES = [[0], [90], [180], [270]]
+_KINDS: dict[str, dict[str, Any]] = {
+    "rotated": {"kind": "rotated_copies", "n_clients": 40, "angles": _ANGLES},
+    "backdoor": {"kind": "backdoor_colours", "n_clients": 30},
+    "patches": {"kind": "backdoor_patches", "n_clients": 15},
+    "pacs": {"kind": "domains", "dataset": "pacs"},
+}
+_PACS_LR = 0.001  # Table 5
+
+DATASETS: dict[str, dict[str, dict[str, Any]]] = {
+    "demo": {
+        "rotated_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
+        "backdoor_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
+    },
+    "small": {
+        "rotated_mnist": {"model": "mlp_plain", "samples": 500},
+        "backdoor_mnist": {"model": "mlp_plain", "samples": 2000},
+        "rotated_cifar10": {"model": "lenet", "samples": 1000},
+        "pacs": {"model": "lenet", "samples": 500},
+        "backdoor_cifar10": {"model": "lenet", "samples": 1000},
+    },
+    "paper": {
+        "rotated_mnist": {"model": "emdcfl_cnn", "samples": None},
+        "backdoor_mnist": {"model": "emdcfl_cnn", "samples": None},
+        "rotated_cifar10": {"model": "resnet18", "samples": None},
+        "pacs": {"model": "resnet18", "samples": None, "lr": _PACS_LR},
+        "backdoor_cifar10": {"model": "resnet18", "samples": None},
+    },
+}
+"""By profile and data set: network, images of a client (training and validation; None: all), and what departs from
+:data:`fltnb.experiments.emdcfl.TRAINING`."""
+
+_ROTATED = {"demo": "rotated_digits", "small": "rotated_mnist", "paper": "rotated_cifar10"}
+NETWORKS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
+    "demo": (("mlp_plain", {}), ("mlp32", {}), ("cnn_small", {"lr": 0.05})),
+    "small": (("mlp_plain", {}), ("mlp32", {}), ("lenet", {}), ("mnist_cnn", {}), ("cnn_small", {})),
+    "paper": (
+        *(("resnet18", {}), ("resnet50", {}), ("efficientnet_b3", {})),
+        *(("vit_b_16", {"lr": 0.003}), ("convnext_base", {"lr": 0.003})),
+    ),
+}
+"""Networks of Figures 10 and 11, with learning rates where they differ (``paper``: Table 5)."""
+EPOCHS = {"demo": (1, 3, 10), "small": (1, 3, 10, 20), "paper": (1, 3, 10, 20)}
+IMAGES = {"demo": (40, 119), "small": (100, 200, 500, 1000), "paper": (500, 1000, 2000, 5000)}
+RUNS = {"demo": 1, "small": 3, "paper": 3}  # seeds of the plateau, in ``small`` of the first data set alone
+DIRECTIONS = 64  # of the sliced distance: more are slower than the exact one at these sizes
+
+
+@dataclass(frozen=True)
+class Study:
+    """One matrix of distances between clients.
+
+    Parameters
+    ----------
+    federation : dict
+        What :func:`fltnb.federations.build` takes.
+    model : str
+        Network that each client trains alone, from a common start.
+    training : dict
+        Options of :class:`fltnb.training.TrainSpec`, without the seed.
+    seed : int
+        Of initial weights, sample orders, and the clusterer's draws.
+    measure : dict
+        ``{"name": "EMDClustering", ...}`` with its options, or ``{"name": n}`` with n of :data:`OTHERS`.
+    part, dataset, note : str
+        Labels: what the study belongs to, and what it varies.
+    """
+
+    federation: dict[str, Any]
+    model: str
+    training: dict[str, Any]
+    seed: int
+    measure: dict[str, Any]
+    part: str
+    dataset: str
+    note: str = ""
+
+    def models(self) -> dict[str, Any]:
+        """Return what decides the clients' models."""
+        return {name: getattr(self, name) for name in ("federation", "model", "training", "seed")}
+
+
+def studies(profile: str) -> list[Study]:
+    """Return all studies of a profile."""
+    return [
+        *(study for dataset in DATASETS[profile] for study in _plateau(profile, dataset)),
+        *_networks(profile),
+        *_scale(profile),
+        *(study for dataset in DATASETS[profile] for study in _matrices(profile, dataset)),
+    ]
+
+
+def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> dict[str, Any]:
+    """Return the settings of EMD-CFL's distances."""
+    found = {"name": "EMDClustering", "distance": distance, "projection": projection, "reference": reference}
+    return found | ({"n_directions": DIRECTIONS} if distance == "sliced" else {})
+
+
+def kept(projection: float | None) -> str:
+    """Words for a projection."""
+    return "all" if projection is None else f"{projection:.0%}"
+
+
+def study(
+    profile: str, dataset: str, measure: dict[str, Any], part: str, note: str = "", seed: int = 0, **changes: Any
+) -> Study:
+    """Return one study; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
+    size = DATASETS[profile][dataset] | changes
+    training = {name: emdcfl.TRAINING[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
+    training["weight_decay"] = emdcfl.TRAINING["weight_decay"]
+    training |= {name: size[name] for name in training if name in size}
+    return Study(federation(dataset, size, seed), size["model"], training, seed, measure, part, dataset, note)
+
+
+def federation(dataset: str, size: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Return the federation of a data set, of the size that an entry of :data:`DATASETS` names."""
+    kind, _, images = dataset.partition("_")
+    kind = "patches" if dataset == "backdoor_cifar10" else kind
+    settings = _KINDS[kind] | ({"dataset": images} if images else {})
+    if "clients" in size:
+        settings = settings | {"n_clients": size["clients"]}
+    return settings | {"samples_per_client": size["samples"], "seed": seed}
+
+
+def _plateau(profile: str, dataset: str) -> Iterator[Study]:
+    """Figures 8, 9, 12 and 13: every projection, both references, and the approximations."""
+    brief = profile == "small" and not dataset.endswith("_mnist")  # the larger images: one seed, fewer variants
+    for share in (None, 0.9, 0.1) if profile == "demo" else PROJECTIONS:
+        for seed in range(1 if profile == "small" and dataset != "rotated_mnist" else RUNS[profile]):
+            yield study(profile, dataset, emd(projection=share), "plateau", kept(share), seed)
+    for share in () if brief else (0.5,) if profile == "demo" else (0.9, 0.5, 0.1):  # with all, references are one
+        yield study(profile, dataset, emd(projection=share, reference="client"), "reference", kept(share))
+    for share in PROJECTIONS if not brief and profile != "demo" else (0.9,):
+        yield study(profile, dataset, emd("sinkhorn", share), "sinkhorn", kept(share))
+    if not brief and dataset != "backdoor_digits":
+        yield study(profile, dataset, emd("sliced"), "sliced", kept(0.9))
+
+
+def _networks(profile: str) -> Iterator[Study]:
+    """Figures 10 and 11."""
+    for model, changes in NETWORKS[profile]:
+        for distance in ("exact", "sinkhorn"):
+            if profile != "demo" or distance == "exact":
+                measure, part = emd(distance), f"network, {distance}"
+                yield study(profile, _ROTATED[profile], measure, part, model, model=model, **changes)
+
+
+def _scale(profile: str) -> Iterator[Study]:
+    """How far apart clients are after how much local training, and with how many images."""
+    dataset = next(iter(DATASETS[profile]))
+    for epochs in EPOCHS[profile]:
+        yield study(profile, dataset, emd(), "epochs", str(epochs), local_epochs=epochs)
+    for images in IMAGES[profile]:
+        yield study(profile, dataset, emd(), "images", str(images), samples=images)
+
+
+def _matrices(profile: str, dataset: str) -> Iterator[Study]:
+    """Figures 14 to 17 and Table 9."""
+    for name in OTHERS:
+        yield study(profile, dataset, {"name": name}, "matrices", name)
+    yield study(profile, dataset, emd(), "matrices", "emd")
+
+
+def specs(profile: str) -> list[Spec]:
+    """Return Table 4's pair of runs, evaluated at the end alone, so that their seconds are those of training."""
+    dataset = next(iter(DATASETS[profile]))
+    size = DATASETS[profile][dataset]
+    rounds = 3 if profile == "demo" else emdcfl.TRAINING["rounds"]
+    changes = {"batch_size": size["batch_size"]} if "batch_size" in size else {}
+    return [
+        emdcfl.row(
+            name,
+            federation(dataset, size, seed) | ({} if profile == "demo" else {"test_per_client": 220}),
+            dataset,
+            seed,
+            experiment=NOTEBOOK,
+            model=size["model"],
+            n_clusters=len(_ANGLES),
+            rounds=rounds,
+            eval_every=rounds,
+            **changes,
+        )
+        for seed in SEEDS[profile]
+        for name in ("oracle", "emdcfl")
+    ]

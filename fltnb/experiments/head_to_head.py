@@ -1,0 +1,280 @@
+"""Runs of notebook 15: every one-shot clusterer where it gets hard, and every method on every kind of federation.
+
+No paper has this comparison. :func:`clusterings` grades difficulty along one axis at a time, without training;
+:func:`specs` trains all methods on one federation of each kind. Settings are the papers' own (or, where a paper tuned
+one per data set, as the table says), the same on all federations: nothing is tuned to win here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from ..encoders import EncoderSpec
+from ..federations import DIGITS_TASKS, FASHION_TASKS
+from ..oneshot import ClusterSpec
+from ..store import Spec
+from .common import SEEDS, pixels
+
+NOTEBOOK = "15_head_to_head"
+
+AXES = {
+    "samples": "training and validation samples per client",
+    "overlap": "samples from a pool that all clients share, %",
+    "rotation": "degrees between the rotations of neighbouring clusters",
+    "backdoor": "attackers' shades, times the paper's",
+    "noise": "noise on what is sent, times its spread",
+}
+"""What is made harder; everything else stays as it is at the easiest level of the axis."""
+TURNED = 3
+"""Degrees by which all rotations of the axes are off a right angle: those alone need no interpolation, whose blur
+would give their cluster away."""
+HARDER_IS_LESS = ("samples", "rotation", "backdoor")
+LEVELS: dict[str, dict[str, tuple[float, ...]]] = {
+    "demo": {
+        "samples": (100, 40, 20),
+        "overlap": (0, 50, 100),
+        "rotation": (90, 30, 10),
+        "backdoor": (4, 1, 0.25),
+        "noise": (0, 0.5, 2),
+    },
+    "small": {
+        "samples": (600, 300, 150, 80, 40, 20),
+        "overlap": (0, 25, 50, 75, 90, 100),
+        "rotation": (90, 45, 30, 20, 15, 10, 5),
+        "backdoor": (4, 2, 1, 0.5, 0.25),
+        "noise": (0, 0.1, 0.3, 1, 3),
+    },
+}
+LEVELS["paper"] = LEVELS["small"]
+CURVE_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": tuple(range(10))}
+CLIENTS, EACH = {"demo": 8, "small": 20, "paper": 40}, {"demo": 100, "small": 300, "paper": 600}
+
+CLUSTERERS: dict[str, dict[str, Any]] = {
+    "fcr_written": {"name": "FCR"},
+    "transport": {"name": "TransportSignatures"},
+    "emdcfl": {"name": "EMDClustering"},
+    "emdcfl_auto": {"name": "EMDClustering", "tolerance": "auto"},
+    "eigen": {"name": "EigenRelevance"},
+    "pacfl": {"name": "PACFL", "threshold": 12},  # EMD-CFL's value for its rotated images
+    "pca_km_hc": {"name": "PCAKMeans"},
+}
+"""Clusterers in their papers' settings, without a number of clusters."""
+OWN_THRESHOLD = ("emdcfl", "emdcfl_auto")  # no number of clusters can be given
+ON_PIXELS = ("eigen", "pacfl", "pca_km_hc")
+NO_NOISE = ("pca_km_hc",)  # fails on these federations without any
+NOT_IN_DEMO = ("fcr_written", "emdcfl_auto", "pca_km_hc")  # compiling UMAP alone takes longer than all of the demo
+
+
+class Kind(NamedTuple):
+    """One federation of the comparison of methods.
+
+    ``clusters`` is the K that methods are told which need one; 3 where nobody knows it, as in FLT's runs on FEMNIST.
+    """
+
+    dataset: str
+    settings: dict[str, Any]
+    clusters: int
+    model: str = "mlp_plain"
+
+
+TRAINING = {
+    "demo": {"rounds": 3, "local_epochs": 5, "batch_size": 20, "lr": 0.1, "momentum": 0.0},
+    "small": {"rounds": 10, "local_epochs": 5, "batch_size": 32, "lr": 0.05, "momentum": 0.9},
+    "paper": {"rounds": 50, "local_epochs": 5, "batch_size": 32, "lr": 0.05, "momentum": 0.9},
+}
+NEEDS_K = ("fedsem", "fesem", "ifca", "flexcfl", "cflgp", "fedem", "fedsoft", "fedrc", "fedce")
+"""Methods that cannot do without a number of clusters."""
+TOLD_K = ("flt_given", "pacfl", "fedclust", "flt_eigen", "pca_km_hc", "mthfl")
+"""Methods that could, by a threshold that their papers tune per data set or by a rule: told K instead."""
+NO_CLUSTERS = ("fedavg", "fedprox", "local", "pfedgraph", "fedsac")
+METHODS = (
+    *("fedavg", "fedprox", "local", "pfedgraph", "fedsac"),
+    *("cfl", "emdcfl", "transport", "flt", "flt_soft"),
+    *(*TOLD_K, *NEEDS_K, "oracle"),
+)
+"""Rows of the comparison: without clusters; with clusters that they find by themselves; told K; told the clusters."""
+DEMO_METHODS = ("fedavg", "emdcfl", "transport", "pacfl", "ifca", "oracle")
+
+
+def clusterings(profile: str) -> list[ClusterSpec]:
+    """Return every clusterer at every level of every axis, with and without the true number of clusters.
+
+    Rows that see one federation through one encoder follow each other, so that it is embedded once.
+    """
+    dataset = "digits" if profile == "demo" else "mnist"
+    out, skipped = [], {("noise", name) for name in NO_NOISE}
+    for axis, levels in LEVELS[profile].items():
+        for seed in CURVE_SEEDS[profile]:
+            for level in levels:
+                fed, clusters = graded(axis, level, profile, seed)
+                for name in CLUSTERERS:
+                    if (axis, name) in skipped or (profile == "demo" and name in NOT_IN_DEMO):
+                        continue
+                    out += _both(name, dataset, fed, clusters, axis, level, seed)
+    return out
+
+
+def specs(profile: str) -> list[Spec]:
+    """Return one run of every method on every kind of federation, for each seed."""
+    return [
+        Spec(
+            kind.settings | _seeded(kind.settings, seed),
+            method(name, kind),
+            kind.model,
+            **TRAINING[profile],
+            participation=1.0,
+            seed=seed,
+            eval_every=TRAINING[profile]["rounds"],
+            experiment=NOTEBOOK,
+            dataset=shown,
+            method_id=name,
+            note="K given" if name in (*NEEDS_K, *TOLD_K) else "",
+        )
+        for shown, kind in kinds(profile).items()
+        for name in (DEMO_METHODS if profile == "demo" else METHODS)
+        for seed in SEEDS[profile]
+        if not (name == "oracle" and shown in UNKNOWN)
+    ]
+
+
+UNKNOWN = ("writers",)
+"""Federations whose true clusters nobody knows."""
+
+
+def _seeded(settings: dict[str, Any], seed: int) -> dict[str, Any]:
+    inner = {"base": settings["base"] | {"seed": seed}} if "base" in settings else {}
+    return {"seed": seed} | inner
+
+
+def kinds(profile: str) -> dict[str, Kind]:
+    """Return one federation of every kind, by name; all have validation samples, which EMD-CFL and FedCE need."""
+    digits = profile == "demo"
+    grey, clothes = ("digits", "digits") if digits else ("mnist", "fashion_mnist")
+    size = 1 if profile == "small" else 5  # the paper profile has five times the images a client
+    m, each = (12, 80) if digits else (20, 150 * size)
+
+    def with_validation(dataset: str, **base: Any) -> dict[str, Any]:
+        return {"kind": "held_out", "dataset": dataset, "base": base}
+
+    turned = {"kind": "rotated_copies", "dataset": grey, "n_clients": m, "samples_per_client": each}
+    turned |= {"test_per_client": 20 if digits else 100}
+    labels = {"kind": "label_clusters", "n_clients": 10 if digits else m, "n_clusters": 5, "samples_per_client": each}
+    coloured = {"kind": "backdoor_colours", "dataset": grey, "n_clients": 6 if digits else 15}
+    coloured |= {"samples_per_client": each, "test_per_client": 20 if digits else 100}
+    users = (4, 2, 2) if digits else (8, 6, 4)
+    of_tasks = {"kind": "tasks", "tasks": [list(t) for t in (DIGITS_TASKS if digits else FASHION_TASKS)]}
+    of_tasks |= {"users_per_task": list(users), "samples_per_user": each, "minority": 0.1}
+    some = {
+        "labels": Kind(grey, with_validation(grey, **labels, classes_per_cluster=2), 5),
+        "rotated": Kind(grey, turned, 4),
+        "tasks": Kind(clothes, with_validation(clothes, **of_tasks), 3),
+        "backdoor": Kind("colours", coloured, 3),
+    }
+    if digits:
+        return some
+    shared = with_validation(grey, **labels, classes_per_cluster=3, shared_classes=1)
+    mixtures = {"kind": "dirichlet", "n_clients": m, "alpha": 0.3, "n_clusters": 4, "max_train": m * each}
+    power = {"kind": "structured", "n_clients": 30, "max_per_class": 120 * size}
+    hands = {"kind": "pseudo_writers", "n_clients": m, "mean_samples": each}
+    patches = {"kind": "backdoor_patches", "dataset": "cifar10", "n_clients": 12, "samples_per_client": each}
+    return {
+        "labels": some["labels"],
+        "labels, one shared": Kind(grey, shared, 5),
+        "mixtures": Kind("fashion_mnist", with_validation("fashion_mnist", **mixtures), 4),
+        "power law": Kind("emnist", with_validation("emnist_balanced_small", **power), 10),
+        "writers": Kind("emnist", with_validation("emnist_byclass", **hands), 3),
+        "tasks": some["tasks"],
+        "rotated": some["rotated"],
+        "one cluster": Kind(grey, turned | {"angles": [[0]]}, 1),
+        "backdoor": some["backdoor"],
+        "backdoor patches": Kind("cifar10", patches | {"test_per_client": 100}, 3, "lenet"),
+    }
+
+
+def method(name: str, kind: Kind) -> dict[str, Any]:
+    """Return the settings of one method, as its own paper describes it."""
+    settings: dict[str, Any] = {"name": name}
+    if name in NEEDS_K:
+        return settings | {"n_clusters": kind.clusters} | ({"split": "train"} if name == "ifca" else {})
+    if name == "cfl":
+        return settings | {"warmup": 1}  # as in EMD-CFL's runs: the default of 20 is longer than the training here
+    if name == "fedclust":
+        return settings | {"n_clusters": kind.clusters}
+    if name == "pacfl":
+        return settings | {"clusterer": {"name": "PACFL", "n_clusters": kind.clusters}}
+    if name in ("mthfl", "flt_eigen"):
+        settings |= {"clusterer": {"name": "EigenRelevance", "n_clusters": kind.clusters}, "encoder": pixels()}
+        return settings | ({"kind": "FLT", "graph": "clusters"} if name == "flt_eigen" else {})
+    if name == "pca_km_hc":
+        return settings | {"clusterer": {"name": "PCAKMeans", "n_clusters": kind.clusters}, "encoder": pixels()}
+    if name in ("flt", "flt_given", "flt_soft", "transport"):
+        found = {"name": "TransportSignatures" if name == "transport" else "FCR", "random_state": 0}
+        if name == "flt_given":
+            found |= {"n_clusters": kind.clusters}
+        settings |= {"kind": "SoftFLT" if name == "flt_soft" else "FLT", "clusterer": found}
+        return settings | {"encoder": unseen(kind.dataset)}
+    return settings
+
+
+def unseen(dataset: str) -> dict[str, Any]:
+    """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
+    if dataset == "digits":
+        return asdict(EncoderSpec("pca", "digits", latent=16))
+    if dataset in ("colours", "cifar10"):
+        return pixels()
+    if dataset == "fashion_mnist":
+        return asdict(EncoderSpec("convae", "emnist_balanced", 8, 0))
+    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
+
+
+def graded(axis: str, level: float, profile: str, seed: int) -> tuple[dict[str, Any], int]:
+    """Return the federation of one level of an axis, and its true number of clusters."""
+    dataset = "digits" if profile == "demo" else "mnist"
+    clients, each = CLIENTS[profile], EACH[profile]
+    held = {"dataset": dataset, "seed": seed}
+    if axis in ("samples", "rotation", "noise"):
+        gap = level if axis == "rotation" else 90
+        held |= {"kind": "rotated_copies", "n_clients": clients, "angles": [[TURNED + gap * turn] for turn in range(4)]}
+        held |= {"samples_per_client": int(level) if axis == "samples" else each, "test_per_client": 10}
+        return held, 4
+    if axis == "backdoor":
+        held |= {"kind": "backdoor_colours", "n_clients": 3 * max(2, clients // 4), "intensity": level}
+        return held | {"samples_per_client": each, "test_per_client": 10}, 3
+    # two digits a cluster; at 100 % everybody holds all ten in equal parts
+    tasks = [[2 * t, 2 * t + 1] for t in range(5)]
+    base = {"kind": "tasks", "tasks": tasks, "users_per_task": [max(2, clients // 5)] * 5, "samples_per_user": each}
+    base |= {"minority": round(0.8 * level / 100, 6), "seed": seed}
+    return {"kind": "held_out", "dataset": dataset, "base": base, "seed": seed}, 5
+
+
+def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
+    """Return what a clusterer looks at: pixels, its clients' own models, or an encoder that has seen no client's data.
+
+    There is no encoder for coloured digits, so FCR and the signatures see their pixels.
+    """
+    if name in OWN_THRESHOLD:
+        # 100 of the digits are four batches an epoch: a larger step, or the networks stay where they started
+        return {"kind": "own", "seed": seed} | ({"lr": 0.05} if dataset == "digits" else {})
+    if name in ON_PIXELS or colour:
+        return pixels()
+    return unseen(dataset)
+
+
+def _both(name, dataset, fed, clusters, axis, level, seed) -> Iterator[ClusterSpec]:
+    for given in (False,) if name in OWN_THRESHOLD else (False, True):
+        settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
+        if name == "pacfl" and axis == "backdoor":
+            settings = settings | {"threshold": 2.5}  # again EMD-CFL's
+        yield ClusterSpec(
+            fed,
+            settings,
+            encoder(name, dataset, axis == "backdoor", seed),
+            seed=seed,
+            experiment=NOTEBOOK,
+            dataset=dataset,
+            method_id=name,
+            noise=level if axis == "noise" else 0.0,
+            axes={"axis": axis, "level": float(level), "K": "given" if given else "not given"},
+        )

@@ -1,0 +1,303 @@
+"""EMD-CFL's large networks: torchvision's, by name, in the same flat form as the small ones.
+
+A row of ``theta`` is all trained parameters in torchvision's order, then the running mean and variance of each
+batch-norm layer, so that averaging rows averages the statistics too, as the paper's public code does. The integer
+counters of batches are left out: with a fixed momentum nothing depends on them.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import socket
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional
+
+from .errors import FltnbError
+from .models import Layer, Model
+from .randomness import integer, stream
+
+if TYPE_CHECKING:
+    from .federations import Federation
+    from .training import TrainSpec
+
+RANDOM = ":random"
+NETWORKS = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
+VISION_NAMES = tuple(name + how for name in NETWORKS for how in ("", RANDOM))
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's pixels, which the weights expect
+LEAST = {"convnext_base": 32}  # pixels on a side; it divides by 32 without padding
+VIT_SIDE = 224  # the one size that its position embeddings have
+AT_ONCE = 128  # images per forward pass in evaluation: bounds the memory, as their activations are large
+
+
+class Network(nn.Module):
+    """A torchvision network behind the preparation of its inputs.
+
+    Parameters
+    ----------
+    net : Module
+        Takes (b, 3, H, W).
+    imagenet : bool
+        Bring pixels in [0, 1] to ImageNet's mean and deviation, channel by channel.
+    side : int or None
+        Resize to this many pixels on a side; None leaves images as they are.
+    """
+
+    def __init__(self, net: nn.Module, imagenet: bool, side: int | None) -> None:
+        super().__init__()
+        self.net, self.imagenet, self.side = net, imagenet, side
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map images (b, 1 or 3, H, W) to the network's outputs."""
+        if not self.training and len(x) > AT_ONCE:
+            return torch.cat([self(part) for part in x.split(AT_ONCE)])
+        x = x.expand(-1, 3, -1, -1)
+        if self.imagenet:
+            x = (x - x.new_tensor(MEAN)[:, None, None]) / x.new_tensor(STD)[:, None, None]
+        if self.side and x.shape[2:] != (self.side, self.side):
+            x = functional.interpolate(x, (self.side, self.side), mode="bilinear", antialias=True)
+        return self.net(x)
+
+
+@dataclass(frozen=True)
+class VisionModel(Model):
+    """A torchvision network whose last layer has as many outputs as there are classes.
+
+    Parameters
+    ----------
+    name : str
+        ``resnet18``, ``resnet50``, ``efficientnet_b3``, ``vit_b_16`` or ``convnext_base``: ImageNet weights
+        (torchvision's ``IMAGENET1K_V1``) with a new last layer, drawn as torch draws a dense layer. With ``:random``
+        appended: all weights drawn as torchvision draws them.
+    input_shape : (C, H, W)
+        Grey images are shown as colour images with three equal channels. Images enter at their own size (the paper
+        names no other), except in ``vit_b_16``, which exists for 224 x 224 only: there the network itself resizes them
+        (bilinear) before anything else. ``convnext_base`` needs 32 x 32 at least.
+    n_classes : int
+
+    Notes
+    -----
+    ImageNet weights expect pixels in [0, 1] and normalise them themselves (ImageNet's mean and deviation).
+
+    Random parts of training are torchvision's own: EfficientNet-B3 drops residual branches (up to 0.2) and 0.3 of the
+    last features, ConvNeXt-Base drops residual branches (up to 0.5), ResNets and ViT-B/16 drop nothing. They draw from
+    torch's generator, seeded for each client and round, so they do not depend on who trains when.
+
+    Such a network trains in the back end ``serial`` only, on a CPU in as many threads as asked for (``n_workers``, by
+    default all of torch's); its sums may differ in the last digits between different numbers of threads.
+
+    Raises
+    ------
+    FltnbError
+        Feature vectors, or images of another number of channels or too small.
+    """
+
+    layers: tuple[Layer, ...] = ()
+
+    def __post_init__(self) -> None:
+        channels, *sides = self.input_shape
+        least = LEAST.get(self.architecture, 2)
+        if channels not in (1, 3) or min(sides) < least:
+            raise FltnbError(
+                f"Model {self.name!r} needs grey or colour images of at least {least} x {least} pixels, not samples of"
+                f" shape {self.input_shape}: choose another model, or larger images."
+            )
+
+    @property
+    def architecture(self) -> str:
+        """Torchvision's name of the network."""
+        return self.name.removesuffix(RANDOM)
+
+    @property
+    def imagenet(self) -> bool:
+        """Whether training starts from ImageNet weights."""
+        return not self.name.endswith(RANDOM)
+
+    def _wrap(self, net: nn.Module) -> Network:
+        return Network(net, self.imagenet, VIT_SIDE if self.architecture == "vit_b_16" else None)
+
+    @cached_property
+    def _whole(self) -> Network:
+        """The network without numbers, for its shapes and for :func:`torch.func.functional_call`."""
+        with torch.device("meta"):
+            return self._wrap(_torchvision(self.architecture, self.n_classes)).eval()
+
+    @cached_property
+    def _body(self) -> Network:
+        with torch.device("meta"):
+            net = _torchvision(self.architecture, self.n_classes)
+        parent, _, last = _last(net).rpartition(".")
+        setattr(net.get_submodule(parent), last, nn.Identity())
+        return self._wrap(net).eval()
+
+    @cached_property
+    def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Name and shape of every trained tensor, in the order of ``build().parameters()``, then of the statistics."""
+        return [(name, tuple(value.shape)) for name, value in _tensors(self._whole.net).items()]
+
+    @cached_property
+    def n_statistics(self) -> int:
+        """Number of tensors of batch-norm statistics: a running mean and variance for each such layer."""
+        return len(self.shapes) - len(list(self._whole.parameters()))
+
+    def init(self, seed: int, index: int = 0) -> np.ndarray:
+        """Return initial parameters and batch-norm statistics.
+
+        Independent initialisations (``index``) of ImageNet weights differ in the last layer only.
+
+        Returns
+        -------
+        ndarray of float32, shape (P,)
+
+        Raises
+        ------
+        FltnbError
+            ImageNet weights that are not here and cannot be downloaded.
+        """
+        if self.imagenet:
+            values = self._weights()
+            bound = 1 / math.sqrt(self.n_features)
+            draw = stream(seed, "init", index).random(self.head.stop - self.head.start, dtype=np.float32)
+            new = torch.from_numpy((2 * draw - 1) * np.float32(bound))
+            last = _last(self._whole.net)
+            values |= {f"{last}.weight": new[: -self.n_classes], f"{last}.bias": new[-self.n_classes :]}
+        else:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(integer(seed, "init", index))
+                values = _tensors(_torchvision(self.architecture, self.n_classes))
+        return torch.cat([values[name].detach().flatten().float() for name, _ in self.shapes]).numpy()
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return download(
+            _published(self.architecture),
+            f"take model '{self.name}{RANDOM}', which starts from random weights and is named so in every table",
+        )
+
+    def build(self) -> nn.Module:
+        """Return a fresh module on the CPU (weights arbitrary)."""
+        with torch.device("meta"):
+            module = self._wrap(_torchvision(self.architecture, self.n_classes))
+        module.to_empty(device="cpu")
+        for buffer in module.buffers():
+            buffer.zero_()
+        return module
+
+    def forward(
+        self,
+        params: Sequence[torch.Tensor],
+        x: torch.Tensor,
+        masks: Sequence[torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
+        return functional_call(self._whole, self._named(params), (x,))
+
+    def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`forward`."""
+        known = _tensors(self._body.net)
+        named = self._named(params)
+        return functional_call(self._body, {f"net.{name}": named[f"net.{name}"] for name in known}, (x,))
+
+    def _named(self, params: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
+
+    def check(self, fed: Federation, spec: TrainSpec) -> None:
+        """Refuse a federation that the network cannot be trained on.
+
+        Raises
+        ------
+        FltnbError
+            Pixels not in [0, 1] for ImageNet weights, a batch of one image where batch normalisation needs two, or
+            ImageNet weights that are not here and cannot be downloaded.
+        """
+        if self.imagenet and (fed.mean, fed.std) != (0, 1):
+            raise FltnbError(
+                f"Model {self.name!r} normalises pixels itself and expects them in [0, 1], but the federation scales"
+                f" them with mean {fed.mean} and std {fed.std}: build it with mean=0 and std=1."
+            )
+        sizes = np.asarray(fed.sizes)
+        lonely = np.flatnonzero((sizes % spec.batch_size == 1) | (spec.batch_size == 1))
+        if len(lonely) and self.needs_two:
+            raise FltnbError(
+                f"Batch normalisation of {self.name!r} sees one number per channel of a single {self.input_shape[1]} x"
+                f" {self.input_shape[2]} image, and client {lonely[0]} with {sizes[lonely[0]]} training images has a"
+                f" batch of one: choose another batch_size than {spec.batch_size}, or larger images."
+            )
+        if self.imagenet:
+            self._weights()
+
+    @cached_property
+    def needs_two(self) -> bool:
+        """Whether a batch of one image cannot be trained on: a batch-norm layer would get one number per channel."""
+        if not self.n_statistics:
+            return False
+        with torch.device("meta"):
+            module = self._wrap(_torchvision(self.architecture, self.n_classes)).train()
+            try:
+                module(torch.empty(1, *self.input_shape))
+            except ValueError:
+                return True
+        return False
+
+
+def download(published, otherwise: str) -> dict[str, torch.Tensor]:
+    """Return torchvision's published weights, downloaded once into torch's cache.
+
+    Parameters
+    ----------
+    published : WeightsEnum
+        For example ``ResNet18_Weights.IMAGENET1K_V1``.
+    otherwise : str
+        What else can be done, to end the error message.
+
+    Raises
+    ------
+    FltnbError
+        The weights are not here and the download failed.
+    """
+    timeout = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(30)
+    try:
+        # torch tells where on this machine the file goes, which no notebook should keep
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            # tensors only, never arbitrary pickles, and the file must have the published checksum
+            return dict(published.get_state_dict(progress=False, check_hash=True, weights_only=True))
+    except (OSError, RuntimeError) as error:
+        raise FltnbError(
+            f"The ImageNet weights {published} are not here and the download failed ({error}): connect to"
+            f" the network once, put {published.url.rpartition('/')[2]} into $TORCH_HOME/hub/checkpoints"
+            f" (by default ~/.cache/torch/hub/checkpoints), or {otherwise}."
+        ) from error
+    finally:
+        socket.setdefaulttimeout(timeout)
+
+
+def _published(architecture: str):
+    from torchvision import models
+
+    return models.get_model_weights(architecture).IMAGENET1K_V1
+
+
+def _torchvision(architecture: str, n_classes: int) -> nn.Module:
+    from torchvision import models
+
+    return models.get_model(architecture, weights=None, num_classes=n_classes)
+
+
+def _last(net: nn.Module) -> str:
+    """Name of the last dense layer: the classifier, in all of these networks."""
+    return [name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)][-1]
+
+
+def _tensors(net: nn.Module) -> dict[str, torch.Tensor]:
+    """Trained parameters, then floating-point buffers, by name."""
+    statistics = {name: value for name, value in net.named_buffers() if value.is_floating_point()}
+    return dict(net.named_parameters()) | statistics

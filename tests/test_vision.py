@@ -1,0 +1,431 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import adjusted_rand_score
+from torch import nn
+from torch.nn import functional
+from torchvision.models import ResNet18_Weights, get_model, get_model_weights
+
+import fltnb as fl
+from fltnb import methods, models, training, vision
+from fltnb.errors import FltnbError
+from fltnb.methods.base import Context
+from fltnb.methods.cfl import cosines
+from fltnb.methods.emdcfl import penultimate
+from fltnb.methods.samples import last_features
+from fltnb.training import TrainSpec, make_engine
+from fltnb.training.contract import order
+from fltnb.training.serial import SerialEngine
+
+SIZES = {  # torchvision's counts with 1000 classes, and the embeddings of EMD-CFL's Table 5
+    "resnet18": (11_689_512, 512, 20),
+    "resnet50": (25_557_032, 2048, 53),
+    "efficientnet_b3": (12_233_232, 1536, 78),
+    "vit_b_16": (86_567_656, 768, 0),
+    "convnext_base": (88_591_464, 1024, 0),
+}
+
+
+def tiny(norms=1, drop=0.0):
+    """A network in torchvision's manner: convolution, some batch normalisations, one dense layer."""
+
+    def build(architecture, n_classes):
+        stack = [layer for _ in range(norms) for layer in (nn.BatchNorm2d(4), nn.ReLU())]
+        pool = nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Dropout(drop)
+        return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), *stack, *pool, nn.Linear(16, n_classes))
+
+    return build
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Puts a tiny network in torchvision's place."""
+
+    def put(**options):
+        monkeypatch.setattr(vision, "_torchvision", tiny(**options))
+        return models.make("resnet18:random", (3, 8, 8), 3)
+
+    return put
+
+
+def federation(sizes=(20, 13, 9, 30), shape=(8, 8, 3), n_classes=3, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    ends = np.cumsum(sizes)
+    train = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    held = [np.arange(n + 5 * i, n + 5 * i + 5) for i in range(len(sizes))]
+    images = rng.integers(0, 256, (n + 5 * len(sizes), *shape), dtype=np.uint8)
+    parts = {"train": train, "val": held, "test": held}
+    return fl.Federation(
+        images=images, labels=rng.integers(0, n_classes, len(images)), n_classes=n_classes, **parts, **options
+    )
+
+
+def by_hand(model, theta, fed, spec, client, round):
+    """Local training with nothing of the engine: the module, loaded tensor by tensor, and a loop."""
+    net = vision._torchvision(model.architecture, model.n_classes).to(getattr(torch, spec.dtype))
+    state = net.state_dict()
+    for (name, shape), part in zip(model.shapes, np.split(theta, np.cumsum(model.sizes)[:-1]), strict=True):
+        state[name].copy_(torch.from_numpy(part.reshape(shape)))
+    before = {name: value.clone() for name, value in state.items()}
+    sgd = torch.optim.SGD(net.parameters(), spec.lr, spec.momentum, weight_decay=spec.weight_decay)
+    x, y = (torch.from_numpy(part) for part in fed.client(client, "train"))
+    net.train()
+    for epoch in range(spec.local_epochs):
+        for index in torch.from_numpy(order(spec, round, client, epoch, len(x))).split(spec.batch_size):
+            sgd.zero_grad()
+            loss = functional.cross_entropy(
+                net(x[index].to(getattr(torch, spec.dtype)).expand(-1, 3, -1, -1)), y[index]
+            )
+            loss.backward()
+            sgd.step()
+    return before, net.state_dict()
+
+
+# --- shapes and weights ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", vision.NETWORKS)
+def test_sizes_are_torchvisions(name):
+    count, features, norms = SIZES[name]
+    model = models.make(f"{name}:random", (3, 32, 32), 1000)
+    assert model.n_trainable == count == get_model_weights(name).IMAGENET1K_V1.meta["num_params"]
+    assert (model.n_features, model.n_statistics) == (features, 2 * norms)
+    with torch.device("meta"):
+        whole = get_model(name, num_classes=1000)
+    running = sum(b.numel() for b in whole.buffers() if b.is_floating_point())
+    assert model.n_parameters == count + running
+    assert [shape for _, shape in model.shapes[: -2 * norms or None]] == [tuple(p.shape) for p in whole.parameters()]
+    ten = models.make(name, (3, 32, 32), 10)
+    assert ten.n_trainable == count - 990 * (features + 1)
+    assert ten.head == slice(ten.n_trainable - 10 * (features + 1), ten.n_trainable)
+
+
+def test_small_networks_have_parameters_only():
+    for name in models.NAMES:
+        model = models.make(name, (1, 28, 28), 7)
+        last = model.layers[-1]
+        assert model.n_trainable == model.n_parameters and model.n_statistics == 0
+        assert model.n_features == last.inputs
+        assert model.head == slice(model.n_parameters - 7 * (last.inputs + 1), model.n_parameters)
+
+
+def test_random_weights_are_torchvisions_keyed_and_touch_no_global_state():
+    model = models.make("resnet18:random", (3, 32, 32), 10)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    theta = model.init(3)
+    model.build()
+    assert torch.equal(torch.rand(3), expected)
+    assert theta.dtype == np.float32 and theta.shape == (model.n_parameters,)
+    assert np.array_equal(theta, model.init(3)) and not np.array_equal(theta, model.init(3, 1))
+    parts = dict(zip((name for name, _ in model.shapes), model.unflatten(theta), strict=True))
+    assert parts["bn1.running_mean"].eq(0).all() and parts["bn1.running_var"].eq(1).all()
+    deviation = np.sqrt(2 / (64 * 49))  # He et al., over the outputs
+    assert abs(float(parts["conv1.weight"].std()) / deviation - 1) < 0.05
+
+
+def test_forward_features_and_module_agree():
+    model = models.make("resnet18:random", (1, 40, 40), 4)
+    theta = model.init(0)
+    params, x = model.unflatten(theta), torch.rand(3, 1, 40, 40)
+    whole = get_model("resnet18", num_classes=4)
+    names = [name for name, _ in model.shapes]
+    whole.load_state_dict(dict(zip(names, params, strict=True)), strict=False)
+    with torch.inference_mode():
+        logits = model.forward(params, x)
+        torch.testing.assert_close(logits, whole.eval()(x.expand(-1, 3, -1, -1)))  # grey: three equal channels
+        z = model.features(params, x)
+        last = params[names.index("fc.weight")], params[names.index("fc.bias")]
+        torch.testing.assert_close(functional.linear(z, *last), logits)
+    assert np.array_equal(np.concatenate([part.flatten() for part in last]), theta[model.head])
+    np.testing.assert_allclose(penultimate(model, theta, x.numpy()), z.numpy(), atol=1e-5)
+
+
+def test_imagenet_weights_keep_the_body_and_draw_a_new_last_layer(monkeypatch):
+    source = get_model("resnet18").state_dict()
+    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: dict(source))
+    model = models.make("resnet18", (3, 32, 32), 5)
+    one, two = model.init(0), model.init(0, 1)
+    same = one == two
+    assert same[: model.head.start].all() and same[model.head.stop :].all() and same[model.head].mean() < 0.01
+    assert np.abs(one[model.head]).max() <= 1 / np.sqrt(512)
+    whole = get_model("resnet18")
+    whole.load_state_dict(source)
+    whole.fc = nn.Identity()
+    x = torch.rand(2, 3, 32, 32)
+    moments = ResNet18_Weights.IMAGENET1K_V1.transforms()
+    mean, std = (torch.tensor(values)[:, None, None] for values in (moments.mean, moments.std))
+    with torch.inference_mode():
+        expected = whole.eval()((x - mean) / std)
+        torch.testing.assert_close(model.features(model.unflatten(one), x), expected)
+
+
+def test_inputs_grow_inside_the_vision_transformer_only():
+    assert models.make("vit_b_16:random", (1, 8, 8), 2)._whole.side == 224
+    assert models.make("resnet50:random", (1, 8, 8), 2)._whole.side is None
+    shown = vision.Network(nn.Identity(), imagenet=False, side=6)(torch.arange(4.0).view(1, 1, 2, 2))
+    assert shown.shape == (1, 3, 6, 6) and torch.equal(shown[:, 0], shown[:, 2])
+    assert shown[0, 0, 0, 0] == 0 and shown[0, 0, -1, -1] == 3 and shown.mean() == 1.5
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 3), (9, 7)])
+def test_training_equals_a_plain_loop_statistics_included(small, shape):
+    small(norms=2)
+    fed = federation(shape=shape)
+    model = models.make("resnet18:random", fed.input_shape, 3)
+    spec = TrainSpec(local_epochs=2, batch_size=6, lr=0.05, momentum=0.9, weight_decay=0.01, dtype="float64")
+    theta = np.stack([model.init(0, k) for k in range(2)]).astype(np.float64)
+    kept = theta.copy()
+    with make_engine(fed, model, spec) as engine:
+        assert engine.backend == "serial"
+        out = engine.train(theta, [1, 0], [3, 1], round=4)
+        loaded = [value.clone() for value in engine.tensors]
+        seen = engine.evaluate(out.theta, [0, 1], [3, 1])
+        engine._load(out.theta[1])
+        assert all(torch.equal(a, b) for a, b in zip(loaded, engine.tensors, strict=True))  # nothing learnt from tests
+    assert np.array_equal(theta, kept)
+    for row, start, client in ((0, 1, 3), (1, 0, 1)):
+        after = by_hand(model, theta[start], fed, spec, client, 4)[1]
+        expected = np.concatenate([after[name].numpy().ravel() for name, _ in model.shapes])
+        np.testing.assert_allclose(out.theta[row], expected, rtol=0, atol=1e-12)
+        moved = np.abs(out.theta[row] - theta[start])[model.n_trainable :]
+        assert moved.min() > 1e-4  # the statistics too
+        logits = model.forward(
+            model.unflatten(out.theta[row]), torch.from_numpy(fed.client(client, "test")[0]).double()
+        )
+        assert seen.correct[row] == (logits.argmax(1).numpy() == fed.client(client, "test")[1]).sum()
+
+
+def test_resnet18_trains_and_theta_goes_round():
+    fed = federation((6, 5), (32, 32, 3))
+    model = models.make("resnet18:random", fed.input_shape, 3)
+    theta = model.init(0)[None]
+    with make_engine(fed, model, TrainSpec(batch_size=8, lr=0.0)) as engine:
+        still = engine.train(theta, [0], [0], 1)
+    assert np.array_equal(still.theta[0, : model.n_trainable], theta[0, : model.n_trainable])  # lr = 0
+    mean = dict(zip([n for n, _ in model.shapes], model.unflatten(still.theta[0]), strict=True))["bn1.running_mean"]
+    weight, x = model.unflatten(theta[0])[0], torch.from_numpy(fed.client(0, "train")[0])
+    first = functional.conv2d(x, weight, stride=2, padding=3)
+    torch.testing.assert_close(mean, 0.1 * first.mean((0, 2, 3)), atol=1e-5, rtol=1e-4)
+
+
+def test_many_images_are_evaluated_in_parts(small):
+    model = small()
+    fed = federation((300, 4))
+    theta, split = model.init(0)[None], "train"
+    with make_engine(fed, model, TrainSpec()) as engine:
+        seen = engine.evaluate(theta, [0, 0], [0, 1], split)
+    x, y = (torch.from_numpy(part) for part in fed.client(0, split))
+    module = model.build().eval()
+    nn.utils.vector_to_parameters(torch.from_numpy(theta[0, : model.n_trainable]), module.parameters())
+    for name, value in module.named_buffers():
+        value.fill_(1 if name.endswith("var") else 0)
+    with torch.inference_mode():
+        logits = module.net(x)
+    assert seen.correct[0] == (logits.argmax(1) == y).sum()
+    assert np.isclose(seen.loss[0], float(functional.cross_entropy(logits, y)), atol=1e-6)
+
+
+def test_dropout_depends_on_client_and_round_alone(small):
+    model, fed = small(drop=0.5), federation()
+    theta = model.init(0)[None]
+    torch.manual_seed(1)
+    expected = torch.rand(2)
+    torch.manual_seed(1)
+    with make_engine(fed, model, TrainSpec(batch_size=7, lr=0.1)) as engine:
+        together = engine.train(theta, [0, 0, 0], [2, 0, 3], round=2)
+        alone = engine.train(theta, [0], [3], round=2)
+        later = engine.train(theta, [0], [3], round=3)
+    assert torch.equal(torch.rand(2), expected)
+    assert np.array_equal(together.theta[2], alone.theta[0]) and not np.array_equal(alone.theta, later.theta)
+    plain = small(drop=0.0)
+    with make_engine(fed, plain, TrainSpec(batch_size=7, lr=0.1)) as engine:
+        assert not np.allclose(engine.train(theta, [0], [3], round=2).theta, alone.theta)
+
+
+def test_networks_draw_where_the_docstring_says():
+    found = {}
+    for name in vision.NETWORKS:
+        layers = list(models.make(f"{name}:random", (3, 32, 32), 2)._whole.modules())
+        kinds = [type(layer).__name__ for layer in layers if getattr(layer, "p", 0) > 0]
+        found[name] = (
+            set(kinds),
+            max((layer.p for layer in layers if type(layer).__name__ == "StochasticDepth"), default=0),
+        )
+    assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
+    assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
+    assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
+
+
+def test_mixed_precision_keeps_parameters_in_float32(small):
+    model, fed = small(), federation()
+    theta, spec = model.init(0)[None], TrainSpec(batch_size=7, lr=0.1)
+    full = SerialEngine(fed, model, spec).train(theta, [0], [0], 1).theta
+    mixed = SerialEngine(fed, model, spec, mixed=True).train(theta, [0], [0], 1).theta  # autocast works on a CPU too
+    assert mixed.dtype == np.float32 and not np.array_equal(mixed, full)
+    assert np.abs(mixed - full).max() < 0.05 * np.abs(full - theta).max()
+
+
+# --- methods --------------------------------------------------------------------------------------------------------
+
+LOOK_AT_MODELS = {
+    "cfl": lambda: methods.CFL(1e9, 0.0, warmup=0, min_size=3),
+    "cflgp": lambda: methods.CFLGP(2),
+    "flexcfl": lambda: methods.FlexCFL(2, eta=0.5),
+    "fesem": lambda: methods.FeSEM(2),
+    "fedsem": lambda: methods.FedSEM(2),
+    "fedclust": lambda: methods.FedClust(n_clusters=2),
+    "fedclust-published": lambda: methods.FedClust(n_clusters=2, variant="published"),
+    "pfedgraph": lambda: methods.PFedGraph(),
+}
+
+
+@pytest.mark.parametrize("name", LOOK_AT_MODELS)
+def test_statistics_do_not_sway_who_belongs_together(name, small):
+    model, n, everybody = small(), 6, np.arange(6)
+    fed = federation((10,) * n)
+    rng = np.random.default_rng(0)
+    signal = rng.normal(size=(2, model.n_parameters))[[0, 1, 0, 1, 1, 0]] + 0.1 * rng.normal(
+        size=(n, model.n_parameters)
+    )
+    ends = []
+    for noise in (0.0, 100.0):
+        rng = np.random.default_rng(1)
+        method = LOOK_AT_MODELS[name]()
+        state = method.start(fed, model, Context(0))
+        for round in (1, 2):
+            sent, rows = method.dispatch(state, everybody)
+            theta = (sent[rows] + signal).astype(np.float32)
+            theta[:, model.n_trainable :] += noise * rng.normal(size=(n, model.n_parameters - model.n_trainable))
+            state = method.collect(state, everybody, theta.astype(np.float32), round)
+        served, rows = method.serve(state)
+        ends.append((method.labels(state), served[rows]))
+    (labels, models_), (labels_, noisy) = ends
+    if labels is not None:
+        assert np.array_equal(labels, labels_) and adjusted_rand_score(labels, [0, 1, 0, 1, 1, 0]) == 1
+    assert np.array_equal(models_[:, : model.n_trainable], noisy[:, : model.n_trainable])
+    assert not np.allclose(models_[:, model.n_trainable :], noisy[:, model.n_trainable :])  # but they are averaged
+
+
+@pytest.mark.parametrize("norms", [1, 3])
+def test_counters_of_batches_make_all_updates_alike(norms, small):
+    """One class each, fifty steps: what the published runs compared says "the same", the parameters do not."""
+    model = small(norms=norms)
+    fed = federation((40, 40))
+    fed = fl.Federation(**{**vars_of(fed), "labels": np.where(np.arange(len(fed.labels)) < 40, 0, 1)})
+    spec, both = TrainSpec(local_epochs=10, batch_size=8, lr=0.05, dtype="float64"), np.arange(2)
+    alike = {}
+    for similarity in ("parameters", "state"):
+        method = methods.CFL(0.4, 1.6, warmup=0, similarity=similarity)
+        state = method.start(fed, model, Context(0))
+        state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
+        with make_engine(fed, model, spec) as engine:
+            state, trained = method.train(state, both, 1, engine)
+        theta = state["models"][0]
+        state = method.collect(state, both, trained.theta, 1)
+        alike[similarity] = cosines(state["updates"], both)[0, 1]
+        whole, trained = [], [name for name, _ in model.shapes[: -2 * norms]]
+        for client in both:
+            before, after = by_hand(model, theta, fed, spec, client, 1)
+            names = trained if similarity == "parameters" else before
+            whole.append(np.concatenate([(after[name] - before[name]).double().ravel() for name in names]))
+            assert after["1.num_batches_tracked"] == 50
+        a, b = whole
+        assert np.isclose(alike[similarity], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-9)
+        assert np.allclose(np.linalg.norm(state["updates"], axis=1), np.linalg.norm(whole, axis=1))
+    assert alike["state"] > 0.99 and alike["parameters"] < 0.5
+    assert not method._is_torn(
+        state["updates"], both, np.ones(2)
+    )  # the mean update is 50 sqrt(L) long: never below 0.4
+
+
+def vars_of(fed):
+    return {name: getattr(fed, name) for name in ("images", "train", "val", "test", "n_classes")}
+
+
+def test_cfl_similarity_is_a_setting_and_nothing_to_small_networks():
+    method = methods.CFL(similarity="state")
+    assert methods.build(method.settings()).similarity == "state" and methods.CFL().similarity == "parameters"
+    with pytest.raises(FltnbError, match="parameters, state"):
+        methods.CFL(similarity="counters")
+    fed, options = federation(), {"model": "mlp_plain", "rounds": 3, "participation": 1.0, "progress": False}
+    ends = [fl.run(methods.CFL(1e9, 0.0, 0, similarity=how), fed, **options).theta for how in ("parameters", "state")]
+    assert np.array_equal(*ends)
+
+
+def test_all_methods_run_on_batch_norm_and_average_its_statistics(small):
+    model, fed = small(), federation((10, 12, 11, 8, 9, 10))
+    options = {"model": "resnet18:random", "rounds": 2, "participation": 1.0, "batch_size": 6, "progress": False}
+    for method in (
+        *(methods.FedAvg(), methods.EMDCFL(), methods.IFCA(2, shared="lower"), methods.FedSaC(), methods.FedEM(2)),
+        *(methods.FedSoft(2), methods.FedCE(2), methods.CFL(warmup=0, similarity="state")),
+    ):
+        run = fl.run(method, fed, **options)
+        assert run.theta.shape[1] == model.n_parameters and np.isfinite(run.theta).all()
+    shared = fl.run(methods.IFCA(2, shared="lower"), fed, **options).theta
+    apart = np.ones(model.n_parameters, dtype=bool)
+    apart[model.head] = False
+    assert np.array_equal(shared[0, apart], shared[1, apart]) and not np.array_equal(shared[0], shared[1])
+    with make_engine(fed, model, TrainSpec(batch_size=6)) as engine:
+        trained = engine.train(model.init(0)[None], [0] * 6, range(6), 1)
+        z = last_features(engine, trained.theta[0], 0)
+    once = fl.run(methods.FedAvg(), fed, **options | {"rounds": 1})
+    np.testing.assert_allclose(once.theta[0], fed.sizes @ trained.theta.astype(float) / fed.sizes.sum(), atol=1e-6)
+    assert z.shape == (10, model.n_features) and z.dtype == np.float64
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def test_weights_that_cannot_be_had(monkeypatch):
+    def refuse(*args, **options):
+        assert options["check_hash"] and options["weights_only"]
+        raise OSError("no network")
+
+    monkeypatch.setattr(get_model_weights("vit_b_16"), "get_state_dict", refuse)
+    model = models.make("vit_b_16", (3, 32, 32), 10)
+    said = r"no network.*vit_b_16-\w+\.pth into \$TORCH_HOME.*'vit_b_16:random'.*\.$"
+    with pytest.raises(FltnbError, match=said):
+        model.init(0)
+    with pytest.raises(FltnbError, match=said):  # before anything else is done
+        make_engine(federation((5, 5), (32, 32, 3)), model, TrainSpec())
+
+
+def test_refusals():
+    fed = federation((65, 5), (32, 32, 3))
+    model = models.make("resnet18:random", fed.input_shape, 3)
+    for backend in ("pool", "stacked"):
+        with pytest.raises(FltnbError, match=f"serial back end only, not in '{backend}'"):
+            make_engine(fed, model, TrainSpec(batch_size=8), backend)
+    with pytest.raises(FltnbError, match=r"single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"):
+        make_engine(fed, model, TrainSpec(batch_size=64))
+    with pytest.raises(FltnbError, match="another batch_size than 1,"):
+        make_engine(fed, model, TrainSpec(batch_size=1))
+    with pytest.raises(FltnbError, match="Mixed precision"):
+        make_engine(fed, model, TrainSpec(batch_size=10), device="cpu", mixed=True)
+    scaled = federation((8, 8), (32, 32, 3), mean=0.5, std=0.5)
+    with pytest.raises(FltnbError, match=r"with mean 0\.5 and std 0\.5: build it with mean=0 and std=1\.$"):
+        make_engine(scaled, models.make("resnet18", (3, 32, 32), 3), TrainSpec())
+    make_engine(scaled, model, TrainSpec(batch_size=8)).close()
+    for name, shape in (("resnet18", (1, 1, 20)), ("resnet50", (2, 9, 9)), ("convnext_base:random", (3, 31, 40))):
+        with pytest.raises(FltnbError, match="needs grey or colour images"):
+            models.make(name, shape, 3)
+    with pytest.raises(FltnbError, match="Unknown model 'resnet18:imagenet'"):
+        models.make("resnet18:imagenet", (3, 32, 32), 3)
+    assert training.make_engine(fed, models.make("cnn_small", (3, 32, 32), 3), TrainSpec(), "serial").mixed is False
+
+
+def test_threads_are_those_asked_for(small):
+    model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
+    for n in (1, 2):
+        with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
+            engine.module.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+            trained = engine.train(model.init(0)[None], [0], [2], 1)
+            engine.evaluate(trained.theta, [0], [2])
+            assert set(seen) == {n} and torch.get_num_threads() == before
+        seen.clear()
