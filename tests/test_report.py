@@ -89,7 +89,7 @@ def test_nothing_stored_is_no_error_and_nothing_run(root):
     assert set(table["status"]) == {"not run"}
     totals = report.counts(table)
     assert (totals["reproduced"] == 0).all() and (totals["not run"] == totals["printed"]).all()
-    assert one(totals, table="T5", variant="described")["printed"] == 48
+    assert one(totals, paper="flt", table="T5", variant="described")["printed"] == 48
     assert set(report.claims()["verdict"]) == {"not tested"}
     assert report.provenance().empty and report.figures() == {}
     assert report.missing(table)["numbers"].sum() == 2 * len(table)
@@ -352,9 +352,71 @@ def test_a_notebook_that_names_its_numbers_itself(root, monkeypatch):
     rows = [fixed | near | {"mean": 0.95, "departs": ""}]
     rows += [fixed | near | {"match": {"user_i": 1, "user_j": 4}, "mean": 0.4, "departs": "p = 9"}]
     rows += [fixed | near | {"setting": "elsewhere", "match": {"user_i": 1, "user_j": 3}, "mean": 0.4, "departs": ""}]
-    monkeypatch.setattr(mthfl_similarity, "reproduced", lambda: {"small": pd.DataFrame(rows)})
+    monkeypatch.setattr(mthfl_similarity, "reproduced", lambda notebook: {"small": pd.DataFrame(rows)})
     table = report.numbers("mthfl")
     ran = table[table["status"] != "not run"]
     assert ran["status"].tolist() == ["reproduced", "other setting"]
     assert [json.loads(params)["user_j"] for params in ran["params"]] == [2, 4]
     np.testing.assert_allclose(ran["difference"], [0.95 - 0.97, 0.4 - 0.31])
+
+
+def emdcfl_rows(dataset, method, note="", model="mlp_plain", variant="described", **values):
+    """Rows of tidy results of one run; ``values`` are test accuracy, worst and ARI."""
+    where = {"accuracy": "test", "worst": "test", "ari": ""}
+    base = {"experiment": "", "dataset": dataset, "model": model, "method": method, "variant": variant, "note": note}
+    base |= {"rule": "", "momentum": 0.9, "seed": 0, "n": 1, "key": f"{dataset}{method}{note}", "stopped": ""}
+    return [base | {"split": where[metric], "metric": metric, "value": value} for metric, value in values.items()]
+
+
+def test_emdcfls_tables(root):
+    """A run counts for the table of its version and participation, with what it departs in said."""
+    rows = emdcfl_rows("rotated_mnist", "emdcfl", accuracy=95.0, worst=93.0, ari=1.0)
+    rows += emdcfl_rows("rotated_mnist_two", "emdcfl", accuracy=94.0, ari=0.5)
+    rows += emdcfl_rows("rotated_mnist", "emdcfl", note="10 of 40 clients", accuracy=90.0)
+    rows += emdcfl_rows("rotated_mnist", "emdcfl", note="4 times the learning rate", accuracy=1.0)
+    federation = {"samples_per_client": 500}
+    settings = {"model": "mlp_plain", "rounds": 3, "local_epochs": 10, "federation": federation}
+    entry = {"settings": settings, "provenance": {"data_origin": "official"}, "labels": {"dataset": ""}}
+    where = paths.results("small")
+    where.mkdir(parents=True, exist_ok=True)
+    name = "11_emdcfl_rotated"
+    pd.DataFrame(rows).to_csv(where / f"{name}.csv", index=False)
+    pd.DataFrame(columns=["round", "note"]).to_csv(where / f"{name}_curves.csv", index=False)
+    pd.DataFrame(columns=["key", "test", "probe", "true_cluster"]).to_csv(where / f"{name}_clients.csv", index=False)
+    record = {row["key"]: entry for row in rows}
+    (where / f"{name}_provenance.json").write_text(json.dumps(record), encoding="utf-8")
+    table = report.numbers("emdcfl")
+    ran = table[table["status"] != "not run"]
+    assert set(ran["status"]) == {"other setting"}
+    assert set(ran["departs"]) == {"mlp_plain, 500 images a client, T = 3 for 10"}
+    found = ran.set_index(["table", "setting", "metric"])["mean"].to_dict()
+    assert found == {
+        ("T1", "rotated", "avg_accuracy"): 95.0,
+        ("T1", "rotated", "worst_accuracy"): 93.0,
+        ("T1", "rotated", "ari"): 1.0,
+        ("T10", "rotated_two", "avg_accuracy"): 94.0,
+        ("T10", "rotated_two", "ari"): 0.5,
+        ("T6", "partial_participation", "avg_accuracy"): 90.0,
+    }
+    assert all(ran["method"] == "emdcfl") and (ran["dataset"] == "rotated_mnist").all()
+
+
+def test_emdcfls_backdoor_counts_the_targets(root):
+    """Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones."""
+    rows = emdcfl_rows("backdoor_mnist", "fedavg", model="emdcfl_cnn", accuracy=50.0)
+    settings = {"model": "emdcfl_cnn", "rounds": 10, "local_epochs": 10, "federation": {"samples_per_client": None}}
+    entry = {"settings": settings, "provenance": {"data_origin": "official"}, "labels": {"dataset": ""}}
+    where, name = paths.results("small"), "13_emdcfl_backdoor"
+    where.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(where / f"{name}.csv", index=False)
+    pd.DataFrame(columns=["round", "note"]).to_csv(where / f"{name}_curves.csv", index=False)
+    key = rows[0]["key"]
+    clients = [
+        {"key": key, "true_cluster": c, "test": t, "probe": p} for c, t, p in ((0, 90, 60), (0, 80, 40), (1, 9, 9))
+    ]
+    pd.DataFrame(clients).to_csv(where / f"{name}_clients.csv", index=False)
+    (where / f"{name}_provenance.json").write_text(json.dumps({key: entry}), encoding="utf-8")
+    table = report.numbers("emdcfl")
+    ran = table[table["status"] == "reproduced"]  # clean figures of Table 8 only: FedAvg is no row of Table 3
+    assert dict(zip(ran["metric"], ran["mean"], strict=True)) == {"clean_accuracy": 85.0, "backdoor_accuracy": 50.0}
+    assert set(ran["table"]) == {"T8"}

@@ -162,7 +162,7 @@ def beside_table1(table: pd.DataFrame, at: int = 5) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def reproduced() -> dict[str, pd.DataFrame]:
+def reproduced(notebook: str) -> dict[str, pd.DataFrame]:
     """Tables I and II number by number, for the report: profile -> rows of :data:`fltnb.report.reproduced.COLUMNS`.
 
     Of the feature maps the paper's own counts, ResNet-18 with ImageNet weights, or else with random ones.
@@ -172,7 +172,7 @@ def reproduced() -> dict[str, pd.DataFrame]:
     from .tables import stored_tables
 
     found = {}
-    for stored in stored_tables("09_mthfl_similarity"):
+    for stored in stored_tables(notebook):
         maps = set(stored.tables["pairs"]["features"])
         name = next((m for m in ("ResNet-18, ImageNet", "ResNet-18, random") if m in maps), None)
         departs = "p = 5 chosen by us" + ("" if name == "ResNet-18, ImageNet" else ", random weights for ImageNet's")

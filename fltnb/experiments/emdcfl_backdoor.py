@@ -15,6 +15,7 @@ from ..oneshot import ClusterSpec
 from ..store import Spec
 from . import emdcfl
 from .common import SEEDS
+from .emdcfl_robustness import Study, emd
 
 NOTEBOOK = "13_emdcfl_backdoor"
 CLUSTERS = 3  # targets, attackers, others
@@ -30,7 +31,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
-        | {"clusterings": ((INTENSITY, 0.025, 3), (INTENSITY, "auto", 3), (1.0, 0.025, 3))},
+        | {"clusterings": ((INTENSITY, 0.025, 3), (INTENSITY, "auto", 1), (1.0, 0.025, 1))},
     },
     "small": {
         # a ninth of the published images, a network that two cores can train, and four rounds
@@ -89,6 +90,19 @@ def _clusterings(profile: str) -> Iterator[ClusterSpec]:
                     method_id="emdcfl",
                     axes={"shades": intensity, "tolerance": str(tolerance)},
                 )
+
+
+def studies(profile: str) -> list[Study]:
+    """Return the distances of all pairs for one seed, with plainer shades and with the paper's; ``note`` says which."""
+    found = []
+    for data, size in SIZES[profile].items():
+        training = emdcfl.TRAINING | {name: size[name] for name in _TRAINING if name in size}
+        own = {name: training[name] for name in ("local_epochs", "batch_size", "lr", "momentum", "weight_decay")}
+        for intensity in dict.fromkeys((size.get("intensity", 1.0), 1.0)):
+            fed = federation(profile, data, 0, intensity) | {"test": "clean"}
+            note = f"shades {intensity:g} times the paper's" if data != "cifar10" else "patches"
+            found.append(Study(fed, size["model"], own, 0, emd(), "pairs", dataset(data), note))
+    return found
 
 
 def dataset(data: str) -> str:

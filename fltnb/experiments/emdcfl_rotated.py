@@ -28,7 +28,7 @@ LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
 DEPARTS = tuple(name for name in emdcfl.DEPARTS if name != "fesem")
 """Rows run both ways. FeSEM's departure, a start on models that are all equal, is not part of our FeSEM."""
-DEMO_DEPARTS = ("fedclust", "flexcfl", "fedem")
+DEMO_DEPARTS = ("fedclust", "flexcfl")
 FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
 

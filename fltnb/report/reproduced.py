@@ -24,11 +24,21 @@ NOTEBOOKS = {
         "05_ablation": ("T5",),
     },
     "mthfl": {"09_mthfl_similarity": ("TI", "TII")},
+    "emdcfl": {
+        "11_emdcfl_rotated": ("T1", "T6", "T10", "T11"),
+        "12_emdcfl_pacs": ("T2", "T7"),
+        "13_emdcfl_backdoor": ("T3", "T8"),
+    },
 }
 """Paper -> notebook -> tables whose numbers it reproduces. A paper's notebook adds its line here."""
 
-OWN = {"09_mthfl_similarity": "mthfl_similarity"}
-"""Notebook -> module of :mod:`fltnb.analysis` that says itself which numbers were reproduced: its ``reproduced()`` has
+OWN = {
+    "09_mthfl_similarity": "mthfl_similarity",
+    "11_emdcfl_rotated": "emdcfl_report",
+    "12_emdcfl_pacs": "emdcfl_report",
+    "13_emdcfl_backdoor": "emdcfl_report",
+}
+"""Notebook -> module of :mod:`fltnb.analysis` that says itself which numbers were reproduced: its ``reproduced`` has
 one DataFrame with :data:`COLUMNS` per stored profile."""
 
 COLUMNS = ("dataset", "model", "method", "split", "metric", "setting", "match", "variant")
@@ -134,7 +144,7 @@ def _runs(notebook: str) -> list[dict[str, Any]]:
 def _own(notebook: str) -> list[dict[str, Any]]:
     """Do what :func:`_runs` does for a notebook that names the numbers itself."""
     found = []
-    for profile, table in import_module(f"fltnb.analysis.{OWN[notebook]}").reproduced().items():
+    for profile, table in import_module(f"fltnb.analysis.{OWN[notebook]}").reproduced(notebook).items():
         index: dict[tuple, list] = {}
         for run in table.to_dict("records"):
             mine = run | {"stand_in": False, "departs": lambda params, departs=run["departs"]: departs}
