@@ -123,7 +123,7 @@ def _others(profile: str) -> Iterator[ClusterSpec]:
             features["ResNet-18, random"] = asdict(EncoderSpec("resnet18", "random"))
         for phi, encoder in features.items():
             rows = {"pacfl": ("PACFL", {"threshold": 11})} if phi == "pixels" else {}
-            rows |= {"mthfl": ("EigenRelevance", {})}
+            rows |= {"eigen": ("EigenRelevance", {})}
             rows |= {"transport": ("TransportSignatures", {})} if phi != "pixels" or profile == "demo" else {}
             for name, (clusterer, options) in rows.items():
                 given = "11 degrees" if name == "pacfl" else "K chosen"

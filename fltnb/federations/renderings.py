@@ -1,4 +1,4 @@
-"""Grey images drawn in four styles, each style a domain: a small stand-in for PACS, which is no part of this package."""
+"""Grey images drawn in four styles, each style a domain: a small stand-in for PACS, which cannot be embedded."""
 
 from __future__ import annotations
 

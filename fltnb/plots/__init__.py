@@ -5,6 +5,7 @@ Every function returns ``(figure, axes)``, never calls ``plt.show()``, draws int
 on first use.
 """
 
+from .backdoor import classes_under_trigger, image_answers, image_versions
 from .clients import (
     adjacency,
     adjacency_pair,
@@ -16,10 +17,13 @@ from .clients import (
     who_holds_what,
 )
 from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
+from .difficulty import difficulty_curves, method_grid
 from .dynamic import around_event, before_and_after, graphs_beside
 from .eigen import relevance_curves, separation, similarity_matrices
+from .emdcfl import distance_strip, method_dots
 from .matrices import cluster_matrices, formation
 from .results import accuracy_variance_plane, agreement, per_client
+from .robustness import distance_heatmaps, distance_scales, ranked_cost, tolerance_curves
 from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
 from .tasks import task_curves, task_dots
 
@@ -36,15 +40,25 @@ __all__ = [
     "ari_curves",
     "around_event",
     "before_and_after",
+    "classes_under_trigger",
     "client_graph",
     "cluster_color",
     "cluster_matrices",
     "convergence",
     "dendrogram",
+    "difficulty_curves",
+    "distance_heatmaps",
+    "distance_scales",
+    "distance_strip",
     "embedding",
     "formation",
     "graphs_beside",
+    "image_answers",
+    "image_versions",
+    "method_dots",
+    "method_grid",
     "per_client",
+    "ranked_cost",
     "relevance_curves",
     "repeats",
     "sample_images",
@@ -54,5 +68,6 @@ __all__ = [
     "style",
     "task_curves",
     "task_dots",
+    "tolerance_curves",
     "who_holds_what",
 ]

@@ -74,6 +74,15 @@ METHODS: dict[str, Style] = {
     "fedclust": Style("FedClust", "#4040D0", "<"),
     "flexcfl": Style("FlexCFL", "#55CC33", "p"),
     "cflgp": Style("CFLGP", "#DD44DD", "^"),
+    # the other rows of FeSEM's tables (notebook 08)
+    "fesem_ma": Style("FeSEM-MA", "#E1A3D8", "d"),
+    "fedsgd": Style("FedSGD", "#80CBC4", "v"),
+    "feddist": Style("FedDist", "#A6761D", "s"),
+    "feddist_ws": Style("FedDist+WS", "#D2A679", "h"),
+    "feddane": Style("FedDANE", "#B71C1C", "X"),
+    "fedcluster": Style("FedCluster", "#1B5E20", "p"),
+    "hypocluster": Style("HypoCluster", "#FF8A65", "P"),
+    "robust_tkm": Style("Robust (TKM)", "#607D8B", "8"),
     # soft clusters and personal mixtures (notebooks 11 to 15)
     "fedem": Style("FedEM", "#E8305A", "o"),
     "fedsoft": Style("FedSoft", "#3388EE", "s"),

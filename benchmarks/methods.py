@@ -1,0 +1,134 @@
+"""Time per round and peak memory of the 17 methods of EMD-CFL's tables: ``python -m benchmarks.methods [NAME ...]``.
+
+Rotated MNIST at small scale: 40 clients of four rotations with 200 images each (180 to train on), one hidden layer of
+200, ten local epochs in batches of 64, everybody in every round. Every method runs in a process of its own, on the
+serial back end and with one thread, so that neither workers nor neighbours in memory count. Seconds are processor
+time, tests after each round included: wall time depends on what else the machine does. Memory is the largest that the
+process ever had; what it had before the run (libraries, data) stands beside it. ``--save`` writes
+results/small/methods_cost.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from .transport import peak
+
+FEDERATION = {
+    "kind": "rotated_copies",
+    "dataset": "mnist",
+    "n_clients": 40,
+    "samples_per_client": 200,
+    "test_per_client": 100,
+}
+MODEL, ROUNDS = "mlp_plain", 2
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+SAVED = "methods_cost.csv"
+
+
+def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERATION) -> dict[str, Any]:
+    """Run one method in this process.
+
+    Returns
+    -------
+    dict
+        ``method``; processor time of the ``first_round`` (with what is done once) and of ``later_rounds`` (mean of
+        each), seconds; ``seconds``, wall time a round; ``before`` and ``peak``, GiB; ``kilobytes`` that a client sends
+        and receives a round, what is done once included; ``rounds``.
+    """
+    import torch
+
+    import fltnb as fl
+    from fltnb.experiments import emdcfl
+
+    torch.set_num_threads(1)
+    fed = fl.federations.build(federation)
+    settings = emdcfl.method(name, fed.n_clusters)
+    training = {key: value for key, value in emdcfl.TRAINING.items() if key != "rounds"}
+    options = {"model": MODEL, **training, "device": "cpu", "backend": "serial", "progress": False, "n_jobs": 1}
+    before, used, runs = peak(resource.RUSAGE_SELF), [_processor()], []
+    for length in (1, rounds):  # of which the first round is the same
+        runs.append(fl.run(fl.methods.build(settings), fed, rounds=length, **options))
+        used.append(_processor())
+    first, whole = used[1] - used[0], used[2] - used[1]
+    moved = runs[-1].history.iloc[-1][["bytes_up", "bytes_down"]].sum()
+    return {
+        "method": name,
+        "first_round": first,
+        "later_rounds": (whole - first) / (rounds - 1),
+        "seconds": runs[-1].seconds / rounds,
+        "before": before,
+        "peak": peak(resource.RUSAGE_SELF),
+        "kilobytes": moved / fed.n_clients / rounds / 1000,
+        "rounds": rounds,
+    }
+
+
+def _processor() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def one(name: str, rounds: int) -> dict[str, Any]:
+    """Run one method in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.methods", "--one", name, "--rounds", str(rounds)]
+    environment = os.environ | dict.fromkeys(THREADS, "1")
+    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def save(rows: list[dict[str, Any]]) -> None:
+    """Write results/small/methods_cost.csv: the table, and in every row what it was measured on."""
+    import pandas as pd
+
+    from fltnb import paths
+    from fltnb.provenance import environment
+
+    about = environment()
+    record = {"settings": json.dumps({"federation": FEDERATION, "model": MODEL, "backend": "serial, one thread"})}
+    record |= {"commit": about["commit"], "hardware": about["hardware"], "python": about["python"]}
+    record |= {"torch": about["packages"]["torch"], "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    text = pd.DataFrame(rows).assign(**record).to_csv(index=False, float_format="%.5g")
+    path = paths.write_atomically(paths.results("small") / SAVED, lambda file: file.write(text.encode()))
+    print(f"\nSaved {path.relative_to(paths.ROOT)}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run from the command line."""
+    from fltnb.experiments.emdcfl import METHODS
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.methods", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("methods", nargs="*", metavar="NAME", help=f"of {', '.join(METHODS)}; default all")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"2 or more, {ROUNDS} by default")
+    parser.add_argument("--save", action="store_true", help=f"write results/small/{SAVED}")
+    parser.add_argument("--one", action="store_true", help="in this process, printed as JSON")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.methods) - set(METHODS):
+        parser.error(f"unknown method {', '.join(sorted(unknown))}: choose of {', '.join(METHODS)}")
+    if options.rounds < 2:
+        parser.error("--rounds must be 2 or more: the first round is measured apart from the others")
+    if options.one:
+        for name in options.methods:
+            print(json.dumps(measure(name, options.rounds)))
+        return
+    print(
+        "Processor seconds per round, GiB, kB per client and round; serial back end, one thread, one process a method."
+    )
+    rows = []
+    for name in options.methods or METHODS:
+        rows.append(one(name, options.rounds))
+        shown = [f"{key} {value:.2f}" for key, value in rows[-1].items() if isinstance(value, float)]
+        print(f"{name:<10}", *shown, sep="  ", flush=True)
+    if options.save:
+        save(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""Head to head: noise on what is sent, own models, graded federations, tables and ranks worked by hand."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb import FltnbError, oneshot, plots
+from fltnb.analysis import head_to_head as read
+from fltnb.experiments import head_to_head as plan
+from fltnb.federations.backdoor import GREEN, shade
+from fltnb.methods.ownmodels import OwnModels
+from fltnb.metrics import adjusted_rand_index
+from fltnb.oneshot import ClusterSpec
+from fltnb.relatedness.noise import noisy, typical_length
+
+BASE = {"kind": "label_clusters", "n_clients": 6, "n_clusters": 3, "classes_per_cluster": 2, "samples_per_client": 40}
+HELD = {"kind": "held_out", "dataset": "digits", "base": BASE}
+TURNED = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 8, "samples_per_client": 100}
+PIXELS = asdict(fl.encoders.EncoderSpec("pixels"))
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv("FLTNB_FRESH", raising=False)
+
+
+# Federations
+
+
+def test_held_out_samples_come_from_the_clients_own():
+    bare, fed = fl.federations.build(BASE | {"dataset": "digits"}), fl.federations.build(HELD)
+    for before, train, val in zip(bare.train, fed.train, fed.val, strict=True):
+        assert (len(train), len(val)) == (36, 4)
+        assert sorted([*train, *val]) == sorted(before)
+    assert all(np.array_equal(a, b) for a, b in zip(bare.test, fed.test, strict=True))
+    assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
+    other = fl.federations.build(HELD | {"seed": 1})
+    assert any(not np.array_equal(a, b) for a, b in zip(fed.val, other.val, strict=True))
+    few = fl.federations.build(HELD | {"val_fraction": 0.01})
+    assert [len(own) for own in few.val] == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"base": {"kind": "nothing"}}, "nothing"),
+        ({"base": "labels"}, "kind of federation"),
+        ({"base": BASE | {"colour": 1}}, "colour"),
+        ({"base": {k: v for k, v in TURNED.items() if k != "dataset"}}, "validation samples of its own"),
+        ({"val_fraction": 0}, "holds nothing back"),
+        ({"base": {"kind": "dirichlet", "n_clients": 700, "alpha": 0.3, "min_samples": 1}}, "."),
+    ],
+)
+def test_held_out_refuses(change, words):
+    with pytest.raises(FltnbError, match=words):
+        fl.federations.build(HELD | change)
+
+
+def test_intensity_moves_shades_away_from_the_targets_green():
+    labels = np.arange(10)
+    np.testing.assert_allclose(shade(labels, 0), np.tile(GREEN, (10, 1)))
+    np.testing.assert_allclose(shade(labels, 0.5), (shade(labels) + GREEN) / 2)
+    far = shade(labels, 2)
+    np.testing.assert_allclose(far[9], [2 * 9 / 39 - 0.26, 2 * (0.5 + 9 / 78) - 0.63, 0.4])
+    np.testing.assert_allclose(far[0], [0, 0.37, 0.4])  # 2 * 0 - 0.26 is cut off
+    coloured = {"kind": "backdoor_colours", "dataset": "digits", "n_clients": 6}
+    plain, same = (fl.federations.build(coloured | more) for more in ({}, {"intensity": 1}))
+    assert plain.fingerprint() == same.fingerprint()
+    hidden = fl.federations.build(coloured | {"intensity": 0})
+    brightest = [hidden.images[own].max((0, 1, 2)).tolist() for own in (hidden.train[0], hidden.train[2])]
+    assert brightest[0] == brightest[1]  # attackers have the targets' green
+    for bad in (-1, np.inf, "much", True):
+        with pytest.raises(FltnbError, match="intensity is a factor"):
+            fl.federations.build(coloured | {"intensity": bad})
+
+
+# Noise on what is sent
+
+
+def test_typical_length_by_hand():
+    assert typical_length(np.array([[1.0, 0], [3, 0], [2, 0], [2, 0]])) == pytest.approx(np.sqrt(0.5))
+
+
+@pytest.fixture(scope="module")
+def groups():
+    """Eight clients of two kinds, well apart, with validation samples and classes."""
+    rng = np.random.default_rng(0)
+    kinds = np.arange(8) % 2
+    scale = np.array([[9, 3, 1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 1, 3, 9]])
+    clients = [rng.normal(size=(40, 6)) * scale[kind] + 20 * (kind == np.array([0, 0, 0, 0, 0, 1])) for kind in kinds]
+    held = [rng.normal(size=(10, 6)) * scale[kind] + 20 * (kind == np.array([0, 0, 0, 0, 0, 1])) for kind in kinds]
+    return clients, held, kinds
+
+
+CASES = [fl.TransportSignatures(k=3), fl.EMDClustering(tolerance=0.2), fl.EigenRelevance(2, 3), fl.PACFL(n_clusters=2)]
+
+
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
+def test_no_noise_changes_nothing_and_much_noise_hides_the_clusters(clusterer, groups):
+    clients, held, kinds = groups
+    second = [held] * 8 if isinstance(clusterer, fl.EMDClustering) else None
+    plain = type(clusterer)(**clusterer.get_params()).fit(clients, second)
+    quiet, little, loud = (noisy(clusterer, level).fit(clients, second) for level in (0, 0.05, 100))
+    np.testing.assert_allclose(quiet.distance_, plain.distance_, atol=1e-7)
+    assert adjusted_rand_index(kinds, plain.labels_) == 1
+    assert adjusted_rand_index(kinds, little.labels_) == 1
+    assert not np.allclose(little.distance_, plain.distance_, atol=1e-7)
+    assert adjusted_rand_index(kinds, loud.labels_) < 0.7
+    again = noisy(clusterer, 0.05).fit(clients, second)
+    np.testing.assert_array_equal(again.distance_, little.distance_)
+
+
+def test_fcr_gets_its_noisy_centroids(groups, monkeypatch):
+    monkeypatch.setattr("fltnb.relatedness.fcr.umap_layout", lambda points, *_: points[:, :2])  # takes 10 s to compile
+    clients, _, _ = groups
+    fcr = fl.FCR(k=3, n_neighbors=5)
+    plain, rough = fcr.fit(clients).centroids_, noisy(fcr, 0.5, seed=3).fit(clients).centroids_
+    length = 0.5 * typical_length(plain.reshape(-1, 6))
+    moved = [np.sqrt(((a[:, None] - b[None]) ** 2).sum(-1)).min(1) for a, b in zip(plain, rough, strict=True)]
+    assert 0.3 * length < np.mean(moved) < 1.5 * length
+
+
+def test_noise_refuses():
+    with pytest.raises(FltnbError, match="not defined"):
+        noisy(fl.PCAKMeans(), 0.1)
+    for bad in (-0.1, np.nan, "x", True):
+        with pytest.raises(FltnbError, match="level of noise"):
+            noisy(fl.PACFL(), bad)
+
+
+# Clusterers that need more than embeddings
+
+
+def test_pacfl_gets_the_classes():
+    spec = ClusterSpec(HELD, {"name": "PACFL", "n_clusters": 3}, PIXELS)
+    row = oneshot.compute([spec], progress=False).iloc[0]
+    fed = fl.federations.build(HELD)
+    images = fl.encoders.embed_clients(fed, fl.encoders.EncoderSpec("pixels"))
+    by_hand = fl.PACFL(n_clusters=3).fit(images, [fed.labels[own] for own in fed.train])
+    assert row["ari"] == adjusted_rand_index(fed.clusters, by_hand.labels_)
+    assert row["floats_up"] == 64 * 3 * 2  # three vectors for each of two classes
+
+
+def test_emd_clusters_under_every_clients_own_model():
+    """The study of the clustering finds what the method finds after its first round."""
+    training = {"local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
+    spec = ClusterSpec(TURNED, {"name": "EMDClustering"}, {"kind": "own", "seed": 2, **training}, seed=0)
+    row = oneshot.compute([spec], progress=False).iloc[0]
+    fed = fl.federations.build(TURNED)
+    options = training | {"model": "mlp_plain", "rounds": 1, "participation": 1.0, "seed": 2, "progress": False}
+    run = fl.run(fl.methods.EMDCFL(), fed, **options)
+    assert row["ari"] == adjusted_rand_index(fed.clusters, run.labels)
+    assert row["n_clusters"] == len(np.unique(run.labels)) > 1
+
+
+def test_own_models_refuse():
+    bare = fl.federations.build(BASE | {"dataset": "digits"})
+    with pytest.raises(FltnbError, match="client 0 has none"):
+        OwnModels().embed(bare)
+    fed = fl.federations.build(HELD)
+    with pytest.raises(FltnbError, match="diverged"):
+        OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed(fed)
+    for wrong, words in (
+        ({"clusterer": {"name": "FCR"}, "encoder": {"kind": "own"}}, "for EMDClustering alone"),
+        ({"clusterer": {"name": "EMDClustering"}, "encoder": {"kind": "own", "epochs": 3}}, "epochs"),
+    ):
+        with pytest.raises(FltnbError, match=words):
+            oneshot.compute([ClusterSpec(HELD, **wrong)], progress=False)
+
+
+def test_noise_enters_the_key_only_where_there_is_some():
+    plain = ClusterSpec(HELD, {"name": "PACFL"}, PIXELS)
+    assert "noise" not in plain.settings()
+    assert ClusterSpec(HELD, {"name": "PACFL"}, PIXELS, noise=0.5).key() != plain.key()
+
+
+# Plans
+
+
+@pytest.mark.parametrize("profile", fl.experiments.PROFILES)
+def test_plans_name_every_combination_once(profile):
+    fits = plan.clusterings(profile)
+    keys = [(s.method_id, s.seed, *s.axes.values()) for s in fits]
+    assert len(set(keys)) == len(keys)
+    runs = plan.specs(profile)
+    assert len({(s.dataset, s.method_id, s.seed) for s in runs}) == len(runs)
+    for spec in runs:  # all can be built without loading any data
+        fl.methods.build(spec.method)
+        fl.federations.complete(spec.federation)
+    assert {s.method_id for s in runs} <= set(plots.METHODS)
+    assert {s.method_id for s in fits} <= set(plots.METHODS)
+
+
+# Tables
+
+
+def clusterings(rows):
+    columns = ["axis", "level", "K", "method", "seed", "ari", "n_clusters"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+TABLE = clusterings(
+    [
+        ("samples", 100.0, "given", "pacfl", 0, 1.0, 2),
+        ("samples", 100.0, "given", "pacfl", 1, 0.9, 2),
+        ("samples", 20.0, "given", "pacfl", 0, 0.5, 2),
+        ("samples", 20.0, "given", "pacfl", 1, 0.1, 2),
+        ("samples", 50.0, "given", "pacfl", 0, 1.0, 2),
+        ("samples", 50.0, "given", "pacfl", 1, 0.2, 2),
+        ("noise", 0.0, "given", "pacfl", 0, 0.2, 2),
+        ("noise", 1.0, "given", "pacfl", 0, 1.0, 2),
+        ("samples", 100.0, "not given", "eigen", 0, 1.0, 2),
+        ("samples", 50.0, "not given", "eigen", 0, 1.0, 2),
+        ("samples", 20.0, "not given", "eigen", 0, 0.0, 1),
+    ]
+)
+
+
+def test_difficulty_table_by_hand():
+    wide = read.difficulty_table(TABLE, "samples")
+    assert list(wide.columns) == ["method", "K", "100", "50", "20"]  # fewer is harder
+    assert wide.iloc[0].tolist() == ["pacfl", "given", 0.95, 0.6, pytest.approx(0.3)]
+    assert list(read.difficulty_table(TABLE, "noise").columns) == ["method", "K", "0", "1"]
+
+
+def test_endurance_by_hand():
+    borne = read.endurance(TABLE).set_index("method")
+    assert borne.loc["pacfl", "samples"] == "100"  # 0.95 counts, 0.6 at the next does not
+    assert borne.loc["pacfl", "noise"] == "none"  # a later success does not make up for the first level
+    assert borne.loc["eigen", "samples"] == "50" and borne.loc["eigen", "noise"] == ""
+    assert borne.loc["pacfl", "ARI, mean"] == pytest.approx(((0.95 + 0.6 + 0.3) / 3 + 0.6) / 2)
+    assert borne["axes"].to_dict() == {"eigen": 1, "pacfl": 2}
+
+
+def tidy(numbers, metric="accuracy", split="test"):
+    """Rows from {(dataset, seed): {method: value}}."""
+    rows = [
+        {"dataset": d, "seed": s, "method": m, "split": split, "metric": metric, "value": v, "note": ""}
+        for (d, s), values in numbers.items()
+        for m, v in values.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_ranks_by_hand():
+    accuracy = {
+        ("a", 0): {"fedavg": 90.0, "ifca": 95.0, "local": 95.0, "oracle": 99.0},
+        ("a", 1): {"fedavg": 96.0, "ifca": 95.0, "local": 94.0, "oracle": 99.0},
+        ("b", 0): {"fedavg": 1.0, "ifca": 2.0, "local": 3.0, "fesem": 9.0},
+        ("b", 1): {"fedavg": 1.0, "ifca": 2.0, "local": 3.0, "fesem": 9.0},
+    }
+    placed = read.ranks(tidy(accuracy)).set_index("method")
+    # a: seed 0 fedavg 3, the others 1.5 each; seed 1 fedavg 1, ifca 2, local 3; b: 3, 2, 1; fesem is not on a
+    assert placed["a"].to_dict() == {"local": 2.25, "ifca": 1.75, "fedavg": 2.0}
+    assert placed["mean rank"].to_dict() == {"local": 1.625, "ifca": 1.875, "fedavg": 2.5}
+    assert placed.loc["fedavg", "± seeds"] == pytest.approx(np.std([3, 2], ddof=1))
+    assert placed.loc["local", "± federations"] == pytest.approx(np.std([2.25, 1], ddof=1))
+    assert placed.loc["local", ["best", "worst"]].tolist() == [1, 2.25]
+    assert list(placed.index) == ["local", "ifca", "fedavg"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=4))
+def test_ranks_add_up_and_do_not_care_for_scale(values):
+    names = ["fedavg", "ifca", "local", "cfl"]
+    numbers = {(str(i), 0): dict(zip(names, map(float, row), strict=True)) for i, row in enumerate(values)}
+    placed = read.ranks(tidy(numbers)).set_index("method")["mean rank"]
+    assert placed.sum() == pytest.approx(1 + 2 + 3 + 4)
+    other = {key: {m: 2 * v - 7 for m, v in row.items()} for key, row in numbers.items()}
+    pd.testing.assert_series_equal(read.ranks(tidy(other)).set_index("method")["mean rank"], placed)
+
+
+def test_grid_and_costs_by_hand():
+    accuracy = {("a", 0): {"fedavg": 90.0, "oracle": 96.0}, ("a", 1): {"fedavg": 92.0, "oracle": 98.0}}
+    assert read.grid(tidy(accuracy), "accuracy")["a"].to_dict() == {"fedavg": -6.0, "oracle": 0.0}
+    both = pd.concat(
+        [
+            tidy({("a", 0): {"fedavg": 10.0, "ifca": 30.0}, ("b", 0): {"fedavg": 1.0, "ifca": 5.0}}, metric, "")
+            for metric in ("bytes", "seconds")
+        ]
+    )
+    assert read.costs(both).set_index("method")["bytes, times FedAvg's"].to_dict() == {"fedavg": 1.0, "ifca": 4.0}
+
+
+def test_demo_runs_end_to_end():
+    fits = [s for s in plan.clusterings("demo") if s.axes["axis"] == "rotation" and s.axes["level"] == 90.0]
+    table = oneshot.compute(fits, progress=False)
+    assert set(table["method"]) == {"transport", "emdcfl", "eigen", "pacfl"}
+    assert (table.loc[table["K"] == "given", "n_clusters"] == 4).all()
+    runs = [s for s in plan.specs("demo") if s.dataset == "rotated"]
+    found = fl.store.tidy(fl.compute(runs, progress=False))
+    shown = read.result_table(found, "rotated").set_index("method")
+    assert shown.loc["oracle", "ARI"] == 1 and np.isnan(shown.loc["fedavg", "ARI"])
+    assert shown.loc["oracle", "accuracy"] > shown.loc["fedavg", "accuracy"]
+    assert shown["accuracy"].is_monotonic_decreasing
+    words = read.advice(table, found)
+    assert "Transport signatures" in words and "told K" in words
+    claims = read.head_to_head_claims(table, found).table()
+    assert "Who finds the true clusters" in " ".join(claims["sentence"])
+    first = claims[claims["sentence"].str.startswith("Who finds")].iloc[0]
+    assert first["verdict"] == "holds"  # the very same models as the oracle's
+
+
+# Pictures
+
+
+def test_pictures():
+    import matplotlib.pyplot as plt
+
+    fig, panels = read.curves_figure(TABLE, "by hand")
+    assert panels.shape == (2, 2)
+    assert [text.get_text() for text in panels[0, 0].get_xticklabels()] == ["100", "50", "20"]
+    line = panels[0, 0].lines[0]
+    assert line.get_ydata().tolist() == pytest.approx([0.95, 0.6, 0.3])
+    plt.close(fig)
+    values = pd.DataFrame({"a": [-20.0, 0.0], "b": [np.nan, -1.0]}, index=["fedavg", "oracle"])
+    fig, ax = plots.method_grid(values, limits=(-15, 0))
+    assert sorted(text.get_text() for text in ax.texts) == ["-1.0", "-20.0", "0.0"]
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg", "Oracle"]
+    plt.close(fig)
+    with pytest.raises(FltnbError, match="no clusterings"):
+        plots.difficulty_curves(TABLE, {"rotation": "degrees"})
+    with pytest.raises(FltnbError, match="no numbers"):
+        plots.method_grid(pd.DataFrame())
