@@ -37,7 +37,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         # a ninth of the published images, a network that two cores can train, and four rounds
         "mnist": {"model": "cnn_small", "clients": 30, "samples": 600, "test": 200}
         | {"rounds": 4, "batch_size": 32, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
-        | {"clusterings": ((INTENSITY, 0.025, 10), (INTENSITY, "auto", 10), (1.0, 0.025, 3))},
+        | {"clusterings": ((INTENSITY, 0.025, 10), (INTENSITY, "auto", 3), (1.0, 0.025, 3))},
         "cifar10": {"model": "cnn_small", "clients": 15, "samples": 600, "test": 200, "methods": LIGHT}
         | {"rounds": 4, "batch_size": 32, "lr": 0.02, "seeds": 1}
         | {"clusterings": ((1.0, 0.025, 3), (1.0, "auto", 3))},

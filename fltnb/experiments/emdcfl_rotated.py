@@ -44,7 +44,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         # a twelfth of the published images and one hidden layer
         "mnist": _MNIST
         | {"versions": {"rotated": 10, "min": 3, "two": 3, "base": 3}}
-        | {"clusterings": ((500, 0.025, 10), (500, "auto", 3), (1000, "auto", 10))},
+        | {"clusterings": ((500, 0.025, 10), (500, "auto", 3), (1000, "auto", 3))},
         "cifar10": {"model": "lenet", "samples": 500, "test": 220, "versions": {"rotated": 3}, "seeds": 1}
         | {"methods": ("oracle", "emdcfl", "pacfl", "fedavg")},
     },
