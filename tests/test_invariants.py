@@ -33,17 +33,25 @@ from fltnb.methods import (
     FedAvg,
     FedCE,
     FedClust,
+    FedCluster,
+    FedDANE,
+    FedDist,
+    FedDistWS,
     FedEM,
     FedProx,
     FedRC,
     FedSaC,
     FedSEM,
+    FedSGD,
     FedSoft,
     FeSEM,
+    FeSEMMA,
     FlexCFL,
+    HypoCluster,
     Local,
     Oracle,
     PFedGraph,
+    RobustTKM,
     SoftFLT,
 )
 from fltnb.methods.hierarchical import shared_columns
@@ -99,6 +107,7 @@ class Line:
     still: str = ""  # U7: why models move though no client takes a step
     late: int = 0  # U1, U2, U5: rounds at the start whose training is used for clustering only
     parts: Callable = lambda net: [slice(None)]  # U6: parameters that are averaged with weights of their own
+    mean: str = ""  # U6: why aggregates are no weighted means of the models around
     once: Callable | None = None  # U10: bytes sent (up, down) on top in the rounds, where not all rounds are alike
 
 
@@ -236,6 +245,42 @@ LINES = {
         setup=lambda fed: (4 * M * (5 * 64 + M - 1), 4 * M * (M - 1) * 5 * 64),  # five eigenvectors of 64 pixels
         truth={"alone": singleton_truth},
         parts=lambda net: [columns := shared_columns(net, None), ~columns],
+    ),
+    "FedSGD": Line(FedSGD, "one step where the others take two; see test_methods_fesem", NO_THRESHOLD, COMMON),
+    "FedDist": Line(FedDist, lambda: FedDist(1), NO_THRESHOLD, COMMON, weights="equal", personal=True),
+    "FedDistWS": Line(FedDistWS, lambda: FedDistWS(1), NO_THRESHOLD, COMMON, personal=True),
+    "FedDANE": Line(
+        FedDANE,
+        "its corrected steps are not FedAvg's; with one client they are FedProx's",
+        NO_THRESHOLD,
+        COMMON,
+        down=lambda P: 3 * P,
+        up=lambda P: 2 * P,
+    ),
+    "FedCluster": Line(
+        lambda: FedCluster(period=0),
+        lambda: FedCluster(gamma=1.01),
+        "a cut needs more than two members, one of the halves may have one",
+        COMMON,
+    ),
+    "HypoCluster": Line(
+        lambda: HypoCluster(K), lambda: HypoCluster(1), NO_THRESHOLD, "independent", down=lambda P: K * P
+    ),
+    "RobustTKM": Line(
+        lambda: RobustTKM(K),
+        lambda: RobustTKM(1, trim=0),
+        NO_THRESHOLD,
+        COMMON,
+        weights="equal",
+        mean="each number is trimmed for itself",
+    ),
+    "FeSEMMA": Line(
+        lambda: FeSEMMA(K),
+        lambda: FeSEMMA(1, lam=0),
+        NO_THRESHOLD,
+        COMMON,
+        weights="equal",
+        mean="neurons are put into another order before",
     ),
 }
 
@@ -404,7 +449,7 @@ def served_by(method, state):
     return theta[rows].copy()
 
 
-@always
+@lines(lambda line: line.mean)
 def test_u6_aggregates_are_means_of_what_was_sent(line):
     """No parameter leaves the range of the models around, and a mean of weights that sum to 1 solves for them."""
     for around, now in drive(line.usual(), digits(equal=False)):
@@ -468,7 +513,8 @@ def test_the_usual_settings_form_clusters():
     for name, line in LINES.items():
         labels = run(line.usual(), fed).labels
         if labels is None:
-            assert name in ("FedAvg", "FedProx", "Local", "PFedGraph", "FedSaC")
+            single = ("FedAvg", "FedProx", "FedSGD", "FedDist", "FedDistWS", "FedDANE")
+            assert name in (*single, "Local", "PFedGraph", "FedSaC")
         else:
             assert len(np.unique(labels)) > 1, name
 

@@ -23,8 +23,6 @@ INTENSITY = 4.0
 """Times the published difference between the attackers' shades and the targets' green, in ``small`` and ``demo``."""
 SUBTLE = "published shades"  # note of the runs with the paper's own, where the others have plainer ones
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
-DEPARTS = tuple(name for name in emdcfl.DEPARTS if name != "fesem")
-"""Rows run both ways. FeSEM's departure, a start on models that are all equal, is not part of our FeSEM."""
 LIGHT = ("oracle", "emdcfl", "fedavg", "fedprox", "pacfl")
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
@@ -63,7 +61,7 @@ def specs(profile: str) -> list[Spec]:
         seeds = SEEDS[profile][: size.get("seeds", 3)]
         runs += [row(profile, data, name, s) for name in size.get("methods", emdcfl.METHODS) for s in seeds]
         if "methods" not in size:
-            runs += [row(profile, data, name, s, variant="published") for name in DEPARTS for s in seeds]
+            runs += [row(profile, data, name, s, variant="published") for name in emdcfl.DEPARTS for s in seeds]
         if size.get("intensity", 1.0) != 1.0:
             runs += [row(profile, data, name, s, intensity=1.0, note=SUBTLE) for name in ANATOMY for s in seeds]
     return runs

@@ -26,8 +26,6 @@ VERSIONS = {
 images. The first version is Table 1's, the others are Table 10's (MNIST) and Table 11's (CIFAR-10)."""
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
-DEPARTS = tuple(name for name in emdcfl.DEPARTS if name != "fesem")
-"""Rows run both ways. FeSEM's departure, a start on models that are all equal, is not part of our FeSEM."""
 DEMO_DEPARTS = ("fedclust", "flexcfl")
 FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
@@ -152,7 +150,7 @@ def _table(profile: str, data: str, version: str) -> Iterator[Spec]:
 def _beside(profile: str, data: str) -> Iterator[Spec]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     seeds = SEEDS[profile] if profile == "paper" else (0,)
-    for name in DEMO_DEPARTS if profile == "demo" else DEPARTS:
+    for name in DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS:
         yield from (row(profile, data, "rotated", name, seed, variant="published") for seed in seeds)
     if profile == "demo":
         return

@@ -16,19 +16,26 @@ from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
 from .fedce import FedCE
 from .fedclust import FedClust
+from .fedcluster import FedCluster
+from .feddane import FedDANE
+from .feddist import FedDist, FedDistWS
 from .fedem import FedEM, FedRC
 from .fedprox import FedProx
 from .fedsem import FedSEM
+from .fedsgd import FedSGD
 from .fedsoft import FedSoft
 from .fesem import FeSEM
+from .fesem_ma import FeSEMMA
 from .flexcfl import FlexCFL
 from .flt import FLT, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
+from .hypocluster import HypoCluster
 from .ifca import IFCA
 from .local import Local
 from .pacfl import PACFL
 from .pfedgraph import FedSaC, PFedGraph
+from .robust import RobustTKM
 from .soft import SoftFLT
 
 METHODS = {
@@ -36,7 +43,7 @@ METHODS = {
     for cls in (
         *(FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT),
         *(PACFL, FedClust, FlexCFL, CFLGP, FedEM, FedSoft, FedRC, PFedGraph, FedSaC, FedCE, EMDCFL),
-        MTHFL,
+        *(MTHFL, FedSGD, FedDist, FedDistWS, FedDANE, FedCluster, HypoCluster, RobustTKM, FeSEMMA),
     )
 }
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
@@ -56,21 +63,29 @@ __all__ = [
     "Context",
     "DynamicFLT",
     "FeSEM",
+    "FeSEMMA",
     "FedAvg",
     "FedCE",
     "FedClust",
+    "FedCluster",
+    "FedDANE",
+    "FedDist",
+    "FedDistWS",
     "FedEM",
     "FedProx",
     "FedRC",
     "FedSEM",
+    "FedSGD",
     "FedSaC",
     "FedSoft",
     "FlexCFL",
     "GraphMethod",
+    "HypoCluster",
     "Local",
     "Method",
     "Oracle",
     "PFedGraph",
+    "RobustTKM",
     "SoftFLT",
     "build",
     "fit_clusterer",

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import choose
-from ..randomness import integer
-from .base import Context, Method, State, check_clusters, check_number, mix_groups, resolve_rule
+from ..randomness import integer, stream
+from .base import VARIANTS, Context, Method, State, check_clusters, check_number, mix_groups, resolve_rule
 from .modelspace import best_start, scores
 
 WEIGHTINGS = ("plain", "samples")
+GROUPINGS = ("em", "random")
+REPORTS = ("own", "best")
 
 
 class FeSEM(Method):
@@ -30,17 +32,24 @@ class FeSEM(Method):
     ----------
     n_clusters : int
         Number of centres K, given.
-    lam : float
-        lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1 stands, unread, in the configuration of
-        its public code.
+    lam : float, optional
+        lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1, the default, stands unread in the
+        configuration of its public code, which has no such term.
     weighting : {"plain", "samples"}
         Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}, optional
         Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
         E-step places each client by the last model known of it: the one it trained last, or under ``last_aggregate``
         the centre it was served; for a client never heard the initial model.
+    grouping : {"em", "random"}, optional
+        "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
+    report : {"own", "best"}, optional
+        "best": a test is that of one centre on *all* clients, the centre with the most right answers there, instead of
+        each client's own. It changes reported accuracies only.
     variant : {"described", "published"}
-        Which rule is meant when ``rule`` is not given.
+        Where they are not given: ``lam=0.1, grouping="em", report="own"``, or what the shipped code does, ``lam=0,
+        grouping="random", report="best"``. Its clusters start from k-means on vectors of random numbers, and are made
+        anew every 150 rounds in a run of 60. (It draws three participants from each cluster; here the run draws them.)
 
     Notes
     -----
@@ -61,15 +70,20 @@ class FeSEM(Method):
     def __init__(
         self,
         n_clusters: int,
-        lam: float = 0.1,
+        lam: float | None = None,
         weighting: str = "plain",
         rule: str | None = None,
         variant: str = "described",
+        grouping: str | None = None,
+        report: str | None = None,
     ):
+        shipped = choose(variant, VARIANTS, "variant") == "published"
         self.n_clusters = n_clusters
-        self.lam = check_number("lam", lam)
+        self.lam = check_number("lam", (0.0 if shipped else 0.1) if lam is None else lam)
         self.weighting = choose(weighting, WEIGHTINGS, "weighting of the M-step")
-        self.rule = resolve_rule(rule, variant)
+        self.rule = resolve_rule(rule, "described")
+        self.grouping = choose(grouping or GROUPINGS[shipped], GROUPINGS, "grouping")
+        self.report = choose(report or REPORTS[shipped], REPORTS, "centre to report")
 
     def settings(self) -> dict[str, Any]:
         """Name and all options."""
@@ -79,6 +93,8 @@ class FeSEM(Method):
             "lam": self.lam,
             "weighting": self.weighting,
             "rule": self.rule,
+            "grouping": self.grouping,
+            "report": self.report,
         }
 
     def check(self, fed) -> None:
@@ -90,14 +106,17 @@ class FeSEM(Method):
         return {"proximal": 2 * self.lam}
 
     def start(self, fed, model, context: Context) -> State:
-        """Everybody holds the common initial model, and there is one centre."""
+        """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
         self.check(fed)
-        theta = model.init(context.seed)
+        theta, row, K = model.init(context.seed), np.zeros(fed.n_clients, dtype=np.int64), 1
+        if self.grouping == "random":
+            K = self.n_clusters
+            row = stream(context.seed, "method").permutation(fed.n_clients) % K
         return {
-            "models": theta[None],
+            "models": np.repeat(theta[None], K, axis=0),
             "initial": theta,
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+            "row": row,
+            "labels": row,
             "memory": np.repeat(theta[None], fed.n_clients, axis=0),
             "heard": np.zeros(fed.n_clients, dtype=bool),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
@@ -115,18 +134,46 @@ class FeSEM(Method):
         heard[clients] = True
         if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
             models = self._first_centers(memory[heard], state, round)
-        n = int(state["trainable"])
-        row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
+        row, n = state["row"], int(state["trainable"])
+        if self.grouping == "em":
+            row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
-            members, trained = row[clients], theta
-            weights = state["weights"][clients]
+            members, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
-            members, trained, weights = row, memory, state["weights"]
-        if self.weighting == "plain":
-            weights = np.ones_like(weights)
+            members, trained, sizes = row, memory, state["weights"]
+        weights = np.ones_like(sizes) if self.weighting == "plain" else sizes
         share = (members == np.arange(len(models))[:, None]) * weights
-        models = mix_groups(share, trained, models)
+        models = self.averaged(state, share, sizes, trained, models)
         return state | {"models": models, "row": row, "labels": row, "heard": heard}
+
+    def averaged(
+        self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
+    ) -> np.ndarray:
+        """Centres (K, P) of the M-step; one without members keeps its model.
+
+        Parameters
+        ----------
+        share : array (K, n)
+            Weights of the members in each centre's mean, zero for the others.
+        sizes : array (n,)
+            Training samples.
+        trained : array (n, P)
+        models : array (K, P)
+            Centres so far.
+        """
+        return mix_groups(share, trained, models)
+
+    def evaluate(self, state: State, engine, split: str):
+        """Test clients under their own centre, or all under the centre that does best."""
+        if self.report == "own":
+            return super().evaluate(state, engine, split)
+        from ..training import Evaluation
+
+        models, M = state["models"], engine.fed.n_clients
+        rows, clients = np.repeat(np.arange(len(models)), M), np.tile(np.arange(M), len(models))
+        every = engine.evaluate(models, rows, clients, split)
+        best = every.correct.reshape(-1, M).sum(axis=1).argmax()
+        return Evaluation(*(part.reshape(-1, M)[best] for part in (every.correct, every.total, every.loss)))
 
     def _first_centers(self, points: np.ndarray, state: State, round: int) -> np.ndarray:
         """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""

@@ -1,0 +1,160 @@
+"""Neuron matching: the order of a layer's neurons means nothing, so bring models into one order before averaging.
+
+A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
+al., ICLR 2020), to which FeSEM's Section 5.1 points, matches neurons layer by layer under a nonparametric prior that
+lets layers grow, and trains the rest again after every layer. Here layers keep their width and nothing is trained in
+between: neurons are matched one to one by the squared distance of what leads into them (weights and bias), which is
+FedMA's matching with a fixed number of neurons of equal variance.
+
+Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
+channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import FltnbError
+
+Layers = list[tuple[np.ndarray, np.ndarray]]
+
+
+def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]]) -> Layers:
+    """Return the layers of a flat model (P,) as views; ``shapes`` has each layer's (outputs, inputs per output)."""
+    layers, begin = [], 0
+    for outputs, inputs in shapes:
+        middle = begin + outputs * inputs
+        layers.append((theta[begin:middle].reshape(outputs, inputs), theta[middle : middle + outputs]))
+        begin = middle + outputs
+    return layers
+
+
+def joined(layers: Layers) -> np.ndarray:
+    """Return layers as one flat model: the inverse of :func:`split`."""
+    return np.concatenate([part.ravel() for layer in layers for part in layer])
+
+
+def assignment(cost: np.ndarray) -> np.ndarray:
+    """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n).
+
+    Examples
+    --------
+    >>> assignment(np.array([[1.0, 2.0], [1.0, 9.0]])).tolist()
+    [1, 0]
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    best = cost.argmin(axis=1)
+    if len(np.unique(best)) == len(cost):  # everybody's first choice, and no two the same: nothing can be better
+        return best
+    return linear_sum_assignment(cost)[1]
+
+
+def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
+    """Reorder the neurons of all layers but the last: new neuron g of layer l is the old ``orders[l][g]``.
+
+    What the network computes stays the same.
+    """
+    out, before = [], None
+    for position, (weight, bias) in enumerate(layers):
+        weight = _inputs_reordered(weight, before)
+        before = orders[position] if position < len(layers) - 1 else None
+        out.append((weight, bias) if before is None else (weight[before], bias[before]))
+    return out
+
+
+def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
+    """Find the orders of a model's hidden neurons in which they fit those of another model best.
+
+    Layer by layer from the input: the incoming weights of a layer are brought into the order found for the layer before
+    it, then the Hungarian method assigns neurons. The last layer's outputs are the classes and keep their order.
+
+    Returns
+    -------
+    list of ndarray of int64
+        For :func:`permuted`, one per hidden layer.
+
+    Raises
+    ------
+    FltnbError
+        The models' layers differ in number or width.
+    """
+    _check(layers, reference)
+    orders, before = [], None
+    for (weight, bias), (target, shift) in zip(layers[:-1], reference[:-1], strict=True):
+        incoming = _flat(_inputs_reordered(weight, before), bias)
+        wanted = _flat(target, shift)
+        before = assignment(_squared_distances(wanted, incoming))
+        orders.append(before)
+    return orders
+
+
+def matched_mean(models: Sequence[Layers], weights: Sequence[float], reference: int | None = None) -> Layers:
+    """Average models of equal layers, neuron by matched neuron.
+
+    Parameters
+    ----------
+    models : sequence of n models
+    weights : sequence of n numbers
+        At least 0, not all 0; made to sum to 1.
+    reference : int, optional
+        Position of the model into whose order all others are brought; default the one with the largest weight.
+
+    Raises
+    ------
+    FltnbError
+        No models, weights that do not fit, or layers that differ in number or width between models.
+
+    Examples
+    --------
+    >>> one = [(np.array([[1.0], [2.0]]), np.zeros(2)), (np.array([[3.0, 4.0]]), np.zeros(1))]
+    >>> other = permuted(one, [np.array([1, 0])])
+    >>> [part.tolist() for part, _ in matched_mean([one, other], [1, 1])]
+    [[[1.0], [2.0]], [[3.0, 4.0]]]
+    """
+    weights = np.asarray(weights, dtype=np.float64)
+    if not len(models) or weights.shape != (len(models),) or (weights < 0).any() or not weights.sum() > 0:
+        raise FltnbError("A matched mean needs models and a weight of at least 0 for each, not all of them 0.")
+    first = models[int(weights.argmax()) if reference is None else reference]
+    for layers in models:
+        _check(layers, first)
+    sums = [(np.zeros(weight.shape), np.zeros(bias.shape)) for weight, bias in first]
+    for layers, share in zip(models, weights / weights.sum(), strict=True):
+        same = layers if layers is first else permuted(layers, match(layers, first))
+        for (weight, bias), (weight_sum, bias_sum) in zip(same, sums, strict=True):
+            weight_sum += share * weight.astype(np.float64)
+            bias_sum += share * bias.astype(np.float64)
+    return [
+        (weight_sum.astype(weight.dtype), bias_sum.astype(bias.dtype))
+        for (weight_sum, bias_sum), (weight, bias) in zip(sums, first, strict=True)
+    ]
+
+
+def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarray:
+    """Reorder a layer's inputs along with the neurons they come from; each gives an equal run of numbers."""
+    if order is None:
+        return weight
+    runs = weight.reshape(len(weight), len(order), -1)
+    return runs[:, order].reshape(weight.shape)
+
+
+def _flat(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """Return what leads into each neuron, (outputs, inputs + 1)."""
+    return np.hstack([weight.reshape(len(weight), -1), bias[:, None]])
+
+
+def _squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Squared distances (n, n) between rows, less a number per row of ``a`` (no assignment depends on it)."""
+    return (b.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (a @ b.T)
+
+
+def _check(layers: Layers, reference: Layers) -> None:
+    shapes = [[(weight.shape, bias.shape) for weight, bias in model] for model in (layers, reference)]
+    if shapes[0] != shapes[1]:
+        widths = [[len(bias) for _, bias in model] for model in (layers, reference)]
+        raise FltnbError(
+            f"Models of different layers cannot be matched: outputs are {widths[0]} in one and {widths[1]} in the"
+            " other; train one architecture on all clients."
+        )

@@ -1,0 +1,216 @@
+"""Robust clustered FL: trimmed k-means on the clients' models, trimmed means inside the clusters (Ghosh et al., 2019).
+
+The row Robust (TKM) of FeSEM's tables. Trimming is meant against clients that send nonsense; among honest ones it
+leaves out whoever is unlike the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from ..randomness import stream
+from .base import VARIANTS, Context, Method, State, check_clusters, check_number, mix_groups
+from .modelspace import BLOCK, gram, scores
+
+STARTS = 20
+STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
+PUBLISHED_STEPS = 8  # the first time; one in every later round
+
+
+class RobustTKM(Method):
+    """Clusters by k-means whose centres do not listen to outliers, and models that do not either.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of clusters K; 3 in FeSEM's tables.
+    trim : float
+        Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` of the members farthest from it. A
+        cluster's model is, number by number, the mean of its participants' models without the ``trim`` lowest and the
+        ``trim`` highest; sample counts play no part. With 0 both are plain means.
+    variant : {"described", "published"}
+        "described" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
+        nearest centre. "published" is FeSEM's code: every round, on the last layer's weights alone, with the median of
+        each coordinate as centre, eight Lloyd steps the first time and one in later rounds.
+
+    Notes
+    -----
+    Of the original's three stages, the first (every client fits its own model) is here the local training of the first
+    round. The last, gradient descent with trimmed means of *gradients*, takes trimmed means of models: the same for one
+    local step. Until K clients have been heard there is one cluster.
+
+    Raises
+    ------
+    FltnbError
+        An option out of range, or more clusters than clients.
+    """
+
+    name = "robust_tkm"
+
+    def __init__(self, n_clusters: int = 3, trim: float = 0.2, variant: str = "described"):
+        self.n_clusters = n_clusters
+        self.trim = check_number("trim", trim)
+        if self.trim >= 0.5:
+            raise FltnbError(f"trim={trim} would leave nothing between both ends: choose a share from 0 to below 0.5.")
+        self.variant = choose(variant, VARIANTS, "variant")
+
+    def settings(self) -> dict[str, Any]:
+        """Name and all options."""
+        return {"name": self.name, "n_clusters": self.n_clusters, "trim": self.trim, "variant": self.variant}
+
+    def check(self, fed) -> None:
+        """Refuse more clusters than clients."""
+        check_clusters(self.n_clusters, fed.n_clients)
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody holds the common initial model, and there is one cluster."""
+        self.check(fed)
+        theta = model.init(context.seed)
+        seen = [0, model.n_trainable]
+        if self.variant == "published":
+            seen = [model.head.start, model.head.stop - model.n_classes]  # the last layer without its biases
+        compared = theta[slice(*seen)]
+        return {
+            "models": theta[None],
+            "row": np.zeros(fed.n_clients, dtype=np.int64),
+            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+            "points": np.repeat(compared[None], fed.n_clients, axis=0),
+            "centers": compared[None],
+            "initial": compared,
+            "seen": np.array(seen),
+            "heard": np.zeros(fed.n_clients, dtype=bool),
+            "formed": np.array(False),
+            "seed": np.array(context.seed),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Cluster if it is time to, then take trimmed means inside the clusters."""
+        points, heard, row = state["points"], state["heard"].copy(), state["row"].copy()
+        models, centers, formed = state["models"].copy(), state["centers"], bool(state["formed"])
+        moving = np.flatnonzero(~heard)
+        moving = moving[np.isin(moving, clients)]  # heard for the first time
+        points[clients] = theta[:, slice(*state["seen"])]
+        heard[clients] = True
+        if not formed and heard.sum() >= self.n_clusters:
+            formed, moving = True, np.arange(len(row))
+            centers = self._first_centers(points[heard], state["initial"], int(state["seed"]), round)
+            models = np.repeat(models, self.n_clusters, axis=0)
+        elif formed and self.variant == "published":
+            moving = np.arange(len(row))
+            centers = lloyd(points[heard].astype(np.float64), centers, median, 1)[1]
+        if formed:
+            row[moving] = scores(points[moving], centers, state["initial"]).argmin(axis=1)
+        for cluster in range(len(models)):
+            present = row[clients] == cluster
+            if present.any():
+                models[cluster] = trimmed_mean(theta[present], self.trim)
+        centers = centers.astype(points.dtype)
+        return state | {
+            "models": models,
+            "row": row,
+            "labels": row,
+            "points": points,
+            "centers": centers,
+            "heard": heard,
+            "formed": np.array(formed),
+        }
+
+    def _first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
+        """Centres (K, d): from one draw of K clients if published, else of the best of 20."""
+        K = self.n_clusters
+
+        def drawn(start: int) -> np.ndarray:
+            return np.sort(stream(seed, "method", round, start).choice(len(points), K, replace=False))
+
+        if self.variant == "published":
+            points = points.astype(np.float64)
+            return lloyd(points, points[drawn(0)], median, PUBLISHED_STEPS)[1]
+        # k-means sees nothing but distances, and n points span n directions at most: turn them into that basis
+        values, vectors = np.linalg.eigh(gram(points, initial))
+        inside = vectors * np.sqrt(np.maximum(values, 0))
+        share, least = None, np.inf
+        for start in range(STARTS):
+            labels, centers = lloyd(inside, inside[drawn(start)], self._near_mean, STEPS)
+            kept = np.zeros((K, len(points)))
+            for k in range(K):
+                mine = np.flatnonzero(labels == k)
+                kept[k, mine[nearest(inside[mine], centers[k], self.trim)]] = 1
+            cost = (kept * _distances(inside, centers).T).sum()
+            if share is None or cost < least - 1e-9 * abs(least):
+                share, least = kept, cost
+        return mix_groups(share, points, np.repeat(initial[None], K, axis=0))
+
+    def _near_mean(self, points: np.ndarray, center: np.ndarray) -> np.ndarray:
+        return points[nearest(points, center, self.trim)].mean(axis=0)
+
+
+def median(points: np.ndarray, center: np.ndarray) -> np.ndarray:
+    """Median of every coordinate; of an even number of points the midpoint."""
+    return np.median(points, axis=0)
+
+
+def nearest(points: np.ndarray, center: np.ndarray, trim: float) -> np.ndarray:
+    """Positions of the points (n, d) that are left when the share ``trim`` farthest from the centre is ignored."""
+    far = np.argsort(((points - center) ** 2).sum(axis=1), kind="stable")
+    return np.sort(far[: len(points) - _cut(len(points), trim)])
+
+
+def lloyd(
+    points: np.ndarray,
+    centers: np.ndarray,
+    update: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    steps: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """k-means with a centre of one's own choice.
+
+    Parameters
+    ----------
+    points : array (n, d) of float64
+    centers : array (K, d)
+        Where to start.
+    update : callable
+        ``update(members (m, d), old centre (d,)) -> centre (d,)``; a centre without members stays.
+    steps : int
+        At most; it ends before when nothing moves.
+
+    Returns
+    -------
+    labels (n,), centers (K, d)
+    """
+    centers = centers.astype(np.float64)
+    for _ in range(steps):
+        labels = _distances(points, centers).argmin(axis=1)
+        before = centers
+        centers = np.stack([update(points[labels == k], c) if (labels == k).any() else c for k, c in enumerate(before)])
+        if np.array_equal(centers, before):
+            break
+    return _distances(points, centers).argmin(axis=1), centers
+
+
+def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
+    """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end.
+
+    Examples
+    --------
+    >>> trimmed_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]]), 0.2).tolist()
+    [2.0]
+    """
+    cut = _cut(len(theta), trim)
+    out = np.empty(theta.shape[1], dtype=theta.dtype)
+    for begin in range(0, theta.shape[1], BLOCK):
+        part = theta[:, begin : begin + BLOCK]
+        part = np.sort(part, axis=0)[cut : len(theta) - cut] if cut else part
+        out[begin : begin + BLOCK] = part.mean(axis=0, dtype=np.float64)
+    return out
+
+
+def _cut(n: int, trim: float) -> int:
+    return int(trim * n + 1e-9)  # 0.2 of 5 is one, whatever the last digit of the product
+
+
+def _distances(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
+    return np.stack([((points - center) ** 2).sum(axis=1) for center in centers], axis=1)

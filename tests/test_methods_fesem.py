@@ -1,0 +1,694 @@
+"""The methods and scores of FeSEM's tables: known answers on a few numbers, and on digits."""
+
+import itertools
+import re
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score
+
+import fltnb as fl
+from fltnb import confusion as scores
+from fltnb import models, training
+from fltnb.errors import FltnbError
+from fltnb.methods import (
+    IFCA,
+    Context,
+    FedAvg,
+    FedCluster,
+    FedDANE,
+    FedDist,
+    FedDistWS,
+    FedProx,
+    FedSGD,
+    FeSEM,
+    FeSEMMA,
+    HypoCluster,
+    Local,
+    RobustTKM,
+    build,
+)
+from fltnb.methods.cfl import cosines
+from fltnb.methods.fedcluster import halves, separation
+from fltnb.methods.feddane import corrected_training, full_gradient
+from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
+from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
+from fltnb.metrics import adjusted_rand_index
+
+QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
+QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
+SIZES = (20, 12, 16, 10)
+
+
+def digits(sizes=(20, 20, 20, 20), classes=2):
+    fed = fl.federations.label_clusters(
+        fl.load("digits"),
+        n_clients=len(sizes),
+        n_clusters=2,
+        classes_per_cluster=classes,
+        samples_per_client=20,
+        seed=0,
+    )
+    train = [own[:n] for own, n in zip(fed.train, sizes, strict=True)]
+    test = [own[:30] for own in fed.test]
+    return fl.Federation(
+        images=fed.images, labels=fed.labels, n_classes=10, train=train, test=test, clusters=fed.clusters
+    )
+
+
+def run(method, fed, **changes):
+    return fl.run(method, fed, **QUICK | changes)
+
+
+def served(result):
+    return result.theta[result.rows]
+
+
+def same(a, b, atol=1e-12):
+    return np.allclose(served(a), served(b), rtol=0, atol=atol)
+
+
+def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1):
+    """Feed a method with ``rounds``, a list of (clients, what they trained); yield the state after each.
+
+    The last ``head`` numbers of a model are its last layer, which has one output and no bias.
+    """
+    n_clients = n_clients or 1 + max(max(clients) for clients, _ in rounds)
+    theta0 = np.array(theta0)
+    P = len(theta0)
+    model = SimpleNamespace(
+        n_parameters=P,
+        n_trainable=P,
+        n_classes=0,
+        head=slice(P - head, P),
+        init=lambda seed, index=0: theta0 + index,
+    )
+    fed = SimpleNamespace(
+        n_clients=n_clients, sizes=np.ones(n_clients, dtype=int) if sizes is None else np.array(sizes)
+    )
+    state = method.start(fed, model, Context(0))
+    for round, (clients, trained) in enumerate(rounds, start=1):
+        state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float64), round)
+        yield {name: np.array(value) for name, value in state.items()}
+
+
+def now(state):
+    return state["models"][state["row"]].tolist()
+
+
+# --- FedSGD ---------------------------------------------------------------------------------------------------------
+
+
+def engine_of(fed, name="mlp_plain", **options):
+    net = models.make(name, fed.input_shape, fed.n_classes)
+    return training.make_engine(fed, net, training.TrainSpec(**{"dtype": "float64"} | options), "serial")
+
+
+def test_fedsgd_is_gradient_descent_on_the_pooled_data():
+    fed = digits(SIZES)
+    pooled = replace(fed, train=[np.concatenate(fed.train)], test=fed.test[:1], val=fed.val[:1], clusters=None)
+    with engine_of(pooled) as engine:
+        theta = engine.model.init(0).astype(np.float64)
+        for _ in range(2):
+            theta = theta - 0.1 * full_gradient(engine, theta, 0)
+    for setting in ({}, {"local_epochs": 5, "batch_size": 7}):
+        assert np.allclose(run(FedSGD(), fed, **setting).theta[0], theta, rtol=0, atol=1e-12)
+    once = run(FedAvg(), fed, local_epochs=1)
+    assert np.array_equal(run(FedSGD(), fed).theta, once.theta)
+
+
+def test_fedsgd_on_some_samples_is_fedsgd_of_clients_with_these_alone():
+    fed = digits(SIZES)
+    chosen = [FedSGD(14)._drawn(n, 0, 1, i) > 0 for i, n in enumerate(SIZES)]
+    assert [mine.sum() for mine in chosen] == [14, 12, 14, 10]
+    fewer = replace(fed, train=[own[mine] for own, mine in zip(fed.train, chosen, strict=True)])
+    assert same(run(FedSGD(14), fed, rounds=1), run(FedSGD(), fewer, rounds=1))
+    other = [FedSGD(14)._drawn(20, 0, round, 0) for round in (1, 2)]
+    assert (other[0] != other[1]).any() and np.allclose(np.sum(other, axis=1), 20)
+    assert FedSGD(variant="published").batch == 2 and FedSGD(32, variant="published").batch == 32
+
+
+def test_two_halves_of_a_batch_make_the_whole():
+    fed = digits()
+    with engine_of(fed, lr=1.0, batch_size=1000) as engine:
+        theta = engine.model.init(0)[None].astype(np.float64)
+        factors = np.repeat([2.0, 0.0], 10)
+        first, second = (engine.train(theta, [0], [0], 1, [f]).theta for f in (factors, factors[::-1]))
+        whole = engine.train(theta, [0], [0], 1).theta
+    assert np.allclose((first + second) / 2, whole, rtol=0, atol=1e-12)
+
+
+# --- FedDist --------------------------------------------------------------------------------------------------------
+
+
+def test_feddist_takes_part_of_the_way():
+    fed, rounds = digits(SIZES), [([0, 1], [[4.0, 0.0], [8.0, 2.0]]), ([1], [[0.0, 0.0]])]
+    with engine_of(fed) as engine:
+        net = engine.model
+    for method, first in ((FedDist(0.6), 0.4 + 0.6 * 6), (FedDistWS(0.6), 0.4 + 0.6 * (4 * 20 + 8 * 12) / 32)):
+        state = method.start(fed, net, Context(0))
+        state["models"] = np.array([[1.0, 1.0]])
+        for (clients, theta), expected in zip(rounds, (first, 0.4 * first), strict=True):
+            state = method.collect(state, np.array(clients), np.array(theta), 1)
+            assert np.isclose(state["models"][0, 0], expected)
+
+
+def test_feddist_at_the_ends_of_epsilon():
+    unequal, equal = digits(SIZES), digits()
+    assert same(run(FedDistWS(1), unequal), run(FedAvg(), unequal))
+    fedavg = run(FedAvg(), equal)
+    assert same(run(FedDist(1), equal), fedavg) and not same(run(FedDist(1), unequal), run(FedDistWS(1), unequal))
+    assert same(run(FedDist(), equal), run(FedDistWS(), equal)) and not same(run(FedDist(), equal), fedavg)
+    start = models.make("mlp_plain", equal.input_shape, 10).init(0)
+    for method in (FedDist(0), FedDistWS(0)):
+        assert np.array_equal(run(method, unequal).theta[0].astype(np.float32), start)
+
+
+# --- FedDANE --------------------------------------------------------------------------------------------------------
+
+
+def quadratic(targets, sizes, monkeypatch, **options):
+    """An engine of clients with losses ``||theta - target||^2 / 2``; samples are the client's number."""
+    targets = torch.tensor(targets, dtype=torch.float64)
+
+    def loss(out, y, reduction):
+        each = ((out - targets[y]) ** 2).sum(1) / 2
+        return each if reduction == "none" else each.sum()
+
+    monkeypatch.setattr("torch.nn.functional.cross_entropy", loss)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    fed = SimpleNamespace(
+        n_clients=len(sizes),
+        sizes=np.array(sizes),
+        labels=owner,
+        train=[np.flatnonzero(owner == i) for i in range(len(sizes))],
+        inputs=lambda index: np.zeros((len(index), 1), dtype=np.float32),
+    )
+    model = SimpleNamespace(
+        dropout=[],
+        layers=("any",),
+        init=lambda seed: np.array([5.0, -5.0]),
+        unflatten=lambda theta: [torch.as_tensor(theta)],
+        forward=lambda params, x, masks=None: params[0].expand(len(x), 2),
+    )
+    return SimpleNamespace(fed=fed, model=model, spec=training.TrainSpec(dtype="float64", **options))
+
+
+def test_feddane_without_penalty_reaches_the_mean_of_quadratics_in_one_round(monkeypatch):
+    targets, sizes = [[0.0, 1.0], [4.0, 3.0], [9.0, -3.0]], [1, 2, 5]
+    mean = np.average(targets, axis=0, weights=sizes)
+    engine = quadratic(targets, sizes, monkeypatch, local_epochs=60, lr=0.2, batch_size=2)
+    method = FedDANE(mu=0)
+    state = method.start(engine.fed, engine.model, Context(0))
+    state, trained = method.train(state, np.arange(3), 1, engine)
+    assert np.allclose(trained.theta, mean)
+    state = method.collect(state, np.arange(3), trained.theta, 1)
+    assert np.allclose(state["models"], mean)
+    # with a penalty, halfway between what was sent and the mean
+    held = quadratic(targets, sizes, monkeypatch, local_epochs=60, lr=0.2, proximal=1.0)
+    state = method.start(held.fed, held.model, Context(0))
+    assert np.allclose(method.train(state, np.arange(3), 1, held)[1].theta, (mean + np.array([5, -5])) / 2)
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn_small"])
+def test_feddane_of_equal_clients_or_of_one_is_fedprox(model):
+    fed = digits()
+    one = {"train": fed.train[:1], "test": fed.test[:1], "val": fed.val[:1], "clusters": None}
+    alike = {"train": [fed.train[0]] * 2, "test": [fed.test[0]] * 2, "val": fed.val[:2], "clusters": None}
+    training = {"model": model, "momentum": 0.5, "weight_decay": 0.01, "lr": 0.05}
+    for part, batch in ((one, 7), (alike, 1000)):
+        if model == "mlp" and part is alike:
+            continue  # its clients drop other units, so their models differ
+        a, b = (run(m(0.5), replace(fed, **part), batch_size=batch, **training) for m in (FedDANE, FedProx))
+        assert same(a, b) and not same(a, run(FedAvg(), replace(fed, **part), batch_size=batch, **training), 1e-6)
+
+
+def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
+    fed = digits(SIZES)
+    assert same(run(FedDANE(0.7), fed, local_epochs=1), run(FedSGD(), fed))
+    with engine_of(fed, lr=0.1, local_epochs=2, batch_size=1000, proximal=0.7) as engine:
+        start = engine.model.init(0).astype(np.float64)
+        own = np.stack([full_gradient(engine, start, i) for i in range(4)])
+        g = np.average(own, axis=0, weights=SIZES)
+        once = start - 0.1 * g
+        expected = [once - 0.1 * (full_gradient(engine, once, i) + g - own[i] + 0.7 * (once - start)) for i in range(4)]
+        found = [corrected_training(engine, start, i, 1, g - own[i])[0] for i in range(4)]
+    assert np.allclose(found, expected, rtol=0, atol=1e-12)
+    assert np.allclose(run(FedDANE(0.7), fed, rounds=1).theta[0], np.average(expected, axis=0, weights=SIZES))
+
+
+def test_feddane_gradient_is_that_of_one_step():
+    fed = digits(SIZES)
+    with engine_of(fed, "cnn_small", lr=1.0, batch_size=1000) as engine:
+        start = engine.model.init(0)[None].astype(np.float64)
+        moved = engine.train(start, [0], [1], 1).theta
+        assert np.allclose(full_gradient(engine, start[0], 1), (start - moved)[0], rtol=0, atol=1e-12)
+
+
+# --- FedCluster -----------------------------------------------------------------------------------------------------
+
+
+def test_separation_of_known_cosines():
+    assert [round(separation(s), 4) for s in (1.0, 0.0, -1.0)] == [0.0, 0.7071, 1.0]
+    updates = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    two = cosines(updates, np.arange(4))
+    assert halves(two, 0.6).tolist() == [False, False, True, True]
+    assert halves(two, separation(two[1, 3]) + 1e-9) is None  # the closest pair across decides: 1 and 3
+
+
+def test_fedcluster_cuts_after_the_period_from_the_model_before():
+    pull = [[1.0, 3.0], [3.0, 5.0], [5.0, -3.0], [7.0, -5.0]]  # last layers go up for two clients, down for two
+    method = FedCluster(period=1)
+    rounds = [(range(4), pull), (range(4), np.add(pull, [4.0, 0.0])), (range(4), pull)]
+    a, b, c = steps(method, rounds, sizes=[1, 3, 1, 1])
+    assert a["labels"].tolist() == [0] * 4 and np.allclose(now(a)[0], (22 / 6, 10 / 6))
+    assert b["labels"].tolist() == [0, 0, 1, 1]
+    assert np.allclose(b["models"], a["models"])  # what was trained for the cut is not averaged
+    assert np.allclose(c["models"], [[2.5, 4.5], [6.0, -4.0]]) and c["settled"].tolist() == [False, False]
+
+
+def test_fedcluster_stops_where_a_cut_does_not_stand():
+    alike = [[0.0, 1.0], [0.0, 2.0], [9.0, 3.0]]
+    rounds = [(range(3), alike)] * 2 + [(range(3), [[0.0, 9.0], [0.0, 9.0], [0.0, -9.0]])] * 2
+    for state in steps(FedCluster(0.1, period=0), rounds):
+        assert state["labels"].tolist() == [0, 0, 0] and state["settled"].tolist() == [True]
+    assert np.allclose(now(state)[0], [0.0, 3.0])  # it goes on averaging
+
+
+def test_fedcluster_waits_for_all_members():
+    rounds = [([0, 1], [[0.0, 1.0], [0.0, 1.0]]), ([2, 3], [[0.0, -1.0], [0.0, -1.0]])]
+    a, b = steps(FedCluster(period=0), rounds)
+    assert a["labels"].tolist() == [0] * 4 and b["labels"].tolist() == [0, 0, 1, 1]
+
+
+def test_fedcluster_at_the_ends_of_gamma():
+    fed = digits(SIZES)
+    assert np.array_equal(run(FedCluster(1.01, 0), fed).theta, run(FedAvg(), fed).theta)
+    updates = np.random.default_rng(0).normal(size=(6, 3))
+    *_, last = steps(FedCluster(0, 0, 1), [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)], (0.0,) * 3, head=3)
+    assert sorted(last["labels"]) == list(range(6)) and last["settled"].all()
+    *_, last = steps(FedCluster(0, 0, 3), [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)], (0.0,) * 3, head=3)
+    assert np.bincount(last["labels"]).max() <= 3
+
+
+# --- HypoCluster ----------------------------------------------------------------------------------------------------
+
+
+def test_hypocluster_is_ifca_under_another_name():
+    fed = digits(SIZES)
+    a, b = run(HypoCluster(2), fed), run(IFCA(2), fed)
+    assert np.array_equal(a.theta, b.theta) and np.array_equal(a.labels, b.labels)
+    assert same(run(HypoCluster(1), fed), run(FedAvg(), fed))
+    assert a.history["bytes_down"].iloc[-1] == 2 * a.history["bytes_up"].iloc[-1]
+
+
+# --- Robust ---------------------------------------------------------------------------------------------------------
+
+
+def test_trimmed_means_and_medians_by_hand():
+    column = np.array([[100.0], [0.0], [3.0], [1.0], [2.0]])
+    assert trimmed_mean(column, 0.2).tolist() == [2] and trimmed_mean(column, 0.0).tolist() == [21.2]
+    assert trimmed_mean(column[:4], 0.2).tolist() == [26] and trimmed_mean(column[:4], 0.25).tolist() == [2]
+    assert median(column[:4], column[0]).tolist() == [2.0]  # between 1 and 3
+    assert nearest(column, np.array([2.0]), 0.2).tolist() == [1, 2, 3, 4]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000), st.integers(5, 12), st.sampled_from([-1e6, -1e3, 1e2, 1e5]))
+def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
+    rng = np.random.default_rng(seed)
+    others = rng.normal(size=(n - 1, 3))
+    points = np.insert(others, rng.integers(n), far, axis=0)
+    low, high = others.min(axis=0) - 1e-9, others.max(axis=0) + 1e-9
+    for one in (trimmed_mean(points, 0.2), median(points, points[0])):
+        assert (low <= one).all() and (one <= high).all()
+    for variant in ("described", "published"):
+        method = RobustTKM(1, 0.2, variant)
+        *_, state = steps(method, [(range(n), points)] * 2, (0.0,) * 3, head=3)
+        for found in (state["centers"], state["models"]):
+            assert (low <= found).all() and (found <= high).all()
+
+
+def test_robust_without_trimming_is_kmeans_and_plain_means():
+    points = [[0.0, 0.0], [1.0, 0.0], [20.0, 0.0], [22.0, 2.0]]
+    state = next(steps(RobustTKM(2, 0), [(range(4), points)], sizes=[1, 9, 1, 9]))
+    assert now(state) == [[0.5, 0]] * 2 + [[21, 1]] * 2
+    assert np.allclose(np.sort(state["centers"], axis=0), [[0.5, 0], [21, 1]])
+    fed = digits()
+    for variant in ("described", "published"):
+        assert same(run(RobustTKM(1, 0, variant), fed), run(FedAvg(), fed))
+
+
+def test_robust_described_clusters_once_and_published_every_round():
+    apart = [[0.0, 0.0], [0.1, 0.1], [9.0, 9.0], [9.1, 9.1]]
+    moved = [[0.0, 9.0], [9.0, 0.0], [9.0, 9.0], [0.0, 0.0]]
+    rounds = [([0, 1, 2], apart[:3]), (range(4), apart), (range(4), moved)]
+    *_, b, c = steps(RobustTKM(2, 0), rounds)
+    assert b["labels"].tolist() == c["labels"].tolist() and b["labels"][0] == b["labels"][1] != b["labels"][2]
+    assert b["labels"][3] == b["labels"][2]  # heard late: the nearest centre
+    assert now(c)[0] == [4.5, 4.5]
+    *_, b, c = steps(RobustTKM(2, 0, "published"), rounds)  # sees the second number alone
+    assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
+    waiting = next(steps(RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
+    assert waiting["models"].tolist() == [[0.05, 0.05]] and waiting["labels"].tolist() == [0] * 4
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_lloyd_with_means_is_kmeans(seed):
+    from sklearn.cluster import KMeans
+
+    points = np.random.default_rng(seed).normal(size=(20, 3))
+    labels, centers = lloyd(points, points[:3], lambda mine, old: mine.mean(axis=0), 100)
+    expected = KMeans(3, init=points[:3], n_init=1, tol=0).fit(points)
+    assert np.allclose(centers, expected.cluster_centers_) and np.array_equal(labels, expected.labels_)
+
+
+def test_robust_finds_the_digits():
+    fed = digits()
+    for variant in ("described", "published"):
+        found = run(RobustTKM(2, variant=variant), fed, local_epochs=5)
+        assert adjusted_rand_index(fed.clusters, found.labels) == 1
+
+
+# --- neuron matching ------------------------------------------------------------------------------------------------
+
+
+def network(name):
+    net = models.make(name, (1, 8, 8), 10)
+    shapes = [(shape[0], int(np.prod(shape[1:]))) for _, shape in net.shapes if len(shape) > 1]
+    return net, shapes
+
+
+def shuffled(layers, rng):
+    return permuted(layers, [rng.permutation(len(bias)) for _, bias in layers[:-1]])
+
+
+def answers(net, theta):
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 1, 8, 8)).astype(np.float32)).double()
+    return net.forward(net.unflatten(theta.astype(np.float64)), x).numpy()
+
+
+@pytest.mark.parametrize("name", ["mlp_plain", "lenet", "cnn_small", "mnist_cnn", "emdcfl_cnn"])
+def test_matching_undoes_a_known_permutation_exactly(name):
+    """Dense layers, convolutions, and a dense layer behind a convolution."""
+    net, shapes = network(name)
+    theta, rng = net.init(3), np.random.default_rng(1)
+    layers = split(theta, shapes)
+    assert np.array_equal(joined(layers), theta)
+    other = shuffled(layers, rng)
+    moved = joined(other)
+    assert not np.array_equal(moved, theta) and np.allclose(answers(net, moved), answers(net, theta), atol=1e-9)
+    assert np.array_equal(joined(permuted(other, match(other, layers))), theta)
+    assert np.array_equal(joined(matched_mean([layers, other, shuffled(layers, rng)], [3, 1, 1])), theta)
+    plain = answers(net, (theta + moved) / 2)
+    assert np.abs(plain - answers(net, theta)).max() > 0.01
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_permuting_any_model_leaves_the_matched_mean_as_it_is(seed):
+    rng = np.random.default_rng(seed)
+    shapes = [(6, 4), (5, 12), (3, 20)]  # six channels of two numbers, five of four
+    sent = rng.normal(size=sum(o * i + o for o, i in shapes))
+    clients = [split(sent + 0.05 * rng.normal(size=len(sent)), shapes) for _ in range(3)]
+    weights = [2.0, 5.0, 1.0]
+    mean = matched_mean(clients, weights)
+    assert np.allclose(joined(mean), np.average([joined(c) for c in clients], axis=0, weights=weights))  # aligned
+    for i in range(3):
+        again = list(clients)
+        again[i] = shuffled(clients[i], rng)
+        found = matched_mean(again, weights)
+        order = match(found, mean)
+        assert np.allclose(joined(permuted(found, order)), joined(mean), atol=1e-12)
+    assert np.array_equal(joined(matched_mean(clients[:1], [7])), joined(clients[0]))
+    assert np.array_equal(joined(matched_mean(clients, [0, 0, 1])), joined(clients[2]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 6))
+def test_assignment_against_all_permutations(seed, n):
+    cost = np.random.default_rng(seed).integers(0, 9, (n, n)).astype(float)
+    best = min(sum(cost[range(n), order]) for order in itertools.permutations(range(n)))
+    found = assignment(cost)
+    assert sorted(found) == list(range(n)) and cost[range(n), found].sum() == best
+
+
+# --- FeSEM and FeSEM-MA ---------------------------------------------------------------------------------------------
+
+
+def test_fesem_with_one_centre_is_fedavg_with_the_distance_term():
+    equal, unequal = digits(), digits(SIZES)
+    for lam in (0.0, 0.05, 2.0):
+        assert np.array_equal(run(FeSEM(1, lam), equal).theta, run(FedProx(2 * lam), equal).theta)
+        assert np.array_equal(run(FeSEM(1, lam, "samples"), unequal).theta, run(FedProx(2 * lam), unequal).theta)
+    assert np.array_equal(run(FeSEM(1, 0), equal).theta, run(FedAvg(), equal).theta)
+    assert not same(run(FeSEM(1, 2.0), equal), run(FedAvg(), equal), 1e-4)
+
+
+def test_fesem_distance_term_has_the_gradient_of_equation_7():
+    """Two full steps by hand: the second feels 2 lambda times the distance gone in the first."""
+    fed, lam = digits((20,) * 4), 0.8
+    with engine_of(fed) as engine:
+        start = engine.model.init(0).astype(np.float64)
+        expected = []
+        for i in range(4):
+            once = start - 0.1 * full_gradient(engine, start, i)
+            expected.append(once - 0.1 * (full_gradient(engine, once, i) + 2 * lam * (once - start)))
+    found = run(FeSEM(1, lam), fed, rounds=1).theta[0]
+    assert np.allclose(found, np.mean(expected, axis=0), rtol=0, atol=1e-12)
+
+
+def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
+    fed = digits((20,) * 6)
+    method = FeSEM(2, variant="published")
+    assert (method.lam, method.grouping, method.report, method.rule) == (0.0, "random", "best", "participants")
+    found = run(method, fed, rounds=3, local_epochs=4)
+    assert sorted(found.labels) == [0, 0, 0, 1, 1, 1]
+    assert all(np.array_equal(labels, found.labels) for labels in found.labels_at.values())
+    # the same training without the penalty, in these groups: an oracle that believes them
+    truth = replace(fed, clusters=found.labels)
+    assert same(found, run(fl.methods.Oracle(), truth, rounds=3, local_epochs=4))
+    with engine_of(fed) as engine:
+        right = [engine.evaluate(found.theta, [k] * 6, range(6)).correct for k in (0, 1)]
+    best = right[int(np.sum(right, axis=1).argmax())]
+    assert np.array_equal(found.clients["test"], 100 * best / 30)
+    own = run(FeSEM(2, variant="published", report="own"), fed, rounds=3, local_epochs=4)
+    assert np.array_equal(own.theta, found.theta)
+    assert np.array_equal(own.clients["test"], 100 * np.choose(own.labels, right) / 30)
+
+
+def test_fesem_ma_of_aligned_clients_is_fesem():
+    fed = digits(SIZES)
+    for options in ({"weighting": "samples"}, {"rule": "last_local"}):
+        a, b = (run(kind(2, **options), fed, local_epochs=4) for kind in (FeSEMMA, FeSEM))
+        assert same(a, b) and np.array_equal(a.labels, b.labels) and len(set(a.labels)) == 2
+
+
+def test_fesem_ma_does_not_mind_the_order_of_neurons_and_fesem_does():
+    fed, rng = digits(SIZES), np.random.default_rng(0)
+    with engine_of(fed, lr=0.1) as engine:
+        net, everybody = engine.model, np.arange(4)
+        trained = engine.train(net.init(0)[None], [0] * 4, everybody, 1).theta
+    _, shapes = network("mlp_plain")
+    for kind in (FeSEMMA, FeSEM):
+        method = kind(1)
+        outputs = []
+        for permute in ((), (1,), (0, 3)):
+            sent = trained.copy()
+            for i in permute:
+                sent[i] = joined(shuffled(split(trained[i], shapes), rng))
+            state = method.collect(method.start(fed, net, Context(0)), everybody, sent, 1)
+            outputs.append(answers(net, state["models"][0]))
+        close = [np.allclose(outputs[0], other, atol=1e-9) for other in outputs[1:]]
+        assert close == [kind is FeSEMMA] * 2
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10_000), st.integers(2, 6))
+def test_f1_is_that_of_scikit_learn(seed, C):
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(1, 15, 5)
+    truth, guess = ([rng.integers(0, C, n) for n in sizes] for _ in range(2))
+    counts = np.zeros((5, C, C), dtype=np.int64)
+    for i in range(5):
+        np.add.at(counts[i], (truth[i], guess[i]), 1)
+    pooled = np.concatenate(truth), np.concatenate(guess)
+    for classes, labels in (("present", None), ("all", list(range(C)))):
+        option = {"average": "macro", "labels": labels, "zero_division": 0}
+        each = [100 * f1_score(t, g, **option) for t, g in zip(truth, guess, strict=True)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # clients of one class
+            assert np.isclose(scores.f1(counts, "macro", classes), np.mean(each))
+            assert np.isclose(scores.f1(counts, "micro", classes), np.average(each, weights=sizes))
+            assert np.isclose(scores.f1(counts[0], "macro", classes), each[0])
+        assert np.isclose(scores.f1(counts, "pooled", classes), 100 * f1_score(*pooled, **option))
+    right = np.array([(t == g).mean() for t, g in zip(truth, guess, strict=True)])
+    assert np.isclose(scores.accuracy(counts, "macro"), 100 * right.mean())
+    assert np.isclose(scores.accuracy(counts, "micro"), 100 * (pooled[0] == pooled[1]).mean())
+    assert scores.accuracy(counts, "pooled") == pytest.approx(scores.accuracy(counts, "micro"))
+    assert scores.summary(counts)["pooled_f1"] == scores.f1(counts, "pooled", "all")
+
+
+def test_f1_by_hand_and_with_a_client_of_one_class():
+    counts = np.array([[[3, 1, 0], [0, 2, 0], [0, 0, 0]], [[0, 0, 0], [0, 5, 0], [0, 0, 0]]])
+    first = (6 / 7 + 4 / 5) / 2
+    with pytest.warns(RuntimeWarning, match="^1 of 2 clients, client 1 first, hold samples of a single class: .*[.]$"):
+        assert scores.f1(counts, "macro") == pytest.approx(100 * (first + 1) / 2)
+    with pytest.warns(RuntimeWarning):
+        assert scores.f1(counts, "micro") == pytest.approx(100 * (6 * first + 5) / 11)
+    with pytest.warns(RuntimeWarning):
+        assert scores.f1(counts, "macro", "all") == pytest.approx(100 * (2 * first / 3 + 1 / 3) / 2)
+    assert scores.f1(counts, "pooled") == pytest.approx(100 * (6 / 7 + 14 / 15) / 2)  # no warning: pytest would fail
+
+
+@pytest.mark.filterwarnings("error")
+def test_clients_without_samples_are_left_out():
+    counts = np.zeros((3, 2, 2), dtype=int)
+    counts[0] = [[2, 1], [0, 1]]
+    for average in scores.AVERAGES:
+        assert scores.accuracy(counts, average) == 75
+        assert scores.f1(counts, average) == pytest.approx(100 * (0.8 + 2 / 3) / 2)
+        assert np.isnan(scores.f1(counts[1:], average)) and np.isnan(scores.accuracy(counts[1:], average))
+
+
+def test_confusion_matrices_agree_with_the_engine():
+    fed = digits(SIZES, classes=3)
+    shared = replace(fed, test=[fed.test[0], fed.test[0], fed.test[2], fed.test[3]])
+    rng = np.random.default_rng(0)
+    for name in ("mlp_plain", "cnn_small"):
+        with engine_of(shared, name, dtype="float32") as engine:
+            theta = np.stack([engine.model.init(0, k) for k in range(3)])
+            for rows in ([0, 0, 1, 2], rng.integers(0, 3, 4)):
+                counts = scores.confusion(engine.model, theta, rows, shared)
+                expected = engine.evaluate(theta, rows, range(4))
+                assert np.array_equal(np.trace(counts, axis1=1, axis2=2), expected.correct)
+                assert np.array_equal(counts.sum(axis=2), shared.label_counts("test"))
+            assert not scores.confusion(engine.model, theta, rows, shared, "val").any()
+    result = run(Local(), fed)
+    counts = scores.confusion(models.make("mlp_plain", fed.input_shape, 10), result.theta, result.rows, fed)
+    assert scores.accuracy(counts) == pytest.approx(result.accuracy)
+
+
+def test_the_low_macro_f1_of_the_paper_is_that_of_rare_classes():
+    """Half of the classes are rare and never recognised: pooled F1 falls to a half, that of clients much less."""
+    rng, C = np.random.default_rng(0), 20
+    often = np.repeat([0.09, 0.01], C // 2)
+    counts = np.zeros((200, C, C), dtype=int)
+    for client in counts:
+        truth = rng.choice(C, 25, p=often)
+        np.add.at(client, (truth, np.where(truth < C // 2, truth, rng.integers(0, C // 2, 25))), 1)
+    found = scores.summary(counts)
+    assert found["macro_accuracy"] > 88 and found["pooled_f1"] < 50 < 70 < found["micro_f1"]
+    assert abs(found["micro_f1"] - found["macro_f1"]) < 1
+    assert scores.f1(counts, "macro", "all") < found["pooled_f1"]
+
+
+# --- all ------------------------------------------------------------------------------------------------------------
+
+ALL = [
+    FedSGD(8),
+    FedDist(0.3),
+    FedDistWS(),
+    FedDANE(0.2),
+    FedCluster(0.0, 1, 1),
+    HypoCluster(2),
+    RobustTKM(2, 0.1),
+    RobustTKM(2, 0.3, "published"),
+    FeSEM(2, variant="published"),
+    FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
+    FeSEMMA(2, 0.2, rule="last_aggregate"),
+]
+
+
+@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
+def test_settings_round_trip(method):
+    again = build(method.settings())
+    assert type(again) is type(method) and vars(again) == vars(method)
+
+
+@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
+def test_resuming_gives_the_same_bits(method, tmp_path, monkeypatch):
+    fed = digits((20, 12, 16, 10, 20, 20))
+    options = {"participation": 0.5, "dtype": "float32", "batch_size": 8, "rounds": 4}
+    whole = run(method, fed, **options)
+    monkeypatch.setattr("fltnb.rounds.CHECKPOINT_SECONDS", 0.0)
+    collect, path = method.collect, tmp_path / "checkpoint.npz"
+
+    def stop(state, clients, theta, round):
+        if round == 4:
+            raise KeyboardInterrupt
+        return collect(state, clients, theta, round)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(method, "collect", stop, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            run(method, fed, **options, checkpoint=path)
+    resumed = run(method, fed, **options, checkpoint=path)
+    assert np.array_equal(whole.theta, resumed.theta) and np.array_equal(whole.rows, resumed.rows)
+    assert whole.history.drop(columns="seconds").equals(resumed.history.drop(columns="seconds"))
+
+
+def start_with(method, name):
+    return method.start(SimpleNamespace(n_clients=4, sizes=np.ones(4)), models.make(name, (3, 32, 32), 10), Context(0))
+
+
+ONE = [(np.ones((3, 2)), np.ones(3)), (np.ones((1, 3)), np.ones(1))]
+WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: FedSGD(0), "batch must be a whole number of at least 1, not 0"),
+        (lambda: FedSGD(variant="shipped"), "variant 'shipped'"),
+        (lambda: FedDist(-0.1), "epsilon must be a number of at least 0"),
+        (lambda: FedDistWS(1.5), "epsilon=1.5 steps beyond the mean"),
+        (lambda: FedDANE(-1), "mu must be a number of at least 0, not -1"),
+        (lambda: start_with(FedDANE(), "resnet18:random"), "not 'resnet18:random'"),
+        (lambda: start_with(FeSEMMA(2), "resnet18:random"), "not of 'resnet18:random'"),
+        (lambda: FedCluster(-1), "gamma must be a number of at least 0"),
+        (lambda: FedCluster(period=-1), "period must be a whole number of at least 0"),
+        (lambda: FedCluster(min_size=0), "min_size must be a whole number of at least 1"),
+        (lambda: HypoCluster(2, "test"), "split to choose a model on 'test'"),
+        (lambda: run(HypoCluster(5), digits()), "5 clusters for 4 clients"),
+        (lambda: run(RobustTKM(5), digits()), "5 clusters for 4 clients"),
+        (lambda: run(FeSEM(5), digits()), "5 clusters for 4 clients"),
+        (lambda: run(FeSEMMA(5), digits()), "5 clusters for 4 clients"),
+        (lambda: RobustTKM(2, 0.5), "trim=0.5 would leave nothing"),
+        (lambda: RobustTKM(2, -0.1), "trim must be a number of at least 0"),
+        (lambda: FeSEM(2, lam=-0.1), "lam must be a number of at least 0"),
+        (lambda: FeSEMMA(2, lam=-0.1), "lam must be a number of at least 0"),
+        (lambda: FeSEM(2, grouping="kmeans"), "grouping 'kmeans'"),
+        (lambda: FeSEM(2, report="all"), "centre to report 'all'"),
+        (lambda: matched_mean([ONE, WIDER], [1, 1]), "outputs are [4, 1] in one and [3, 1] in the other"),
+        (lambda: match(ONE, ONE[:1]), "outputs are [3, 1] in one and [3] in the other"),
+        (lambda: matched_mean([ONE], [0]), "a weight of at least 0 for each"),
+        (lambda: scores.f1([[3]]), "at least C = 2 classes, not (1, 1)"),
+        (lambda: scores.f1(np.zeros((2, 3, 4), dtype=int)), "not (2, 3, 4)"),
+        (lambda: scores.f1([[1, -1], [0, 0]]), "whole numbers of at least 0"),
+        (lambda: scores.f1([[1, 1], [0, 2]], "weighted"), "average over clients 'weighted'"),
+        (lambda: scores.f1([[1, 1], [0, 2]], classes="some"), "choice of classes 'some'"),
+        (lambda: scores.confusion(*models_and_rows(3)), "4 rows, one per client"),
+        (lambda: scores.confusion(*models_and_rows([0, 0, 0, 1])), "rows must lie between 0 and 0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(make, sentence):
+    with pytest.raises(FltnbError, match=re.escape(sentence)) as error:
+        make()
+    assert "\n" not in str(error.value) and str(error.value).endswith(".")
+
+
+def models_and_rows(rows):
+    fed = digits()
+    net = models.make("mlp_plain", fed.input_shape, 10)
+    return net, net.init(0)[None], rows, fed
