@@ -54,7 +54,7 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
     training = {key: value for key, value in emdcfl.TRAINING.items() if key != "rounds"}
     options = {"model": MODEL, **training, "device": "cpu", "backend": "serial", "progress": False, "n_jobs": 1}
     # once before the clock starts: what is imported and set up on first use takes longer than a round
-    fl.run(fl.methods.FedAvg(), fed, rounds=1, **options | {"local_epochs": 1})
+    fl.run(fl.methods.build(settings), fed, rounds=1, **options | {"local_epochs": 1})
     before, used, runs = peak(resource.RUSAGE_SELF), [_processor()], []
     for length in (1, rounds):  # of which the first round is the same
         runs.append(fl.run(fl.methods.build(settings), fed, rounds=length, **options))
