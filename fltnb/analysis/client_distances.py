@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import FltnbError
+from ..methods.ownmodels import local_models
 from ..rounds import plain
 
 if TYPE_CHECKING:
@@ -54,44 +54,6 @@ class Found:
         from ..relatedness.emd import farther
 
         return farther(self.distance)
-
-
-def local_models(
-    fed: Federation, model: str, training: dict[str, Any], seed: int = 0
-) -> tuple[Model, np.ndarray, np.ndarray]:
-    """Train every client alone, once, from a common start (EMD-CFL, Algorithm 1, the first round).
-
-    Parameters
-    ----------
-    fed : Federation
-    model : str
-        See :func:`fltnb.models.make`.
-    training : dict
-        Options of :class:`fltnb.training.TrainSpec` without the seed.
-    seed : int
-        Of the initial model and of the sample orders.
-
-    Returns
-    -------
-    tuple
-        The network, the common start (P,) and the trained models (M, P), float32.
-
-    Raises
-    ------
-    FltnbError
-        The training of a client diverged.
-    """
-    from .. import models
-    from ..training import TrainSpec, make_engine
-
-    net = models.make(model, fed.input_shape, fed.n_classes)
-    start, everybody = net.init(seed), np.arange(fed.n_clients)
-    with make_engine(fed, net, TrainSpec(**training, seed=seed)) as engine:
-        trained = engine.train(start[None], np.zeros_like(everybody), everybody, 1)
-    lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
-    if lost.any():
-        raise FltnbError(f"The training of client {int(lost.argmax())} diverged: choose a smaller lr.")
-    return net, start, trained.theta
 
 
 def compute(studies: Sequence[Study], n_jobs: int = 1, progress: bool = True) -> list[Found]:

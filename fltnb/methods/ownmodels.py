@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +17,49 @@ from ..federations import Federation
 from ..training import TrainSpec, make_engine
 from .emdcfl import penultimate
 
+if TYPE_CHECKING:
+    from ..models import Model
+
 KIND = "own"
+
+
+def local_models(
+    fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
+) -> tuple[Model, np.ndarray, np.ndarray]:
+    """Train every client alone, once, from a common start (EMD-CFL, Algorithm 1, the first round).
+
+    Parameters
+    ----------
+    fed : Federation
+    model : str
+        See :func:`fltnb.models.make`.
+    training : dict
+        Options of :class:`fltnb.training.TrainSpec` without the seed.
+    seed : int
+        Of the initial model and of the sample orders.
+    n_workers : int, optional
+        As in :func:`fltnb.training.make_engine`; no influence on the result.
+
+    Returns
+    -------
+    tuple
+        The network, the common start (P,) and the trained models (M, P), float32.
+
+    Raises
+    ------
+    FltnbError
+        The training of a client diverged.
+    """
+    from .. import models
+
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    start, everybody = net.init(seed), np.arange(fed.n_clients)
+    with make_engine(fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers) as engine:
+        trained = engine.train(start[None], np.zeros_like(everybody), everybody, 1)
+    lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta).all(axis=1)
+    if lost.any():
+        raise FltnbError(f"The first training of client {int(lost.argmax())} diverged: choose a smaller lr.")
+    return net, start, trained.theta
 
 
 @dataclass(frozen=True)
@@ -55,24 +98,17 @@ class OwnModels:
         FltnbError
             A client without validation samples, or one whose training diverged.
         """
-        from .. import models
-
         empty = [i for i, own in enumerate(fed.val) if not len(own)]
         if empty:
             raise FltnbError(
                 f"EMD-CFL compares validation samples and client {empty[0]} has none: build the federation with some"
                 " (val_fraction), or lay held_out over it."
             )
-        net = models.make(self.model, fed.input_shape, fed.n_classes)
-        spec = TrainSpec(self.local_epochs, self.batch_size, self.lr, self.momentum, seed=self.seed)
-        everybody = np.arange(fed.n_clients)
-        with make_engine(fed, net, spec, n_workers=1) as engine:
-            trained = engine.train(net.init(self.seed)[None], np.zeros_like(everybody), everybody, 1)
-        lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
-        if lost.any():
-            raise FltnbError(f"The first training of client {int(lost.argmax())} diverged: choose a smaller lr.")
+        training = {name: getattr(self, name) for name in ("local_epochs", "batch_size", "lr", "momentum")}
+        net, _, theta = local_models(fed, self.model, training, self.seed, n_workers=1)
+        everybody = range(fed.n_clients)
 
         def seen(i: int, split: str, j: int) -> np.ndarray:
-            return penultimate(net, trained.theta[i], fed.client(j, split)[0])
+            return penultimate(net, theta[i], fed.client(j, split)[0])
 
         return [seen(i, "train", i) for i in everybody], lambda i: [seen(i, "val", j) for j in everybody]
