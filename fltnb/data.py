@@ -40,7 +40,8 @@ STAND_INS = {
     "emnist_bymerge_test": "emnist_bymerge",
     "emnist_byclass_test": "emnist_byclass",
 }
-NAMES = ("digits", *SOURCES, *STAND_INS, "femnist", "pacs")
+LEAF = ("femnist", "celeba")
+NAMES = ("digits", *SOURCES, *STAND_INS, *LEAF, "pacs")
 """Names that :func:`load` knows."""
 
 # CIFAR-100 class ids of FLT's public code; the paper only says how many.
@@ -78,7 +79,7 @@ class ImageSet:
     origin : str
         Where the pixels come from, in words; stored with every result.
     writers : ndarray of int32, shape (N,), optional
-        Person who wrote each image.
+        Person who wrote each image, or whom it shows.
     domains : ndarray of uint8, shape (N,), optional
         Domain (style) of each image.
 
@@ -208,8 +209,10 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     of our own: six training images to one test image in each class.
 
     ``femnist`` (62 classes by writers) has no download: LEAF's own scripts make its JSON files. The prepared file
-    is written once from those in the folder ``femnist`` beside the other sets (:func:`fltnb.leaf.read_leaf`). ``pacs``
-    is likewise made from the official folders in ``PACS`` (:func:`fltnb.pacs.read_pacs`).
+    is written once from those in the folder ``femnist`` beside the other sets (:func:`fltnb.leaf.read_leaf`).
+    ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA) is likewise made from LEAF's files and the pictures in
+    the folder ``celeba`` (:func:`fltnb.leaf_celeba.read_celeba`; 4.2 GB), and ``pacs`` from the official folders in
+    ``PACS`` (:func:`fltnb.pacs.read_pacs`).
 
     Parameters
     ----------
@@ -234,7 +237,7 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     names = [name, *(stand_in for stand_in, official in STAND_INS.items() if official == name)]
     path = next((found for each in names if (found := _find(each, folders))), None)
     if path is None:
-        path = _from_leaf(folders) if name == "femnist" else _download(name, folders[0])
+        path = _from_leaf(name, folders) if name in LEAF else _download(name, folders[0])
     return _read(path)
 
 
@@ -385,21 +388,24 @@ def _download(name: str, folder: Path) -> Path:
     return _write(path, arrays)
 
 
-def _from_leaf(folders: list[Path]) -> Path:
-    """Convert LEAF's FEMNIST files and write the prepared file beside their folder."""
-    from .leaf import COMMAND, read_leaf
+def _from_leaf(name: str, folders: list[Path]) -> Path:
+    """Convert LEAF's files of one data set and write the prepared file beside their folder."""
+    from . import leaf, leaf_celeba
 
-    folder = next((folder for folder in folders if (folder / "femnist").is_dir()), None)
+    form, read = {
+        "femnist": (leaf.FEMNIST, leaf.read_leaf),
+        "celeba": (leaf_celeba.CELEBA, leaf_celeba.read_celeba),
+    }[name]
+    folder = next((folder for folder in folders if (folder / name).is_dir()), None)
     if folder is None:
         raise FltnbError(
-            "FEMNIST is in none of the data folders and has no download of its own: get LEAF"
-            f" (https://github.com/TalwalkarLab/leaf), run {COMMAND} in its folder data/femnist, and copy the data"
-            f" folder this makes (with train and test; the files all_data_0 and all_data_1 are enough for FLT) to"
-            f" {folders[0] / 'femnist' / 'data'}."
+            f"The data set {name!r} is in none of the data folders and has no download of its own: get LEAF"
+            f" (https://github.com/TalwalkarLab/leaf), run {form.command} in its folder data/{name}, and copy the data"
+            f" folder this makes (with {form.needed}) to {folders[0] / name / 'data'}."
         )
-    path = folder / "femnist.npz"
-    print(f"femnist: converting LEAF's files in {folder / 'femnist'} once, into {path}")
-    images = read_leaf(folder / "femnist")
+    path = folder / f"{name}.npz"
+    print(f"{name}: converting LEAF's files in {folder / name} once, into {path}")
+    images = read(folder / name)
     arrays = {key: getattr(images, key) for key in ("images", "labels", "split", "writers")}
     return _write(path, arrays | {"class_names": np.array(images.class_names), "origin": np.array(images.origin)})
 

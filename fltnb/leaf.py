@@ -1,14 +1,18 @@
 """FEMNIST by writers, read from the JSON files that LEAF's own scripts make (FLT's scenario 3).
 
 LEAF (Caldas et al., 2019) has no download of finished files; its scripts fetch NIST Special Database 19 and make
-``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each.
+``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. What all of LEAF's data sets
+have in common is here, too: :mod:`fltnb.leaf_celeba` reads another one.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +24,38 @@ CLASS_NAMES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 COMMAND = "./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.9"
 """What makes FLT's files, run in LEAF's folder data/femnist: all samples, every writer, 90 % of each for training."""
 PIXELS = 28 * 28
+Part = tuple[Any, np.ndarray]
+"""What one person has in one part: the samples, and their labels int64 (n,)."""
+
+
+class UnsoundError(Exception):
+    """Samples of a person that cannot be used; the text goes on from "Writer x of file y"."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What LEAF's data sets differ in.
+
+    Parameters
+    ----------
+    name : str
+        Folder in LEAF's ``data``; also the name of the image set.
+    command : str
+        Makes the files, in that folder.
+    person : str
+        Word for whom a sample belongs to.
+    needed : str
+        What of LEAF's folder is read, in words.
+    parse : callable
+        Turns lists x and y of one person, of equal lengths and not empty, into a :data:`Part`; raises
+        :class:`UnsoundError`.
+    """
+
+    name: str
+    command: str
+    person: str
+    needed: str
+    parse: Callable[[list, list], Part]
 
 
 def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
@@ -50,48 +86,82 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
         No such files, or something in one of them does not fit: not JSON, unequal lengths, counts that disagree, a
         wrong number of pixels, values out of range, a writer without images, in one part only, or in two files.
     """
+    images, arrays, n_files = read_people(base_folder(folder), FEMNIST, max_writers)
+    return ImageSet(
+        name=FEMNIST.name,
+        images=np.concatenate(images),
+        class_names=CLASS_NAMES,
+        origin=f"LEAF FEMNIST, {arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files, pixels as LEAF"
+        " has them (dark on white)",
+        **arrays,
+    )
+
+
+def base_folder(folder: Path | str) -> Path:
+    """Return the folder that holds ``train`` and ``test``: this one, or ``data`` in it, which is LEAF's own layout."""
     folder = Path(folder)
-    base = folder / "data" if (folder / "data" / "train").is_dir() else folder
+    return folder / "data" if (folder / "data" / "train").is_dir() else folder
+
+
+def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, dict[str, np.ndarray], int]:
+    """Read LEAF's files, file by file and by name within each, a person's training part before the test part.
+
+    Parameters
+    ----------
+    base : path
+        Holds ``train`` and ``test``.
+    form : Form
+    most : int, optional
+        Stop after so many people.
+
+    Returns
+    -------
+    samples : list
+        What ``form.parse`` made of every part of every person.
+    arrays : dict of ndarray
+        ``labels``, ``split`` and ``writers`` of all samples, as :class:`~fltnb.data.ImageSet` has them.
+    n_files : int
+        Pairs of files read.
+
+    Raises
+    ------
+    FltnbError
+        No files, or something in one of them does not fit, see :func:`read_leaf`.
+    """
     files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
     if not files:
         raise FltnbError(
-            f"There are no LEAF files {base / 'train'}/*.json: run {COMMAND} in LEAF's folder data/femnist first."
+            f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}"
+            " first."
         )
-    images, labels, split, writers = [], [], [], []
+    who = form.person.capitalize()
+    samples, labels, split, writers = [], [], [], []
     seen: dict[str, Path] = {}
     for path in files:
-        if max_writers is not None and len(seen) >= max_writers:
+        if most is not None and len(seen) >= most:
             break
-        other = _partner(path, base / "test")
-        parts = [_read_part(path), _read_part(other)]
+        other = _partner(path, base / "test", form)
+        parts = [_read_part(path, form), _read_part(other, form)]
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
                 raise FltnbError(
-                    f"Writer {alone[0]!r} of {here} is missing in {there} ({len(alone)} such writers): make both files"
-                    " anew in one run of LEAF's script."
+                    f"{who} {alone[0]!r} of {here} is missing in {there} ({len(alone)} such {form.person}s): make both"
+                    " files anew in one run of LEAF's script."
                 )
-        for name in sorted(parts[0]):
+        for name in sorted(parts[0], key=_natural):
             if name in seen:
-                raise FltnbError(f"Writer {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
-            if max_writers is not None and len(seen) >= max_writers:
+                raise FltnbError(f"{who} {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
+            if most is not None and len(seen) >= most:
                 break
             for part, held in enumerate(parts):
-                pixels, classes = held[name]
-                images.append(pixels)
+                own, classes = held[name]
+                samples.append(own)
                 labels.append(classes)
                 split.append(np.full(len(classes), part, dtype=np.uint8))
                 writers.append(np.full(len(classes), len(seen), dtype=np.int32))
             seen[name] = path
-    return ImageSet(
-        name="femnist",
-        images=np.concatenate(images),
-        labels=np.concatenate(labels),
-        split=np.concatenate(split),
-        class_names=CLASS_NAMES,
-        origin=f"LEAF FEMNIST, {len(seen)} writers from {len({*seen.values()})} pairs of JSON files, pixels as LEAF has"
-        " them (dark on white)",
-        writers=np.concatenate(writers),
-    )
+    found = {"labels": labels, "split": split, "writers": writers}
+    return samples, {key: np.concatenate(arrays) for key, arrays in found.items()}, len({*seen.values()})
 
 
 def _natural(name: str) -> list:
@@ -99,19 +169,19 @@ def _natural(name: str) -> list:
     return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", name)]
 
 
-def _partner(path: Path, folder: Path) -> Path:
+def _partner(path: Path, folder: Path, form: Form) -> Path:
     """Return the test file that belongs to a training file."""
     head, found, tail = path.name.rpartition("train")
     other = folder / (f"{head}test{tail}" if found else path.name)
     if not other.is_file():
         raise FltnbError(
-            f"{path} has no test part {other}: put it there, or run {COMMAND} in LEAF's data/femnist again."
+            f"{path} has no test part {other}: put it there, or run {form.command} in LEAF's data/{form.name} again."
         )
     return other
 
 
-def _read_part(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return images uint8 (n, 28, 28) and labels int64 (n,) of every writer of one file."""
+def _read_part(path: Path, form: Form) -> dict[str, Part]:
+    """Return the samples of every person of one file."""
     mend = "make it anew with LEAF's script or leave it out"
     try:
         with path.open(encoding="utf-8") as file:
@@ -121,42 +191,50 @@ def _read_part(path: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     try:
         users, counts, user_data = content["users"], content["num_samples"], content["user_data"]
         if len(users) != len(counts):
-            raise FltnbError(f"{path} names {len(users)} writers but has {len(counts)} num_samples: {mend}.")
+            raise FltnbError(f"{path} names {len(users)} {form.person}s but has {len(counts)} num_samples: {mend}.")
         if not users:
-            raise FltnbError(f"{path} names no writers: {mend}.")
+            raise FltnbError(f"{path} names no {form.person}s: {mend}.")
         if len(set(users)) < len(users):
-            raise FltnbError(f"{path} names a writer twice: {mend}.")
+            raise FltnbError(f"{path} names a {form.person} twice: {mend}.")
         parts = {}
         for name, count in zip(users, counts, strict=True):
             held = user_data.pop(name)  # so that its floats can go as soon as they are bytes
-            fault = _fault(held["x"], held["y"], count)
-            if fault is None:
-                pixels = np.asarray(held["x"], dtype=np.float64)
-                fault = "has pixels outside 0 to 1" if not ((pixels >= 0) & (pixels <= 1)).all() else None
-            if fault:
-                raise FltnbError(f"Writer {name!r} of {path} {fault}: {mend}.")
-            grey = np.rint(pixels * 255).astype(np.uint8)
-            parts[name] = (grey.reshape(-1, 28, 28), np.array(held["y"], dtype=np.int64))
+            try:
+                _check_counts(held["x"], held["y"], count)
+                parts[name] = form.parse(held["x"], held["y"])
+            except UnsoundError as fault:
+                raise FltnbError(f"{form.person.capitalize()} {name!r} of {path} {fault}: {mend}.") from None
     except FltnbError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FltnbError(
-            f"{path} does not have LEAF's form, users, num_samples and user_data with numbers x and y of each"
+            f"{path} does not have LEAF's form, users, num_samples and user_data with lists x and y of each"
             f" ({type(error).__name__}: {error}): {mend}."
         ) from error
     return parts
 
 
-def _fault(x: list, y: list, count: int) -> str | None:
-    """Say what is wrong with the samples of one writer, or None."""
+def _check_counts(x: list, y: list, count: int) -> None:
     if len(x) != len(y):
-        return f"has {len(x)} images but {len(y)} labels"
+        raise UnsoundError(f"has {len(x)} images but {len(y)} labels")
     if not x:
-        return "has no images"
+        raise UnsoundError("has no images")
     if len(x) != count:
-        return f"has {len(x)} images but num_samples says {count}"
+        raise UnsoundError(f"has {len(x)} images but num_samples says {count}")
+
+
+def _handwriting(x: list, y: list) -> Part:
+    """Return images uint8 (n, 28, 28) and labels of one writer."""
     if wrong := [len(row) for row in x if len(row) != PIXELS]:
-        return f"has an image of {wrong[0]} pixels instead of {PIXELS}"
+        raise UnsoundError(f"has an image of {wrong[0]} pixels instead of {PIXELS}")
     if outside := [c for c in y if type(c) is not int or not 0 <= c < len(CLASS_NAMES)]:
-        return f"has the label {outside[0]!r}, which is not one of 0 to {len(CLASS_NAMES) - 1}"
-    return None
+        raise UnsoundError(f"has the label {outside[0]!r}, which is not one of 0 to {len(CLASS_NAMES) - 1}")
+    pixels = np.asarray(x, dtype=np.float64)
+    if not ((pixels >= 0) & (pixels <= 1)).all():
+        raise UnsoundError("has pixels outside 0 to 1")
+    return np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28), np.array(y, dtype=np.int64)
+
+
+FEMNIST = Form(
+    "femnist", COMMAND, "writer", "train and test; the files all_data_0 and all_data_1 are enough for FLT", _handwriting
+)

@@ -205,8 +205,8 @@ def test_writers_scattered_over_the_set():
 @pytest.mark.parametrize(
     ("images", "options", "message"),
     [
-        (toy(None, [0, 1]), {}, "toy does not say who wrote what"),
-        (toy([1, 1, 2], [0, 1, 0]), {"n_clients": 2}, "has 1 writers with both training and test images but 2"),
+        (toy(None, [0, 1]), {}, "toy does not say whose its images are"),
+        (toy([1, 1, 2], [0, 1, 0]), {"n_clients": 2}, "has 1 people with both training and test images but 2"),
         (toy([1, 1], [0, 1]), {"n_clients": 0}, "n_clients must be a whole number"),
         (toy([1, 1], [0, 1]), {"n_clients": 1, "seed": -1}, "seed must be a whole number"),
     ],

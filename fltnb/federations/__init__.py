@@ -16,6 +16,7 @@ from .domains import domains
 from .held_out import held_out
 from .labels import label_clusters
 from .pseudo_writers import apply_style, pseudo_writers, writer_styles
+from .redealt import divided, shuffled
 from .renderings import renderings
 from .rotated import rotated
 from .skew import dirichlet
@@ -40,6 +41,7 @@ __all__ = [
     "complete",
     "cross_tasks",
     "dirichlet",
+    "divided",
     "domains",
     "from_arrays",
     "held_out",
@@ -49,6 +51,7 @@ __all__ = [
     "renderings",
     "rotated",
     "rotated_copies",
+    "shuffled",
     "structured",
     "tasks",
     "to_inputs",
@@ -65,6 +68,8 @@ KINDS = {
     "pseudo_writers": pseudo_writers,
     "changing": changing,
     "held_out": held_out,
+    "divided": divided,
+    "shuffled": shuffled,
     "rotated": rotated,
     "rotated_copies": rotated_copies,
     "backdoor_colours": backdoor_colours,

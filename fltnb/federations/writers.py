@@ -1,4 +1,4 @@
-"""One client per person: FEMNIST by writers, FLT's scenario 3 (Section 4.2)."""
+"""One client per person: FEMNIST by writers, FLT's scenario 3 (Section 4.2), and CelebA by persons (FeSEM)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from .shares import integer, source
 def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> Federation:
     """Make every writer a client, with the training and test images that the image set gives that person.
 
-    Nothing is drawn but, with a seed, the writers: the division of each person's images is the image set's own
-    (LEAF: 90 % for training). Writers who lack a training or a test image cannot be clients and are passed over.
+    In CelebA the "writer" of an image is the person it shows. Nothing is drawn but, with a seed, the writers: the
+    division of each person's images is the image set's own (LEAF's FEMNIST: 90 % for training);
+    :func:`~fltnb.federations.divided` makes another. Writers who lack a training or a test image cannot be clients and
+    are passed over.
     True clusters are unknown.
 
     Parameters
     ----------
     images : ImageSet
-        With ``writers``, such as ``fl.load("femnist")``.
+        With ``writers``, such as ``fl.load("femnist")`` or ``fl.load("celeba")``.
     n_clients : int
         M.
     seed : int, optional
@@ -30,7 +32,7 @@ def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> 
     Raises
     ------
     FltnbError
-        The set does not say who wrote what, or has too few writers.
+        The set does not say whose its images are, or has too few writers.
     """
     settings = {
         "kind": "writers",
@@ -39,7 +41,9 @@ def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> 
         "seed": None if seed is None else integer(seed, "seed", 0),
     }
     if images.writers is None:
-        raise FltnbError(f"{images.name} does not say who wrote what: use femnist, or make pseudo_writers of it.")
+        raise FltnbError(
+            f"{images.name} does not say whose its images are: use femnist or celeba, or make pseudo_writers of it."
+        )
     held = {}
     for split, index in (("train", images.train_index), ("test", images.test_index)):
         order = index[np.argsort(images.writers[index], kind="stable")]
@@ -48,7 +52,7 @@ def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> 
     usable = np.array(sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64)
     if n_clients > len(usable):
         raise FltnbError(
-            f"{images.name} has {len(usable)} writers with both training and test images but {n_clients} clients are"
+            f"{images.name} has {len(usable)} people with both training and test images but {n_clients} clients are"
             " wanted: ask for fewer."
         )
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)

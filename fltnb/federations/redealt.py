@@ -1,0 +1,133 @@
+"""The samples of another federation dealt anew: FeSEM's 80/20 division of every device, and its IID shuffle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..data import ImageSet
+from ..errors import FltnbError
+from ..randomness import stream
+from .base import Federation
+from .dealing import share
+from .shares import integer, source
+
+
+def divided(images: ImageSet, base: dict[str, Any], train_fraction: float = 0.8, seed: int = 0) -> Federation:
+    """Make another federation and divide every client's samples anew into training and test part.
+
+    FeSEM (Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have 90 %. Nobody
+    gets or loses a sample; one that a client held several times is held once. True clusters stay.
+
+    Parameters
+    ----------
+    images : ImageSet
+    base : dict
+        ``kind`` and arguments of the federation, without ``dataset``.
+    train_fraction : float
+        Share of a client's samples that is for training, above 0 and below 1, rounded to whole samples, one at least
+        on either side. They are drawn at random, not class by class.
+    seed : int
+        Decides which samples, not the partition, which has its own seed in ``base``. What a client's draw gives does
+        not depend on the other clients.
+
+    Raises
+    ------
+    FltnbError
+        A base of an unknown kind, one that changes, that has validation samples or a second test set, or whose clients
+        have samples in common, such as one test set for many; a client with a single sample; a share out of range; or
+        whatever the base's partition refuses.
+    """
+    train_fraction, seed = share(train_fraction, "train_fraction"), integer(seed, "seed", 0)
+    if train_fraction == 0:
+        raise FltnbError("train_fraction=0 leaves nothing to train on: give a share above 0, such as FeSEM's 0.8.")
+    fed = _made(images, base)
+    parts = {"train": [], "test": []}
+    for client, own in enumerate(_all_samples(fed)):
+        if len(own) < 2:
+            raise FltnbError(
+                f"Client {client} has a single sample, which cannot be both for training and for testing: leave such"
+                " clients out, or make the federation with more samples each."
+            )
+        order = stream(seed, "partition", 8, client).permutation(own)
+        n = min(max(round(train_fraction * len(own)), 1), len(own) - 1)
+        parts["train"].append(np.sort(order[:n]))
+        parts["test"].append(np.sort(order[n:]))
+    settings = _settings("divided", images, fed) | {"train_fraction": train_fraction, "seed": seed}
+    return replace(fed, **parts, settings=settings)
+
+
+def shuffled(images: ImageSet, base: dict[str, Any], seed: int = 0) -> Federation:
+    """Make another federation and deal all its samples out at random: FeSEM's ideal IID partition (Section 6.1).
+
+    Every client keeps its numbers of training and of test samples. Training samples are dealt among training places,
+    test samples among test places, so that nothing that was for testing is trained on. There are no true clusters any
+    more. Over :func:`divided` it makes both of FeSEM's steps.
+
+    Parameters
+    ----------
+    images : ImageSet
+    base : dict
+        As for :func:`divided`. Pseudo-writers' images keep the hand they were drawn in.
+    seed : int
+        Decides who gets what, not the numbers, which come from ``base``.
+
+    Raises
+    ------
+    FltnbError
+        As :func:`divided`, but for its share and single samples.
+    """
+    seed = integer(seed, "seed", 0)
+    fed = _made(images, base)
+    _all_samples(fed)
+    parts = {}
+    for key, split in enumerate(("train", "test")):
+        held = getattr(fed, split)
+        dealt = stream(seed, "partition", 9, key).permutation(np.concatenate(held))
+        cuts = np.cumsum([len(own) for own in held])[:-1]
+        parts[split] = [np.sort(own) for own in np.split(dealt, cuts)]
+    return replace(fed, **parts, clusters=None, settings=_settings("shuffled", images, fed) | {"seed": seed})
+
+
+def _made(images: ImageSet, base: dict[str, Any]) -> Federation:
+    """Return the federation to deal anew, or refuse it."""
+    from .. import federations
+
+    name = source(images)["dataset"]
+    if isinstance(base, dict):
+        if "dataset" in base:
+            raise FltnbError("base names a data set, but the images are given already: leave it out.")
+        base = base | {"dataset": name}
+    options = federations.complete(base)
+    del options["dataset"]
+    fed = federations.KINDS[options.pop("kind")](images, **options)
+    if type(fed) is not Federation:
+        raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
+    if fed.probed or any(len(own) for own in fed.val):
+        raise FltnbError(
+            f"This {base['kind']} federation has validation samples or a second test set, of which a new division into"
+            " training and test part would make something else: set its val_fraction to 0, or take another base."
+        )
+    return fed
+
+
+def _all_samples(fed: Federation) -> list[np.ndarray]:
+    """Return what every client holds, each sample once, or refuse clients that have samples in common."""
+    held = [np.unique(np.concatenate(parts)) for parts in zip(fed.train, fed.test, strict=True)]
+    holder = np.full(len(fed.images), -1)
+    for client, own in enumerate(held):
+        if len(common := own[holder[own] >= 0]):
+            raise FltnbError(
+                f"Clients {holder[common[0]]} and {client} of this {fed.settings['kind']} federation have samples in"
+                " common, such as a shared test set, which cannot be divided or dealt out: choose a kind, such as"
+                " dirichlet or writers, whose clients hold all their samples alone."
+            )
+        holder[own] = client
+    return held
+
+
+def _settings(kind: str, images: ImageSet, fed: Federation) -> dict[str, Any]:
+    inner = {key: value for key, value in fed.settings.items() if key not in ("dataset", "content")}
+    return {"kind": kind, **source(images), "base": inner}

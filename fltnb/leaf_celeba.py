@@ -1,0 +1,117 @@
+"""CelebA by persons, smiling or not, from the files that LEAF's own scripts make: FedCelebA of FeSEM's tables.
+
+LEAF (Caldas et al., 2019) takes the persons with five pictures or more, 200,288 pictures of 9,343 persons. Its JSON
+files hold the pictures' names only; the pictures themselves (Liu et al., ICCV 2015) must lie where LEAF wants them.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from .data import ImageSet
+from .errors import FltnbError
+from .leaf import Form, Part, UnsoundError, base_folder, read_people
+
+CLASS_NAMES = ("not smiling", "smiling")
+COMMAND = "./preprocess.sh -s niid --sf 1.0 -k 5 -t sample --tf 0.8"
+"""Run in LEAF's folder data/celeba: all samples, 80 % of each person's for training (FeSEM, Section 6.1)."""
+PICTURES = Path("raw") / "img_align_celeba"
+SIZE = 84
+
+
+def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
+    """Read LEAF's CelebA, the pictures reduced to 84 x 84 pixels.
+
+    LEAF's own model reads them at this size, 178 x 218 pixels squeezed to a square. It leaves the interpolation to
+    Pillow, whose default has changed since; here it is bilinear.
+
+    Persons are numbered in the order of the files and, within each, by their number in CelebA. All pictures are in
+    memory at once: 4.2 GB for the complete set.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``train``, ``test`` and ``raw/img_align_celeba``, or ``data`` with these (LEAF's own layout).
+    progress : bool
+        Show a progress bar: the complete set takes minutes.
+
+    Returns
+    -------
+    ImageSet
+        Named ``celeba``, images (N, 84, 84, 3); ``writers`` holds the number of the person shown, ``split`` the part
+        that LEAF put the picture in.
+
+    Raises
+    ------
+    FltnbError
+        No such files, or something in one of them does not fit, as for :func:`fltnb.leaf.read_leaf`; a picture that is
+        listed twice, is missing or cannot be read.
+    """
+    base = base_folder(folder)
+    listed, arrays, _ = read_people(base, CELEBA)
+    names, pictures = list(chain.from_iterable(listed)), base / PICTURES
+    _check_pictures(names, pictures)
+    images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
+    for place, name in enumerate(_bar(names, progress)):
+        images[place] = _picture(pictures / name)
+    return ImageSet(
+        name=CELEBA.name,
+        images=images,
+        class_names=CLASS_NAMES,
+        origin=f"LEAF CelebA (smiling), {arrays['writers'][-1] + 1} persons, pictures reduced to {SIZE} x {SIZE} pixels"
+        " (bilinear)",
+        **arrays,
+    )
+
+
+def _smiles(x: list, y: list) -> Part:
+    """Return names of pictures and labels of one person."""
+    if wrong := [name for name in x if not isinstance(name, str)]:
+        raise UnsoundError(f"has {wrong[0]!r} in place of a picture's name")
+    # LEAF's script divides, so that Python 3 writes 1.0 and Python 2 wrote 1
+    if outside := [c for c in y if type(c) not in (int, float) or c not in (0, 1)]:
+        raise UnsoundError(f"has the label {outside[0]!r}, which is not 0 (not smiling) or 1 (smiling)")
+    return x, np.array(y, dtype=np.int64)
+
+
+def _check_pictures(names: list[str], folder: Path) -> None:
+    """Refuse names that come twice or have no file, before the minutes that reading takes."""
+    once: set[str] = set()
+    for name in names:
+        if name in once:
+            raise FltnbError(
+                f"LEAF's files list the picture {name!r} twice: delete rem_user_data, sampled_data, train and test, and"
+                " make them anew in one run of LEAF's script."
+            )
+        once.add(name)
+    there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if missing := sorted(once - there):
+        raise FltnbError(
+            f"The picture {missing[0]!r} is not in {folder} ({len(missing)} of {len(once)} are missing): put CelebA's"
+            " aligned and cropped pictures (img_align_celeba.zip) there."
+        )
+
+
+def _picture(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    except OSError as error:
+        raise FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.") from error
+
+
+def _bar(names: list[str], progress: bool):
+    from tqdm import tqdm
+
+    quiet = 1.0 if sys.stderr.isatty() else 20.0
+    enabled = {} if progress else {"disable": True}  # left out, so that TQDM_DISABLE is honoured
+    return tqdm(names, desc="celeba: pictures", unit="picture", leave=False, mininterval=quiet, delay=quiet, **enabled)
+
+
+CELEBA = Form("celeba", COMMAND, "person", "train, test and raw/img_align_celeba", _smiles)

@@ -1,0 +1,416 @@
+"""FeSEM's federations: 80/20 division and IID shuffle of another federation; CelebA by persons from LEAF's files."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import fltnb as fl
+from fltnb import data, federations, leaf_celeba, store
+from fltnb.data import ImageSet
+from fltnb.errors import FltnbError
+from fltnb.federations import Federation, divided, shuffled
+
+SKEWED = {"kind": "dirichlet", "n_clients": 12, "alpha": 0.1}
+HANDS = {"kind": "pseudo_writers", "n_clients": 8}
+
+
+def by_persons(n_train, n_test, n_classes=2):
+    """1x1 images, ``n_train[w]`` and ``n_test[w]`` of each person w; the persons alternate in the set."""
+    writers = np.concatenate([np.repeat(np.arange(len(n)), n) for n in (n_train, n_test)]).astype(np.int32)
+    split = np.repeat(np.array([0, 1], dtype=np.uint8), [sum(n_train), sum(n_test)])
+    order = np.random.default_rng(0).permutation(len(writers))
+    return ImageSet(
+        name="toy",
+        images=(np.arange(len(writers)) % 256).astype(np.uint8).reshape(-1, 1, 1),
+        labels=np.arange(len(writers), dtype=np.int64) % n_classes,
+        split=split[order],
+        class_names=tuple(map(str, range(n_classes))),
+        origin="made up",
+        writers=writers[order],
+    )
+
+
+def persons(n):
+    return {"kind": "writers", "n_clients": n}
+
+
+def held(fed):
+    """What every client holds, all parts together, sorted."""
+    return [sorted([*train, *test]) for train, test in zip(fed.train, fed.test, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return data.load("digits")
+
+
+def registered(monkeypatch, **fields):
+    """Let the kind "odd" be a federation of these parts, for bases that no kind of ours makes."""
+
+    def odd(images):
+        own = {"images": images.images, "labels": images.labels, "n_classes": 2, "settings": {"kind": "odd"}}
+        return Federation(**own, **fields)
+
+    monkeypatch.setitem(federations.KINDS, "odd", odd)
+    return {"kind": "odd"}
+
+
+# --- divided ------------------------------------------------------------------------------------------------------
+
+
+def test_division_by_hand():
+    # 10, 5, 3 and 2 samples: 8, 4, 2.4 and 1.6 of them are for training, the last cut to leave one for testing
+    images = by_persons([9, 1, 2, 1], [1, 4, 1, 1])
+    fed = divided(images, persons(4))
+    assert fed.sizes.tolist() == [8, 4, 2, 1] and [len(own) for own in fed.test] == [2, 1, 1, 1]
+    assert held(fed) == [np.flatnonzero(images.writers == w).tolist() for w in range(4)]
+    assert divided(images, persons(4), 0.01).sizes.tolist() == [1, 1, 1, 1]
+    assert divided(images, persons(4), 0.99).sizes.tolist() == [9, 4, 2, 1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=6),
+    st.floats(0.01, 0.99),
+    st.integers(0, 99),
+)
+def test_division_keeps_everybodys_samples(sizes, fraction, seed):
+    images = by_persons(*map(list, zip(*sizes, strict=True)))
+    bare = federations.writers(images, len(sizes))
+    fed = divided(images, persons(len(sizes)), fraction, seed)
+    assert held(fed) == held(bare)  # sorted lists: each sample once, none in both parts
+    for own, (n_train, n_test) in zip(fed.train, sizes, strict=True):
+        n = n_train + n_test
+        assert 1 <= len(own) < n and (abs(len(own) - fraction * n) <= 0.5 or len(own) in (1, n - 1))
+    again = divided(images, persons(len(sizes)), fraction, seed)
+    assert again.fingerprint() == fed.fingerprint()
+
+
+def test_division_is_drawn_for_each_client_alone():
+    images = by_persons([90] * 40, [10] * 40)
+    fed, other = divided(images, persons(40), seed=1), divided(images, persons(40), seed=2)
+    assert not any(np.array_equal(a, b) for a, b in zip(fed.train, other.train, strict=True))
+    # the old parts do not matter: 0.8 of the 400 old test samples are for training now, to 4 standard errors
+    moved = sum(int((images.split[own] == 1).sum()) for own in fed.train)
+    assert abs(moved - 320) < 4 * np.sqrt(400 * 0.8 * 0.2)
+    fewer = divided(images, persons(7), seed=1)
+    assert all(np.array_equal(a, b) for a, b in zip(fewer.train, fed.train[:7], strict=True))
+
+
+def test_division_keeps_clusters_and_drops_repeats(monkeypatch):
+    images = by_persons([6], [4])
+    base = registered(monkeypatch, train=[[0, 1, 1, 1], [2, 3, 4, 5, 2]], test=[[6, 7, 0], [8]], clusters=[3, 1])
+    fed = divided(images, base, 0.5)
+    assert held(fed) == [[0, 1, 6, 7], [2, 3, 4, 5, 8]] and fed.clusters.tolist() == [3, 1]
+    assert len(fed.train[0]) == 2 and len(fed.train[1]) == 2
+
+
+# --- shuffled -----------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=6),
+    st.integers(0, 99),
+)
+def test_shuffle_keeps_numbers_and_deals_each_sample_once(sizes, seed):
+    images = by_persons(*map(list, zip(*sizes, strict=True)))
+    fed = shuffled(images, persons(len(sizes)), seed)
+    assert [(len(a), len(b)) for a, b in zip(fed.train, fed.test, strict=True)] == sizes
+    assert sorted(np.concatenate(fed.train)) == images.train_index.tolist()
+    assert sorted(np.concatenate(fed.test)) == images.test_index.tolist()
+    assert fed.clusters is None
+    assert shuffled(images, persons(len(sizes)), seed).fingerprint() == fed.fingerprint()
+
+
+def test_shuffle_makes_clients_alike(digits):
+    """Chi-squared of the clients' class counts against independence: near its degrees of freedom after the shuffle."""
+
+    def statistic(fed):
+        counts = fed.label_counts()
+        expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
+        return ((counts - expected) ** 2 / expected).sum()
+
+    freedom = 11 * 9
+    fed = shuffled(digits, SKEWED | {"min_samples": 40})
+    assert statistic(federations.build(SKEWED | {"dataset": "digits", "min_samples": 40})) > 20 * freedom
+    assert abs(statistic(fed) - freedom) < 5 * np.sqrt(2 * freedom)
+    grouped = SKEWED | {"n_clusters": 3}
+    assert divided(digits, grouped).n_clusters == 3 and shuffled(digits, grouped).clusters is None
+
+
+def test_shuffled_pseudo_writers_mix_hands(digits):
+    bare, fed = federations.pseudo_writers(digits, 8), shuffled(digits, HANDS)
+    assert np.array_equal(bare.images, fed.images) and np.array_equal(bare.sizes, fed.sizes)
+    hand = np.empty(len(bare.images), dtype=int)
+    for client, own in enumerate(held(bare)):
+        hand[own] = client
+    assert all(len(np.unique(hand[own])) == 8 for own in fed.train)  # some of every hand
+    again = divided(digits, HANDS)
+    assert held(again) == held(bare) and again.mean == bare.mean and again.name == bare.name
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("base", [SKEWED, HANDS, {"kind": "rotated_copies", "n_clients": 8, "val_fraction": 0}])
+def test_settings_round_trip(base):
+    short = {"kind": "shuffled", "dataset": "digits", "base": {"kind": "divided", "base": base, "seed": 4}, "seed": 5}
+    fed = federations.build(short)
+    full = json.loads(json.dumps(fed.settings))
+    assert federations.complete(full) == full and federations.complete(short)["seed"] == 5
+    assert full["base"]["train_fraction"] == 0.8 and "dataset" not in full["base"] | full["base"]["base"]
+    again = federations.build(full)
+    assert again.settings == full and again.fingerprint() == fed.fingerprint()
+    # the inner division decides the sizes, the inner federation who holds what before
+    inner = federations.build({**short["base"], "dataset": "digits"})
+    assert np.array_equal(inner.sizes, fed.sizes)
+    assert np.array_equal(np.sort(np.concatenate(inner.train)), np.sort(np.concatenate(fed.train)))
+    assert list(store._kinds(federations.complete(full))) == ["shuffled", "divided", base["kind"]]
+
+
+def test_a_set_of_ones_own_is_named_by_its_content():
+    images = by_persons([3, 3], [2, 2])
+    for make in (divided, shuffled):
+        fed = make(images, persons(2))
+        assert fed.settings["content"] == images.digest and "content" not in fed.settings["base"]
+        with pytest.raises(FltnbError, match="which is your own, cannot be rebuilt"):
+            federations.build(fed.settings)
+
+
+def test_changing_and_held_out_go_over_a_division():
+    inner = {"kind": "divided", "base": SKEWED}
+    fed = federations.build({"kind": "held_out", "dataset": "digits", "base": inner})
+    bare = federations.build(inner | {"dataset": "digits"})
+    assert all(len(a) + len(b) == len(c) for a, b, c in zip(fed.train, fed.val, bare.train, strict=True))
+    events = [{"round": 3, "join": 4}]
+    fed = federations.build({"kind": "changing", "dataset": "digits", "base": inner, "events": events})
+    assert [phase.fed.n_clients for phase in fed.phases] == [8, 12]
+
+
+@pytest.mark.parametrize("kind", ["divided", "shuffled"])
+@pytest.mark.parametrize(
+    ("base", "words"),
+    [
+        ("writers", "must be a dict with a kind, not 'writers'"),
+        ({"n_clients": 3}, "Unknown kind of federation None"),
+        ({"kind": "nothing"}, "Unknown kind of federation 'nothing'"),
+        ({"kind": "from_arrays"}, "your own arrays"),
+        (SKEWED | {"colour": 1}, "'colour'"),
+        ({"kind": "dirichlet", "alpha": 1.0}, "lack n_clients"),
+        (SKEWED | {"dataset": "digits"}, "names a data set"),
+        (SKEWED | {"n_clients": 5000}, "more clients than samples"),
+        ({"kind": "changing", "base": SKEWED, "events": [{"round": 2, "join": 1}]}, "changing federation cannot be"),
+        ({"kind": "rotated_copies", "n_clients": 8}, "validation samples or a second test set"),
+        ({"kind": "held_out", "base": SKEWED}, "validation samples or a second test set"),
+        (
+            {"kind": "label_clusters", "n_clients": 6, "n_clusters": 3, "classes_per_cluster": 2},
+            "Clients 0 and 1 of this label_clusters federation have samples in common, such as a shared test set",
+        ),
+    ],
+)
+def test_bases_that_cannot_be_dealt_anew(kind, base, words):
+    with pytest.raises(FltnbError, match=words) as caught:
+        federations.build({"kind": kind, "dataset": "digits", "base": base})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_single_sample_and_a_second_test_set(monkeypatch):
+    images = by_persons([6], [4])
+    base = registered(monkeypatch, train=[[0, 1], [5]], test=[[2], [5]])
+    with pytest.raises(FltnbError, match="Client 1 has a single sample"):
+        divided(images, base)
+    base = registered(monkeypatch, train=[[0], [5]], test=[[1], [6]], probe=[[2], [3]])
+    for make in (divided, shuffled):
+        with pytest.raises(FltnbError, match="second test set"):
+            make(images, base)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"train_fraction": 0}, "nothing to train on"),
+        ({"train_fraction": 1.0}, "train_fraction must be a share"),
+        ({"train_fraction": "0.8"}, "train_fraction must be a share"),
+        ({"seed": -1}, "seed must be a whole number"),
+        ({"fraction": 0.8}, "'fraction'"),
+    ],
+)
+def test_wrong_settings_of_a_division(change, words):
+    with pytest.raises(FltnbError, match=words):
+        federations.build({"kind": "divided", "dataset": "digits", "base": SKEWED} | change)
+
+
+# --- CelebA -------------------------------------------------------------------------------------------------------
+
+PEOPLE = {  # person: (training pictures with label, test pictures with label); labels as LEAF writes them
+    "120": ({"000003.jpg": 1.0, "000001.jpg": 0.0}, {"000007.jpg": 1.0}),
+    "20": ({"000002.jpg": 0}, {"000009.jpg": 1}),
+    "3": ({"000004.jpg": 1.0, "000005.jpg": 0.0, "000006.jpg": 0.0}, {"000008.jpg": 1.0}),
+}
+
+
+def celeba_json(people=PEOPLE):
+    contents = []
+    for part in (0, 1):
+        user_data = {name: {"x": list(own[part]), "y": list(own[part].values())} for name, own in people.items()}
+        sizes = [len(own[part]) for own in people.values()]
+        contents.append({"users": list(people), "num_samples": sizes, "user_data": user_data})
+    return contents
+
+
+def write_json(base, train, test, k=""):
+    for part, content in (("train", train), ("test", test)):
+        (base / part).mkdir(parents=True, exist_ok=True)
+        (base / part / f"all_data{k}_niid_1_keep_5_{part}_8.json").write_text(json.dumps(content))
+
+
+def write_pictures(base, names):
+    """Pictures of CelebA's size: the upper half red as the number says, the lower half blue."""
+    folder = base / leaf_celeba.PICTURES
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        pixels = np.zeros((218, 178, 3), dtype=np.uint8)
+        pixels[:109, :, 0], pixels[109:, :, 2] = 20 * int(name[:6]), 200
+        Image.fromarray(pixels).save(folder / name, quality=95)
+    return folder
+
+
+@pytest.fixture
+def celeba(tmp_path):
+    base = tmp_path / "celeba" / "data"
+    write_json(base, *celeba_json())
+    write_pictures(base, [name for parts in PEOPLE.values() for part in parts for name in part])
+    return base
+
+
+def test_celeba_by_hand(celeba):
+    images = leaf_celeba.read_celeba(celeba.parent)
+    assert images.name == "celeba" and images.class_names == ("not smiling", "smiling") and "3 persons" in images.origin
+    # persons 3, 20, 120; training before test pictures, in LEAF's order
+    assert images.writers.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2]
+    assert images.labels.tolist() == [1, 0, 0, 1, 0, 1, 1, 0, 1] and images.labels.dtype == np.int64
+    assert images.split.tolist() == [0, 0, 0, 1, 0, 1, 0, 0, 1]
+    assert images.images.shape == (9, 84, 84, 3) and images.images.dtype == np.uint8
+    number = np.array([4, 5, 6, 8, 2, 9, 3, 1, 7])
+    # 109 of 218 rows are 42 of 84: whole halves, away from JPEG's blocks at the border
+    upper, lower = images.images[:, :40].astype(int), images.images[:, 45:].astype(int)
+    assert np.abs(upper[..., 0] - 20 * number[:, None, None]).max() <= 4 and upper[..., 2].max() <= 4
+    assert np.abs(lower[..., 2] - 200).max() <= 4 and lower[..., 0].max() <= 4
+    same = leaf_celeba.read_celeba(celeba, progress=False)  # the folder with train and test itself
+    assert same.digest == images.digest
+
+
+def test_pictures_are_smoothed_and_get_three_channels(celeba):
+    stripes = np.zeros((218, 178), dtype=np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(celeba / leaf_celeba.PICTURES / "000004.jpg", quality=95)
+    picture = leaf_celeba.read_celeba(celeba).images[0]
+    assert (picture == picture[..., :1]).all()
+    assert picture.min() > 60 and picture.max() < 195  # the nearest pixel would be 0 or 255
+
+
+def test_load_celeba_converts_once(celeba, capsys):
+    root = celeba.parent.parent
+    first = data.load("celeba", root)
+    assert "celeba: converting LEAF's files" in capsys.readouterr().out
+    assert sorted(p.name for p in root.iterdir()) == ["celeba", "celeba.npz", "celeba.npz.json"]
+    for path in [*celeba.rglob("*.json"), *celeba.rglob("*.jpg")]:
+        path.unlink()
+    again = data.load("celeba", root)
+    assert capsys.readouterr().out == ""
+    assert again.digest == first.digest and again.origin == first.origin and again.class_names == first.class_names
+    assert np.array_equal(again.writers, first.writers) and again.writers.dtype == np.int32
+
+
+def test_persons_are_clients_and_a_network_trains_on_them(celeba):
+    root = celeba.parent.parent
+    settings = {"kind": "divided", "dataset": "celeba", "base": {"kind": "writers", "n_clients": 3}}
+    bare, fed = federations.build({**settings["base"], "dataset": "celeba"}, root), federations.build(settings, root)
+    assert bare.sizes.tolist() == [3, 1, 2] and fed.sizes.tolist() == [3, 1, 2] and held(fed) == held(bare)
+    assert fed.input_shape == (3, 84, 84) and fed.n_classes == 2 and (fed.mean, fed.std) == (0.5, 0.5)
+    done = fl.run(fl.methods.FedAvg(), fed, model="cnn_small", rounds=1, progress=False, backend="serial")
+    assert np.isfinite(done.theta).all()
+
+
+def test_celeba_says_where_to_get_it(tmp_path):
+    with pytest.raises(FltnbError) as caught:
+        data.load("celeba", tmp_path)
+    text = str(caught.value)
+    assert "github.com/TalwalkarLab/leaf" in text and "-s niid --sf 1.0 -k 5 -t sample --tf 0.8" in text
+    assert str(tmp_path / "celeba" / "data") in text and "raw/img_align_celeba" in text and "\n" not in text
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FltnbError, match=r"no LEAF files .*-k 5 -t sample --tf 0\.8 in LEAF's folder data/celeba"):
+        leaf_celeba.read_celeba(tmp_path)
+
+
+def of_person_3(**entries):
+    return lambda part: part["user_data"]["3"].update(entries)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (of_person_3(y=[1.0, 0.0]), "Person '3' of .*train_8.json has 3 images but 2 labels"),
+        (of_person_3(x=[], y=[]), "Person '3' .* has no images"),
+        (of_person_3(y=[1.0, 0.0, 2]), r"the label 2, which is not 0 \(not smiling\) or 1"),
+        (of_person_3(y=[1.0, 0.0, 0.5]), r"the label 0\.5"),
+        (of_person_3(y=[1.0, 0.0, -1]), "the label -1"),
+        (of_person_3(y=[1.0, 0.0, True]), "the label True"),
+        (of_person_3(y=[1.0, 0.0, "1"]), "the label '1'"),
+        (of_person_3(x=["000004.jpg", "000005.jpg", 6]), "has 6 in place of a picture's name"),
+        (lambda part: part.update(num_samples=[2, 1, 4]), "has 3 images but num_samples says 4"),
+        (lambda part: part.update(users=["3"]), "names 1 persons but has 3 num_samples"),
+        (lambda part: part["user_data"].pop("3"), "LEAF's form.*'3'"),
+        (of_person_3(x=3), "LEAF's form"),
+    ],
+)
+def test_unsound_celeba_files(celeba, change, words):
+    train, test = celeba_json()
+    change(train)
+    write_json(celeba, train, test)
+    with pytest.raises(FltnbError, match=words) as caught:
+        leaf_celeba.read_celeba(celeba)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+
+
+def test_persons_in_one_part_only_or_in_two_files(celeba):
+    train, test = celeba_json()
+    write_json(celeba, train, celeba_json({name: PEOPLE[name] for name in ("3", "20")})[1])
+    with pytest.raises(FltnbError, match=r"Person '120' of .*train_8\.json is missing in .*test_8\.json \(1 such pers"):
+        leaf_celeba.read_celeba(celeba)
+    write_json(celeba, train, test)
+    write_json(celeba, train, test, k="_1")
+    with pytest.raises(FltnbError, match=r"Person '3' is in both .*all_data_1_.* and .*all_data_niid"):
+        leaf_celeba.read_celeba(celeba)
+
+
+def test_pictures_twice_missing_or_damaged(celeba):
+    # parts from two runs of LEAF's script, which draws anew each time: a test picture is trained on
+    mixed = PEOPLE | {"20": ({"000009.jpg": 1}, {"000009.jpg": 1})}
+    write_json(celeba, *celeba_json(mixed))
+    with pytest.raises(FltnbError, match=r"list the picture '000009\.jpg' twice"):
+        leaf_celeba.read_celeba(celeba)
+    write_json(celeba, *celeba_json())
+    folder = celeba / leaf_celeba.PICTURES
+    (folder / "000005.jpg").write_bytes((folder / "000005.jpg").read_bytes()[:900])
+    with pytest.raises(FltnbError, match=r"000005\.jpg cannot be read as a picture"):
+        leaf_celeba.read_celeba(celeba)
+    (folder / "000005.jpg").write_bytes(b"no picture")
+    with pytest.raises(FltnbError, match=r"000005\.jpg cannot be read as a picture"):
+        leaf_celeba.read_celeba(celeba)
+    (folder / "000008.jpg").unlink()
+    (folder / "000005.jpg").unlink()
+    with pytest.raises(FltnbError) as caught:
+        leaf_celeba.read_celeba(celeba)
+    text = str(caught.value)
+    assert f"'000005.jpg' is not in {folder} (2 of 9 are missing)" in text and "\n" not in text
+    outside = PEOPLE | {"20": ({"../../secret.jpg": 1}, {"000009.jpg": 1})}
+    (folder.parent.parent / "secret.jpg").write_bytes(b"")
+    write_json(celeba, *celeba_json(outside))
+    with pytest.raises(FltnbError, match=r"'\.\./\.\./secret\.jpg' is not in"):
+        leaf_celeba.read_celeba(celeba)
