@@ -1,0 +1,65 @@
+"""What the benchmark of neuron matching measures; no speed is asserted."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from benchmarks import matching as cost
+from fltnb import paths
+from fltnb.methods import FeSEM, FeSEMMA
+from fltnb.methods.matching import joined, permuted, split
+
+SMALL = {"members": 4, "samples": 20, "shape": (1, 8, 8), "n_classes": 10}
+KINDS = [
+    f"{figure}_{kind}" for kind in ("trained", "independent") for figure in ("matched", "times", "searched", "apart")
+]
+COLUMNS = ["network", "width", "parameters", "members", "plain", *KINDS, "epoch", "rounds"]
+
+
+@pytest.fixture(autouse=True)
+def brief(monkeypatch):
+    monkeypatch.setattr(cost, "ENOUGH", 0.0)  # one round of each
+
+
+@pytest.mark.parametrize(("name", "width"), [("8", 8), ("cnn_small", 128)])
+def test_both_kinds_of_members_are_what_they_are_called(name, width):
+    row = cost.measure(name, **SMALL)
+    assert list(row) == COLUMNS and row["width"] == width and row["rounds"] == 1
+    assert row["searched_trained"] == 0 and row["apart_trained"] < 1e-6  # matching finds everything in place
+    assert 0 < row["searched_independent"] <= 1 and row["apart_independent"] > 0.01
+    assert row["times_trained"] == row["matched_trained"] / row["plain"]
+
+
+def test_matching_permuted_copies_gives_the_plain_mean_of_the_unpermuted():
+    net, rng = cost.network("6", (1, 8, 8), 10), np.random.default_rng(0)
+    theta, _ = cost.trained(net, 4, 20)
+    assert np.ptp(theta, axis=0).max() > 0  # they were trained, each on its own
+    shapes = [(6, 64), (10, 6)]
+    mixed = [permuted(split(row, shapes), [rng.permutation(6), np.arange(10)]) for row in theta[1:]]
+    shuffled = np.stack([theta[0], *map(joined, mixed)])  # of equal members the first gives the order
+    plain = cost.averaged(FeSEM(1), net, theta)
+    assert np.allclose(plain, theta.mean(axis=0), atol=1e-6)
+    assert np.allclose(cost.averaged(FeSEMMA(1), net, shuffled), plain, atol=1e-6)
+    assert np.abs(cost.averaged(FeSEM(1), net, shuffled) - plain).max() > 0.01
+
+
+def test_every_saved_row_says_what_it_was_measured_on(monkeypatch, tmp_path):
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setattr(cost, "one", lambda name: cost.measure(name, **SMALL))
+    cost.main(["--widths", "4", "8", "--networks", "--save"])
+    table = pd.read_csv(tmp_path / "results/small" / cost.SAVED)
+    about = ["load_average", "settings", "commit", "hardware", "python", "torch", "finished"]
+    assert list(table) == [*COLUMNS, *about] and table["width"].tolist() == [4, 8]
+    assert json.loads(table["settings"][0])["samples"] == cost.SAMPLES
+
+
+def test_cost_refuses_before_it_runs(capsys):
+    for arguments, words in (
+        (["--networks", "nobody"], "unknown network nobody"),
+        (["--widths", "8", "0"], "must be 1 or more, not 0"),
+    ):
+        with pytest.raises(SystemExit):
+            cost.main(arguments)
+        assert words in capsys.readouterr().err
