@@ -10,6 +10,10 @@ PYTHON  ?=
 ALL     ?=
 UPGRADE ?=
 
+# Every notebook has a process of its own: where the shell forbids Python to keep compiled modules, compiling torch,
+# pandas and scikit-learn again costs each of them 6 seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help reproduce report test lab lint bench status clean lock format refresh FORCE

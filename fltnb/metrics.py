@@ -58,6 +58,11 @@ def mean_accuracy(accuracies: ArrayLike) -> float:
     return float(values.mean()) if values.size else float("nan")
 
 
+def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
+    """Accuracy of all samples together, percent: a mean over clients weighted by their samples (FeSEM, Section 6.1)."""
+    return float(accuracy(np.sum(correct), np.sum(total)))
+
+
 def variance(accuracies: ArrayLike) -> float:
     """Variance over clients (division by M), percent squared: the papers' fairness."""
     values = _known(accuracies)

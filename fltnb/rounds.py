@@ -42,10 +42,11 @@ class Run:
     ----------
     history : DataFrame
         One row per evaluated round and split: ``round, split, accuracy`` (percent, unweighted mean over clients),
-        ``variance`` (population variance of client accuracies, percent squared), ``worst`` (percent), ``loss`` (mean
-        over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent so far, all clients). A federation
-        that changes has its clients' mean by group as well: ``accuracy_stayed, accuracy_drifted, accuracy_joined``
-        (NaN while there are none). Split "probe", at the end only: the federation's second test set, if it has one.
+        ``micro`` (percent, weighted by samples), ``variance`` (population variance of client accuracies, percent
+        squared), ``worst`` (percent), ``loss`` (mean over clients), ``seconds`` (since the start), ``bytes_up,
+        bytes_down`` (sent so far, all clients). A federation that changes has its clients' mean by group as well:
+        ``accuracy_stayed, accuracy_drifted, accuracy_joined`` (NaN while there are none). Split "probe", at the end
+        only: the federation's second test set, if it has one.
     clients : DataFrame
         One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent), and
         ``probe`` where there is one.
@@ -224,6 +225,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             result = method.evaluate(state, engine, split)
             accuracy = last[split] = metrics.accuracy(result.correct, result.total)
             row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
+            row |= {"micro": metrics.micro_accuracy(result.correct, result.total)}
             row |= {"variance": metrics.variance(accuracy), "worst": metrics.worst(accuracy)}
             row |= _by_group(federation, accuracy)
             history.append(row | {"loss": float(np.mean(result.loss))} | now)

@@ -1,9 +1,9 @@
 """The result store: a run is looked up by the hash of its settings and code, else resumed, else computed.
 
 One folder per run under ``results/store/runs/<key>/``: ``history.csv`` (the whole curve), ``clients.csv`` (accuracy per
-client), ``arrays.npz`` (cluster labels), ``result.json`` (settings, provenance, checksums; written last, so its
-presence means the entry is whole) and, while the run is under way, ``checkpoint.npz``. Deleting a folder costs that run
-and nothing else.
+client), ``arrays.npz`` (cluster labels, what the samples were taken for), ``result.json`` (settings, provenance,
+checksums; written last, so its presence means the entry is whole) and, while the run is under way, ``checkpoint.npz``.
+Deleting a folder costs that run and nothing else.
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ class Spec:
 
 @dataclass
 class Result:
-    """One stored run: its spec, the curve, the clients, the labels, and where the numbers come from."""
+    """One stored run: its spec, the curve, the clients, the labels, and where the numbers come from.
+
+    ``confusion`` (M, C, C) counts what the test samples of every client were taken for at the end
+    (:mod:`fltnb.confusion`); None where a client is not tested with the one model that it is served.
+    """
 
     spec: Spec
     key: str
@@ -110,6 +114,7 @@ class Result:
     labels: np.ndarray | None
     provenance: dict[str, Any] = field(default_factory=dict)
     labels_at: dict[int, np.ndarray] = field(default_factory=dict)
+    confusion: np.ndarray | None = None
 
     @property
     def stopped(self) -> str:
@@ -162,7 +167,8 @@ def load(spec: Spec) -> Result | None:
         with np.load(io.BytesIO(files["arrays.npz"]), allow_pickle=False) as arrays:
             labels = arrays["labels"] if "labels" in arrays.files else None
             labels_at = {int(name[3:]): arrays[name] for name in arrays.files if name.startswith("at/")}
-        return Result(spec, key, history, clients, labels, dict(record["provenance"]), labels_at)
+            taken = arrays["confusion"] if "confusion" in arrays.files else None
+        return Result(spec, key, history, clients, labels, dict(record["provenance"]), labels_at, taken)
     except Exception as error:  # damage shows in many ways; whatever it is, the remedy is the same
         warnings.warn(
             f"Store entry {where} is damaged ({error}): only this run ({spec}) is computed again.", stacklevel=2
@@ -181,7 +187,18 @@ def save(spec: Spec, run: Run) -> Result:
         "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "stopped": run.stopped,
     }
-    return keep(Result(spec, spec.key(), run.history, run.clients, run.labels, provenance, run.labels_at))
+    taken = _confusion(spec, run)
+    return keep(Result(spec, spec.key(), run.history, run.clients, run.labels, provenance, run.labels_at, taken))
+
+
+def _confusion(spec: Spec, run: Run) -> np.ndarray | None:
+    from . import methods, models
+    from .confusion import confusion
+
+    if not methods.build(spec.method).tests_served:
+        return None
+    fed = spec.federation_built()
+    return confusion(models.make(spec.model, fed.input_shape, fed.n_classes), run.theta, run.rows, fed)
 
 
 def keep(result: Result) -> Result:
@@ -190,7 +207,8 @@ def keep(result: Result) -> Result:
     arrays = io.BytesIO()
     clusters = {} if result.labels is None else {"labels": result.labels}
     clusters |= {f"at/{round}": labels.astype(np.int32) for round, labels in result.labels_at.items()}
-    np.savez_compressed(arrays, **clusters)
+    taken = {} if result.confusion is None else {"confusion": result.confusion.astype(np.int32)}
+    np.savez_compressed(arrays, **clusters, **taken)
     files = {
         "history.csv": result.history.to_csv(index=False).encode(),
         "clients.csv": result.clients.to_csv(index=False).encode(),
@@ -444,13 +462,14 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
         Columns ``experiment, dataset, model, method, variant, note, rule, momentum, seed, split, metric, value, n,
         key, stopped``; the last says why a run ended early (its numbers are then those of the round before), else it is
         empty. ``split`` "probe" is there for federations with a second test set.
-        Metrics: ``accuracy`` and ``worst`` (percent), ``accuracy_variance`` (percent squared); the same two over the
-        first client of each true cluster only (``first_clients_...``); ``ari`` and ``n_clusters`` of the final
-        clusters; ``seconds``, ``bytes``.
+        Metrics: ``accuracy`` and ``worst`` (percent), ``micro_accuracy`` (weighted by samples), ``accuracy_variance``
+        (percent squared); accuracy and variance over the first client of each true cluster only
+        (``first_clients_...``); ``micro_f1, macro_f1, pooled_f1`` (:func:`fltnb.confusion.summary`); ``ari`` and
+        ``n_clusters`` of the final clusters; ``seconds``, ``bytes``.
     """
     import pandas as pd
 
-    from . import methods, metrics
+    from . import confusion, methods, metrics
 
     rows = []
     for result in results:
@@ -478,6 +497,11 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
             add(split, "accuracy", last["accuracy"], n)
             add(split, "accuracy_variance", last["variance"])
             add(split, "worst", last["worst"])
+            add(split, "micro_accuracy", last["micro"], n)
+        if result.confusion is not None:
+            for metric, value in confusion.summary(result.confusion).items():
+                if metric.endswith("f1"):
+                    add("test", metric, value)
         truth = result.clients["true_cluster"].to_numpy()
         if (truth >= 0).all():
             # What FLT's code looked at in scenarios 1 and 2, where all clients of a cluster share their test images.

@@ -119,3 +119,8 @@ def test_f1_by_hand():
     assert metrics.f1_macro(true, predicted) == pytest.approx(100 * (0.8 + 2 / 3) / 2)
     with pytest.raises(FltnbError, match="4 labels and 1 predictions"):
         metrics.f1_macro(true, [0])
+
+
+def test_micro_accuracy_weighs_clients_by_their_samples():
+    assert metrics.micro_accuracy([9, 0], [10, 30]) == 22.5  # the plain mean over clients is 45
+    assert math.isnan(metrics.micro_accuracy([0], [0]))

@@ -39,6 +39,8 @@ def test_history_and_clients_agree(fed):
     assert last["accuracy"] == pytest.approx(result.clients["test"].mean())
     assert last["variance"] == pytest.approx(result.clients["test"].var(ddof=0))
     assert last["worst"] == result.clients["test"].min()
+    sizes = [len(index) for index in fed.test]
+    assert last["micro"] == pytest.approx(np.average(result.clients["test"], weights=sizes))
     # 2 of 10 clients, 4 rounds, one model of 4 bytes a parameter each way
     parameters = result.theta.shape[1]
     assert last["bytes_up"] == last["bytes_down"] == 4 * 2 * 4 * parameters

@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
-from fltnb import experiments, methods, oneshot, paths, provenance, relatedness, store
+from fltnb import confusion, experiments, methods, oneshot, paths, provenance, relatedness, store
 from fltnb.errors import FltnbError
 from fltnb.methods import flt as flt_module
 from fltnb.store import Spec
@@ -199,6 +199,26 @@ def package(tmp_path, monkeypatch):
 def flt(**changes) -> Spec:
     settings = {"name": "flt", "clusterer": {"name": "FCR", "k": 2}, "encoder": {"kind": "pixels"}}
     return quick(method=settings | changes)
+
+
+def test_what_samples_were_taken_for_is_kept_where_one_model_answers():
+    """The confusion matrices agree with the accuracies; a mixture's answers are no single model's."""
+    own = {"name": "fesem", "n_clusters": 2}
+    specs = [
+        quick(method=own),
+        quick(method=own | {"report": "best"}),
+        quick(method={"name": "fedem", "n_clusters": 2}),
+    ]
+    for computed in (store.compute(specs, progress=False), store.compute(specs, progress=False)):  # then read
+        first, best, mixture = computed
+        assert best.confusion is None and mixture.confusion is None
+        right = np.trace(first.confusion, axis1=1, axis2=2)
+        assert np.allclose(first.clients["test"], 100 * right / first.confusion.sum(axis=(1, 2)))
+        assert (first.confusion.sum(axis=2) == specs[0].federation_built().label_counts("test")).all()
+    table = store.tidy(computed)
+    micro = table[table["metric"] == "micro_accuracy"].query("split == 'test'")["value"].to_numpy()
+    assert micro[0] == pytest.approx(confusion.accuracy(first.confusion, "micro")) and len(micro) == 3
+    assert table[table["metric"] == "pooled_f1"]["value"].tolist() == [confusion.f1(first.confusion, "pooled", "all")]
 
 
 def test_code_version_ignores_comments_docstrings_and_layout(package):

@@ -57,9 +57,11 @@ class Method:
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
+    ``tests_served`` is False where :meth:`evaluate` tests something else than the one model that a client is served.
     """
 
     name = "method"
+    tests_served = True
     models_down = 1
     models_up = 1
 

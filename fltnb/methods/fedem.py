@@ -59,6 +59,7 @@ class FedEM(Method):
         self.n_clusters = check_count("n_clusters", n_clusters, least=1)
         published = choose(variant, VARIANTS, "variant") == "published"
         self.prediction = choose(prediction or ("last" if published else "mixture"), PREDICTIONS, "prediction")
+        self.tests_served = self.prediction != "mixture"
 
     def settings(self) -> dict[str, Any]:
         """Name and all options."""

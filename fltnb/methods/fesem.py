@@ -84,6 +84,7 @@ class FeSEM(Method):
         self.rule = resolve_rule(rule, "described")
         self.grouping = choose(grouping or GROUPINGS[shipped], GROUPINGS, "grouping")
         self.report = choose(report or REPORTS[shipped], REPORTS, "centre to report")
+        self.tests_served = self.report == "own"
 
     def settings(self) -> dict[str, Any]:
         """Name and all options."""
