@@ -74,9 +74,9 @@ SHUFFLED = "shuffled"  # note of the runs on the IID partition
 
 
 def specs(profile: str) -> list[Spec]:
-    """Return the tables' rows; then, of one seed, other numbers of centres, switches, the shipped code, the IID shuffle.
+    """Return the tables' rows and the one-shot methods', and of one seed what belongs to the other sections.
 
-    The one-shot methods come last, with all seeds.
+    Those are other numbers of centres, single switches, the shipped code, and the IID shuffle; notes say which.
     """
     seeds, size = SEEDS[profile], SIZES[profile]
     runs = []
