@@ -38,19 +38,20 @@ class Settings:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def show(self, fig: Figure, name: str) -> None:
-        """Save a figure as ``figures/<profile>/<NN>_<name>.png`` and ``.pdf``, and display it once."""
+        """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`fltnb.plots.save`), and display that picture."""
         import matplotlib.pyplot as plt
-        from IPython.display import display
+        from IPython.display import Image, display
 
         from . import plots
 
-        plots.save(fig, f"{self.name.split('_')[0]}_{name}", self.profile)
-        display(fig)
+        png = plots.save(fig, f"{self.name.split('_')[0]}_{name}", self.profile)
+        # the file, not the figure: drawing it a second time would double what a notebook's pictures take
+        display(Image(png.read_bytes(), width=round(100 * fig.get_figwidth())))
         plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
 
 
 def setup(name: str, profile: str = "demo", **parameters: Any) -> Settings:
-    """Check the parameters of a notebook and set the style of its figures.
+    """Check the parameters of a notebook and set up how it warns.
 
     Parameters
     ----------
@@ -73,11 +74,8 @@ def setup(name: str, profile: str = "demo", **parameters: Any) -> Settings:
 
     import warnings
 
-    import matplotlib
-
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
-    matplotlib.rcParams["figure.dpi"] = 100  # keeps a notebook small; figures/ holds the full resolution
     return settings
 
 

@@ -12,6 +12,7 @@ import ast
 import hashlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -122,8 +123,7 @@ def run_notebook(
 
 def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str:
     """Run the notebook; return the last sentence of its error, or nothing."""
-    import papermill
-
+    papermill = _papermill()
     error = ""
     try:
         papermill.execute_notebook(
@@ -168,6 +168,18 @@ def _clean(output: Path) -> None:
     paths.write_atomically(output, lambda file: file.write((nbformat.writes(notebook) + "\n").encode()))
 
 
+def _papermill():
+    """Import papermill without the grammar of international web addresses.
+
+    jsonschema builds it on import wherever it finds the package, a second in every notebook's process, to check a
+    format that notebooks do not have; it does without where the package is missing.
+    """
+    sys.modules.setdefault("rfc3987_syntax", None)
+    import papermill
+
+    return papermill
+
+
 @contextmanager
 def _environment(profile: str, fresh: bool) -> Iterator[None]:
     """Set the variables that the kernel inherits; one notebook runs per process, so nobody else sees them."""
@@ -203,9 +215,7 @@ def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, A
     FltnbError
         Unknown name, or a value that is not of the declared type.
     """
-    import papermill
-
-    declared = papermill.inspect_notebook(source)
+    declared = _papermill().inspect_notebook(source)
     checked = {}
     for name, value in parameters.items():
         about = declared[choose(name, declared, f"parameter of {source.stem}")]

@@ -130,8 +130,8 @@ def cluster_color(label: int) -> str:
     return CLUSTERS[int(label) % len(CLUSTERS)]
 
 
-def save(fig: Figure, name: str, profile: str) -> tuple[Path, Path]:
-    """Write ``figures/<profile>/<name>.png`` (150 dpi) and ``.pdf``; nothing else writes figures.
+def save(fig: Figure, name: str, profile: str) -> Path:
+    """Write ``figures/<profile>/<name>.png`` and, but for the toy scale of ``demo``, ``.pdf``; nothing else does.
 
     No date or version is stored, so an unchanged figure is an unchanged file.
 
@@ -146,8 +146,8 @@ def save(fig: Figure, name: str, profile: str) -> tuple[Path, Path]:
 
     Returns
     -------
-    tuple of Path
-        The PNG and the PDF.
+    Path
+        The PNG, of 150 dpi (``demo``: 100).
     """
     import matplotlib as mpl
 
@@ -158,13 +158,18 @@ def save(fig: Figure, name: str, profile: str) -> tuple[Path, Path]:
         raise FltnbError(
             f"The figure name {name!r} must consist of letters, digits, '_' and '-', without an extension."
         )
-    folder = paths.figures(profile)
-    dateless = {"CreationDate": None, "Producer": None, "Creator": None}
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    folder, toy = paths.figures(profile), profile == "demo"
+    png = folder / f"{name}.png"
+
+    def write(path: Path, form: str, metadata: dict, dpi: int | None = None) -> None:
+        options = {"format": form, "metadata": metadata} | ({"dpi": dpi} if dpi else {})
+        paths.write_atomically(path, lambda file: fig.savefig(file, **options))
+
     with mpl.rc_context({"savefig.bbox": "standard"}):  # Jupyter's inline back end may crop to "tight"
-        paths.write_atomically(png, lambda file: fig.savefig(file, format="png", dpi=150, metadata={"Software": None}))
-        paths.write_atomically(pdf, lambda file: fig.savefig(file, format="pdf", metadata=dateless))
-    return png, pdf
+        write(png, "png", {"Software": None}, 100 if toy else 150)
+        if not toy:
+            write(folder / f"{name}.pdf", "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
+    return png
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
