@@ -15,6 +15,7 @@ STAND_INS = {
     "emnist_bymerge": "structured_noniid_femnist",  # cut to EMNIST Balanced's sizes, where its release is not at hand
     "emnist_balanced": "structured_noniid_femnist",  # this *is* the paper's set: it is cut from EMNIST Balanced
     "pseudo_writers": "femnist",
+    "pseudo-writers": "femnist",  # FeSEM's, with 80 % of a client's images for training
 }
 """Data set of a run -> data set of the printed table beside which it may be shown, always named."""
 MODELS = {"leaf_cnn": "cnn"}  # the paper calls it so

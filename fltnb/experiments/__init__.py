@@ -37,6 +37,7 @@ NOTEBOOKS = {
     "05_ablation": "ablation",
     "06_costs_and_theory": "costs",
     "07_dynamic_clustering": "dynamic",
+    "08_fesem": "fesem",
     "09_mthfl_similarity": "mthfl_similarity",
     "10_mthfl_training": "mthfl_training",
     "11_emdcfl_rotated": "emdcfl_rotated",

@@ -35,10 +35,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "federations": ("digits writers", "digits mixtures"),
         "clients": 12,
         "model": "mlp_plain",
-        "training": {"rounds": 4, "local_epochs": 3, "batch_size": 20, "lr": 0.1},
+        "training": {"rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1},
         "tried": (1, 2, 3, 4),
         "sample": {"clients": 6, "draws": 1, "rounds": 2},
-        "shown": (1, 2, 4),
+        "shown": (1, 2, 3),
     },
     "small": {
         "federations": ("pseudo-writers", "dirichlet"),

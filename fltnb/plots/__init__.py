@@ -21,6 +21,7 @@ from .difficulty import difficulty_curves, method_grid
 from .dynamic import around_event, before_and_after, graphs_beside
 from .eigen import relevance_curves, separation, similarity_matrices
 from .emdcfl import distance_strip, method_dots
+from .fesem import attribute_strips, choosing_k, local_models
 from .matrices import cluster_matrices, formation
 from .results import accuracy_variance_plane, agreement, per_client
 from .robustness import distance_heatmaps, distance_scales, ranked_cost, tolerance_curves
@@ -39,7 +40,9 @@ __all__ = [
     "agreement",
     "ari_curves",
     "around_event",
+    "attribute_strips",
     "before_and_after",
+    "choosing_k",
     "classes_under_trigger",
     "client_graph",
     "cluster_color",
@@ -55,6 +58,7 @@ __all__ = [
     "graphs_beside",
     "image_answers",
     "image_versions",
+    "local_models",
     "method_dots",
     "method_grid",
     "per_client",

@@ -75,13 +75,23 @@ METHODS: dict[str, Style] = {
     "flexcfl": Style("FlexCFL", "#55CC33", "p"),
     "cflgp": Style("CFLGP", "#DD44DD", "^"),
     # the other rows of FeSEM's tables (notebook 08)
+    # FeSEM told the number of centres: from light to dark with K
+    "fesem_1": Style("FeSEM(1)", "#D8B4E8", "o"),
+    "fesem_2": Style("FeSEM(2)", "#C084D8", "v"),
+    "fesem_3": Style("FeSEM(3)", "#9A4BC0", "s"),
+    "fesem_4": Style("FeSEM(4)", "#6A1B9A", "D"),
+    "fesem_5": Style("FeSEM(5)", "#4A0E72", "p"),
+    "fesem_6": Style("FeSEM(6)", "#2E0549", "h"),
     "fesem_ma": Style("FeSEM-MA", "#E1A3D8", "d"),
+    "fesem_ma_3": Style("FeSEM-MA(3)", "#E91E8C", "*"),
+    "nofed": Style("NoFed", "#9E9E9E", "v"),
     "fedsgd": Style("FedSGD", "#80CBC4", "v"),
     "feddist": Style("FedDist", "#A6761D", "s"),
     "feddist_ws": Style("FedDist+WS", "#D2A679", "h"),
     "feddane": Style("FedDANE", "#B71C1C", "X"),
     "fedcluster": Style("FedCluster", "#1B5E20", "p"),
     "hypocluster": Style("HypoCluster", "#FF8A65", "P"),
+    "hypocluster_3": Style("HypoCluster(3)", "#FF7043", "P"),
     "robust_tkm": Style("Robust (TKM)", "#607D8B", "8"),
     # soft clusters and personal mixtures (notebooks 11 to 15)
     "fedem": Style("FedEM", "#E8305A", "o"),

@@ -23,6 +23,7 @@ NOTEBOOKS = {
         "04_scenario4_structured": ("T4", "T10"),
         "05_ablation": ("T5",),
     },
+    "fesem": {"08_fesem": ("T2", "T3")},
     "mthfl": {"09_mthfl_similarity": ("TI", "TII")},
     "emdcfl": {
         "11_emdcfl_rotated": ("T1", "T6", "T10", "T11"),
@@ -33,6 +34,7 @@ NOTEBOOKS = {
 """Paper -> notebook -> tables whose numbers it reproduces. A paper's notebook adds its line here."""
 
 OWN = {
+    "08_fesem": "fesem_report",
     "09_mthfl_similarity": "mthfl_similarity",
     "11_emdcfl_rotated": "emdcfl_report",
     "12_emdcfl_pacs": "emdcfl_report",
@@ -43,7 +45,8 @@ one DataFrame with :data:`COLUMNS` per stored profile."""
 
 COLUMNS = ("dataset", "model", "method", "split", "metric", "setting", "match", "variant")
 COLUMNS += ("data", "origin", "departs", "mean", "spread", "seeds")
-"""Of these tables; ``match`` is a dict of the printed params that a number must agree with."""
+"""Of these tables; ``match`` is a dict of the printed params that a number must agree with. A column ``stand_in`` may
+say which rows had data in the place of the paper's; without it none did."""
 
 STATUS = ("reproduced", "other setting", "stand-in data", "toy scale", "not run")
 """What became of a printed number, best first."""
@@ -147,7 +150,7 @@ def _own(notebook: str) -> list[dict[str, Any]]:
     for profile, table in import_module(f"fltnb.analysis.{OWN[notebook]}").reproduced(notebook).items():
         index: dict[tuple, list] = {}
         for run in table.to_dict("records"):
-            mine = run | {"stand_in": False, "departs": lambda params, departs=run["departs"]: departs}
+            mine = {"stand_in": False} | run | {"departs": lambda params, departs=run["departs"]: departs}
             for key in {tuple(run[c] for c in _KEY), tuple(run[c] for c in _KEY if c != "model")}:
                 index.setdefault(key, []).append(mine)
         found.append({"profile": profile, "index": index})
