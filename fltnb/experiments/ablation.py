@@ -14,7 +14,7 @@ from .common import SEEDS, federation, method, training
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"M": (100, 500), "rho": (0.2, 0.5), "E": (1, 5)}
 TOY = {"M": (25, 50), "rho": (0.2, 0.5), "E": (1, 5)}  # the digits: same shape, other sizes
-ROUNDS = {"demo": (10, 20), "small": (50, 100), "paper": (50, 100)}
+ROUNDS = {"demo": (8, 16), "small": (50, 100), "paper": (50, 100)}
 # What two cores do in reasonable time: both numbers of clients at participation 0.2 with one local epoch, 4 minutes of
 # both cores a run. The others cost 2.5 times (rho = 0.5), 5 times (E = 5) or 12 times (both) as much; Enc2 on CIFAR-10
 # takes most of an hour for pretraining and tuning alone.

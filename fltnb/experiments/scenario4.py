@@ -68,7 +68,7 @@ def row(name: str, model: str, variant: str, seed: int, profile: str, matrix: bo
         "local_epochs": change.pop("local_epochs", epochs),
         "eval_every": 1 if matrix or profile == "demo" else 5,
     }
-    training |= {"rounds": 20 if profile == "demo" else 50 if matrix else 100, "participation": 0.2, "batch_size": 10}
+    training |= {"rounds": 15 if profile == "demo" else 50 if matrix else 100, "participation": 0.2, "batch_size": 10}
     training |= {"lr": 0.05 if profile == "demo" else 0.01, "momentum": MOMENTUM[variant]}
     note = ", ".join(text for text in (f"M = {n_clients}" * matrix, switch) if text)
     return Spec(
@@ -139,7 +139,7 @@ def transport(dataset: str) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- clustering alone
 
-CLUSTER_SEEDS = {"demo": range(2), "small": range(10), "paper": range(10)}
+CLUSTER_SEEDS = {"demo": range(1), "small": range(10), "paper": range(10)}
 DEPENDS_SEEDS = {"demo": range(1), "small": range(2), "paper": range(3)}
 
 
