@@ -117,8 +117,13 @@ def _tables(claims: Claims, name: str, part: Part, of: str) -> None:
             f"{name}: neuron matching at K = 3 raises macro F1 and nothing else", holds, evidence, claim=claim(2)
         )
     else:
-        holds = all(gain > 0 for gain in gains.values())
-        claims.check(f"{name}: neuron matching at K = 3 raises all four metrics", holds, evidence, claim=claim(3))
+        up, seeds = _all_raised(rows)
+        claims.check(
+            f"{name}: neuron matching at K = 3 raises all four metrics, in most seeds",
+            up > seeds / 2,
+            f"{evidence}; all four in {up} of {seeds} seed{'s' if seeds > 1 else ''}",
+            claim=claim(3),
+        )
 
 
 def _text(claims: Claims, name: str, part: Part, counts: bool) -> None:
@@ -284,3 +289,11 @@ def _means(rows: pd.DataFrame, methods: tuple[str, ...], measure: str) -> dict[s
 def _matched(rows: pd.DataFrame) -> dict[str, float]:
     """Return what neuron matching adds to FeSEM(3), measure by measure."""
     return {m: emdcfl.mean(rows, "fesem_ma_3", m) - emdcfl.mean(rows, "fesem_3", m) for m in PRINTED}
+
+
+def _all_raised(rows: pd.DataFrame) -> tuple[int, int]:
+    """Count the seeds in which neuron matching raises every metric of FeSEM(3), and those that have both runs."""
+    own = rows[(rows["variant"] == "described") & (rows["note"] == "")].set_index("seed")
+    matched, plain = (own.loc[own["method"] == name, list(PRINTED)] for name in ("fesem_ma_3", "fesem_3"))
+    gains = (matched - plain).dropna()
+    return int((gains > 0).all(axis=1).sum()), len(gains)
