@@ -166,6 +166,8 @@ def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatc
 
 
 SCRIPT = """
+    import signal
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
     import sys, time
     sys.path.insert(0, {tests!r})
     from test_training import RAGGED, make_fed, start
