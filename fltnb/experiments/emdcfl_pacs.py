@@ -32,7 +32,7 @@ SIZES: dict[str, dict[str, Any]] = {
     | {"figure": (("mlp_plain", {}),)},
     # under a third of the pictures and two rounds: a picture has nine times the pixels of CIFAR-10's
     "small": {"dataset": "pacs", "model": "cnn_small", "samples": 150, "rounds": 2, "batch_size": 32, "lr": 0.02}
-    | {"methods": emdcfl.METHODS, "seeds": 3, "own_seeds": 10, "other_seeds": 3}
+    | {"methods": emdcfl.METHODS, "seeds": 1, "own_seeds": 3, "other_seeds": 3}
     | {"figure": (("cnn_small", {}), ("resnet18:random", {"samples": 100, "lr": 0.001, "epochs": 3}))},
     "paper": {"dataset": "pacs", "model": "resnet18", "samples": None, "lr": 0.001}
     | {"methods": emdcfl.METHODS, "seeds": 3, "own_seeds": 3, "other_seeds": 3}
