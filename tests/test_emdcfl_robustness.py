@@ -13,7 +13,7 @@ from benchmarks import methods as cost
 from fltnb import models, published
 from fltnb.analysis import client_distances as distances
 from fltnb.analysis import emdcfl_robustness as read
-from fltnb.analysis.emdcfl_robustness_claims import robustness_claims
+from fltnb.analysis.emdcfl_robustness_claims import for_all, robustness_claims
 from fltnb.errors import FltnbError
 from fltnb.experiments import emdcfl
 from fltnb.experiments import emdcfl_robustness as plan
@@ -282,7 +282,10 @@ def test_every_claim_of_the_notebook_is_judged():
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
 def test_studies_ask_for_what_exists(profile):
     studies = plan.studies(profile)
-    assert {study.dataset for study in studies} == set(plan.DATASETS[profile])
+    for_all = [study for study in studies if study.part == "one epsilon"]
+    assert {study.dataset for study in studies if study not in for_all} == set(plan.DATASETS[profile])
+    assert len({study.dataset for study in for_all}) == 5 and {study.dataset for study in studies} <= set(plan.SHOWN)
+    assert len(for_all) == 5 * plan.ONE_EPSILON[profile]["seeds"]
     for study in studies:
         assert study.model in models.NAMES or profile == "paper"
         assert study.federation["kind"] in fl.federations.KINDS
@@ -363,3 +366,75 @@ def test_cost_refuses_before_it_runs(capsys):
         with pytest.raises(SystemExit):
             cost.main(arguments)
         assert words in capsys.readouterr().err
+
+
+# one epsilon for all
+
+
+def _ranges_of_seeds(**ranges):
+    rows = [("one epsilon", name, low, high) for name, each in ranges.items() for low, high in each]
+    return pd.DataFrame(rows, columns=["part", "dataset", "low", "high"])
+
+
+def test_seeds_in_which_a_tolerance_is_right():
+    other = pd.DataFrame([["plateau", "a", 0.0, 9.0]], columns=["part", "dataset", "low", "high"])
+    table = pd.concat([_ranges_of_seeds(a=[(0.01, 0.03), (0.02, 0.04)], b=[(0.015, np.inf)]), other])
+    right = read.seeds_right(table)
+    counts = right.set_index(["dataset", "tolerance"])["right"]
+    assert [counts["a", t] for t in (0.01, 0.02, 0.025, 0.03, 0.04)] == [0, 1, 2, 2, 1]  # above low, at most high
+    assert counts["b", 0.015] == 0 and counts["b", 0.02] == 1 and counts["b", 1.0] == 1
+    assert right.groupby("dataset")["seeds"].first().to_dict() == {"a": 2, "b": 1}
+    assert read.one_epsilon(right) == (0.02, 0.03)
+    assert read.one_epsilon(right, share=0.5) == (0.015, 0.04)
+
+
+def test_no_epsilon_for_all():
+    assert read.one_epsilon(read.seeds_right(_ranges_of_seeds(a=[(0.01, 0.02)], b=[(0.03, 0.04)]))) is None
+    assert read.one_epsilon(read.seeds_right(_ranges_of_seeds(a=[(0.02, 0.01)]))) is None  # no range at all
+
+
+def test_the_widest_of_two_ranges_is_taken():
+    table = _ranges_of_seeds(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)], b=[(0.01, 0.02), (0.04, 0.2)])
+    assert read.one_epsilon(read.seeds_right(table), share=0.1) == (0.05, 0.2)
+    ten = _ranges_of_seeds(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)])
+    assert read.one_epsilon(read.seeds_right(ten)) == (0.01, 0.02)  # nine of ten are enough
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(0.001, 0.5), st.floats(0.001, 0.5)), min_size=1, max_size=6))
+def test_one_epsilon_against_trying(ranges):
+    common = read.one_epsilon(read.seeds_right(_ranges_of_seeds(a=ranges)), share=1.0)
+    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
+    assert common == ((low, high) if low < high else None)
+
+
+def test_claims_about_one_epsilon():
+    far = 1.5 * np.array(EMD)  # right from 0.03 to 0.45 where the first one is from 0.02 to 0.3
+    found = [found_of(one, [0, 0, 1], plan.emd(), "one epsilon", dataset=d) for d, one in (("a", EMD), ("b", far))]
+    table = read.summary(found)
+    claims = fl.notebook.Claims()
+    for_all(claims, table)
+    held = claims.table()
+    assert held["verdict"].tolist() == ["holds", "does not hold"]
+    assert held["evidence"].tolist() == ["0.0300 to 0.3000", "a 1 of 1, b 0 of 1"]
+    nothing = fl.notebook.Claims()
+    for_all(nothing, table.assign(part="plateau"))
+    assert not len(nothing.table())
+
+
+def test_summary_of_one_true_cluster():
+    row = read.summary([found_of(EMD, [0, 0, 0], plan.emd(), "one epsilon")]).iloc[0]
+    assert np.isnan(row["across"]) and np.isinf(row["across_min"]) and np.isinf(row["high"])
+    assert read.ranges(pd.DataFrame([row]))["works"].iloc[0] == f"{row['low']:.4f} and more"
+
+
+def test_picture_of_seeds():
+    import matplotlib.pyplot as plt
+
+    right = read.seeds_right(_ranges_of_seeds(a=[(0.01, 0.03), (0.02, 0.04)]))
+    fig, ax = fl.plots.seeds_right(right, {"a": "Rotated"}, (0.02, 0.03))
+    assert ax.get_ylabel() == "seeds of 2 with ARI 1" and ax.lines[0].get_label() == "Rotated"
+    assert max(ax.lines[0].get_ydata()) == 2
+    plt.close(fig)
+    with pytest.raises(FltnbError, match="right"):
+        fl.plots.seeds_right(right.drop(columns="right"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,8 +53,9 @@ def summary(found: Sequence[Found]) -> pd.DataFrame:
     -------
     DataFrame
         ``part, dataset, note, seed, model, inside, inside_max, across, across_min`` (means and extremes of the larger
-        direction), ``low, high`` (the tolerances between which the ARI is 1), ``reference`` (mean), ``ari`` (at 0.025),
-        ``auto`` (the tolerance taken from the data), ``ari_auto``, ``training``, ``seconds``.
+        direction; with one true cluster nothing is across, hence NaN and infinite), ``low, high`` (the tolerances
+        between which the ARI is 1), ``reference`` (mean), ``ari`` (at 0.025), ``auto`` (the tolerance taken from the
+        data), ``ari_auto``, ``training``, ``seconds``.
     """
     import pandas as pd
 
@@ -70,7 +72,8 @@ def summary(found: Sequence[Found]) -> pd.DataFrame:
         rows.append(
             {name: getattr(one.study, name) for name in ("part", "dataset", "note", "seed", "model")}
             | {"inside": one.far[pairs].mean(), "inside_max": one.far[pairs].max()}
-            | {"across": one.far[~same].mean(), "across_min": one.far[~same].min()}
+            | {"across": one.far[~same].mean() if not same.all() else np.nan}
+            | {"across_min": one.far[~same].min(initial=np.inf)}
             | {"low": low, "high": high, "reference": one.reference.mean()}
             | {"ari": metrics.adjusted_rand_index(one.clusters, labels_at(one, TOLERANCE)[0])}
             | {"auto": chosen, "ari_auto": metrics.adjusted_rand_index(one.clusters, automatic)}
@@ -297,13 +300,63 @@ def ranges(table: pd.DataFrame, *parts: str) -> pd.DataFrame:
     for (part, dataset, note), runs in table.groupby(["part", "dataset", "note"], sort=False):
         low, high = runs["low"].max(), runs["high"].min()
         some = int((runs["low"] < runs["high"]).sum())
-        words = f"{low:.4f} to {high:.4f}" if low < high and some == len(runs) else "none"
+        words = f"{low:.4f} to {high:.4f}" if np.isfinite(high) else f"{low:.4f} and more"
+        words = words if low < high and some == len(runs) else "none"
         rows.append(
             {"part": part, "dataset": dataset, "variant": note, "works": words, "seeds": f"{some} of {len(runs)}"}
             | {"ARI at 0.025": runs["ari"].mean(), "auto": f"{runs['auto'].mean():.3f}"}
             | {"ARI, auto": runs["ari_auto"].mean(), "seconds": runs["seconds"].mean()}
         )
     return pd.DataFrame(rows)
+
+
+def seeds_right(table: pd.DataFrame) -> pd.DataFrame:
+    """In how many seeds each tolerance finds the clusters: what *one* epsilon for all data sets can do.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Of :func:`summary`; its part "one epsilon" is taken.
+
+    Returns
+    -------
+    DataFrame
+        ``dataset, tolerance, right`` (seeds with ARI 1), ``seeds``; sorted by tolerance. Besides :data:`TOLERANCES`
+        the tolerances at which some count changes, up to which it holds.
+    """
+    import pandas as pd
+
+    table = table[table["part"] == "one epsilon"]
+    ends = np.concatenate([table["low"], table["high"]])
+    tolerances = np.union1d(TOLERANCES, ends[np.isfinite(ends)])
+    rows = [pd.DataFrame(columns=["dataset", "tolerance", "right", "seeds"])][: not len(table)]
+    for dataset, runs in table.groupby("dataset", sort=False):
+        low, high = (runs[name].to_numpy()[:, None] for name in ("low", "high"))
+        right = ((low < tolerances) & (tolerances <= high)).sum(axis=0)
+        rows.append(pd.DataFrame({"dataset": dataset, "tolerance": tolerances, "right": right, "seeds": len(runs)}))
+    return pd.concat(rows, ignore_index=True)
+
+
+def one_epsilon(right: pd.DataFrame, share: float = 0.9) -> tuple[float, float] | None:
+    """Return the widest range of tolerances that find the clusters in a share of the seeds of every data set.
+
+    Parameters
+    ----------
+    right : DataFrame
+        Of :func:`seeds_right`.
+    share : float
+        Of the seeds.
+
+    Returns
+    -------
+    (low, high) or None
+        The tolerance must be above the first and at most the second; None where there is no such range.
+    """
+    good = (right["right"] >= share * right["seeds"]).groupby(right["tolerance"]).all()
+    ends = [0.0, *good.index]  # from one end to the next, the latter included, nothing changes
+    fitting = [list(places) for fits, places in groupby(range(len(good)), key=list(good).__getitem__) if fits]
+    ranges = [(float(ends[places[0]]), float(ends[places[-1] + 1])) for places in fitting]
+    return max(ranges, key=lambda each: each[1] / max(each[0], np.finfo(float).tiny), default=None)
 
 
 def chosen(table: pd.DataFrame, part: str) -> dict[tuple[str, str], tuple[float, float]]:

@@ -33,7 +33,8 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     """Return how the table's code scales the pixels that a network sees, as a setting of the federation.
 
     Grey digits by MNIST's mean and deviation, everything in colour by ImageNet's, channel by channel; networks with
-    ImageNet weights do that themselves here. Our own small networks keep the package's usual scaling.
+    ImageNet weights do that themselves here. Our own networks keep the package's usual scaling, except ``cnn_small`` on
+    colours, where it stands for the paper's CNN.
     """
     from ..vision import NETWORKS
 

@@ -24,7 +24,7 @@ from .emdcfl import distance_strip, method_dots
 from .fesem import attribute_strips, choosing_k, local_models
 from .matrices import cluster_matrices, formation
 from .results import accuracy_variance_plane, agreement, per_client
-from .robustness import distance_heatmaps, distance_scales, ranked_cost, tolerance_curves
+from .robustness import distance_heatmaps, distance_scales, ranked_cost, seeds_right, tolerance_curves
 from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
 from .tasks import task_curves, task_dots
 
@@ -67,6 +67,7 @@ __all__ = [
     "repeats",
     "sample_images",
     "save",
+    "seeds_right",
     "separation",
     "similarity_matrices",
     "style",

@@ -12,6 +12,7 @@ from .style import CLUSTERS, need
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LINES = (("-", "o"), ("--", "s"), ("-.", "^"), (":", "D"), ("-", "v"), ("--", "P"))
@@ -85,6 +86,52 @@ def tolerance_curves(
     if title:
         fig.suptitle(title, fontsize="medium")
     return fig, list(axes.flat[: len(panels)])
+
+
+def seeds_right(
+    table: pd.DataFrame,
+    names: Mapping[str, str] | None = None,
+    common: tuple[float, float] | None = None,
+    published: float = 0.025,
+    title: str = "",
+) -> tuple[Figure, Axes]:
+    """Draw in how many seeds each tolerance finds the clusters, one line per data set.
+
+    Parameters
+    ----------
+    table : DataFrame
+        ``dataset``, ``tolerance``, ``right``, ``seeds``.
+    names : mapping, optional
+        What the legend says instead of the data set.
+    common : (low, high), optional
+        Range that is good for all; a band.
+    published : float
+        Tolerance marked by a vertical line.
+    title : str
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    need(table, ["dataset", "tolerance", "right", "seeds"], "seeds")
+    fig, ax = plt.subplots(figsize=(7.6, 3.6), layout="constrained")
+    for number, (dataset, part) in enumerate(table.groupby("dataset", sort=False)):
+        style, _ = LINES[number % len(LINES)]
+        part, raised = part.sort_values("tolerance"), 0.08 * number  # equal lines would hide each other
+        look = {
+            "color": CLUSTERS[number % len(CLUSTERS)],
+            "ls": style,
+            "lw": 1.8,
+            "label": (names or {}).get(dataset, dataset),
+        }
+        ax.step(part["tolerance"], part["right"] - raised, where="pre", **look)
+    if common:
+        ax.axvspan(*common, color="0.85", zorder=0, label=f"good for all: {common[0]:.4f} to {common[1]:.4f}")
+    ax.axvline(published, color="0.4", ls=":", lw=1.2, label=f"{published:g}, as published")
+    ax.set(xscale="log", xlabel="tolerance ε", ylabel=f"seeds of {table['seeds'].max()} with ARI 1", title=title)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.grid(alpha=0.25)
+    fig.legend(loc="outside right upper", frameon=False)
+    return fig, ax
 
 
 def distance_scales(
