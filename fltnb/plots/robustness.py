@@ -116,7 +116,7 @@ def seeds_right(
     fig, ax = plt.subplots(figsize=(7.6, 3.6), layout="constrained")
     for number, (dataset, part) in enumerate(table.groupby("dataset", sort=False)):
         style, _ = LINES[number % len(LINES)]
-        part, raised = part.sort_values("tolerance"), 0.08 * number  # equal lines would hide each other
+        part, raised = part.sort_values("tolerance"), 0.05 * number  # equal lines would hide each other
         look = {
             "color": CLUSTERS[number % len(CLUSTERS)],
             "ls": style,
