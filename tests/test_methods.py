@@ -221,7 +221,7 @@ def test_settings_round_trip():
         (lambda: FLT(graph="case 1"), "graph"),
         (lambda: methods.build({"name": "fedawg"}), "method 'fedawg'"),
         (lambda: methods.build({"name": "fedavg", "rul": "participants"}), "option of method fedavg 'rul'"),
-        (lambda: methods.build({"name": "fedsem"}), "fedsem cannot be built"),
+        (lambda: methods.build({"name": "fedsem"}), "fedsem needs n_clusters .K, the number of clusters.: add it"),
         (lambda: methods.build({"name": "flt", "clusterer": {"name": "KMedoids"}}), "clusterer 'KMedoids'"),
         (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "encoder option 'sort'"),
     ],

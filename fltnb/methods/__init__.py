@@ -104,7 +104,7 @@ def build(settings: dict[str, Any]) -> Method:
     Raises
     ------
     FltnbError
-        Unknown method, option or option value.
+        Unknown method, option or option value; an option that the method needs is missing.
     """
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a method must be a dict with a name, not {settings!r}.")
@@ -115,7 +115,7 @@ def build(settings: dict[str, Any]) -> Method:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    known = set(inspect.signature(cls).parameters)
+    known = inspect.signature(cls).parameters
     for option in options:
         choose(option, known, f"option of method {cls.name}")
     if isinstance(options.get("clusterer"), dict):
@@ -124,6 +124,10 @@ def build(settings: dict[str, Any]) -> Method:
         options["encoder"] = _build_encoder(options["encoder"])
     if "name" in known and name is not None:
         options["name"] = name
+    required = {option for option, how in known.items() if how.default is how.empty and how.kind is not how.VAR_KEYWORD}
+    for option in sorted(required - set(options)):
+        meaning = " (K, the number of clusters)" if option == "n_clusters" else ""
+        raise FltnbError(f"Method {cls.name} needs {option}{meaning}: add it to {settings}.")
     try:
         return cls(**options)
     except TypeError as error:
