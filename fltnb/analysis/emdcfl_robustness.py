@@ -327,9 +327,11 @@ def seeds_right(table: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     table = table[table["part"] == "one epsilon"]
+    if not len(table):
+        return pd.DataFrame(columns=["dataset", "tolerance", "right", "seeds"])
     ends = np.concatenate([table["low"], table["high"]])
     tolerances = np.union1d(TOLERANCES, ends[np.isfinite(ends)])
-    rows = [pd.DataFrame(columns=["dataset", "tolerance", "right", "seeds"])][: not len(table)]
+    rows = []
     for dataset, runs in table.groupby("dataset", sort=False):
         low, high = (runs[name].to_numpy()[:, None] for name in ("low", "high"))
         right = ((low < tolerances) & (tolerances <= high)).sum(axis=0)

@@ -153,8 +153,11 @@ def study(
 ) -> Study:
     """Return one study; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
     size = DATASETS[profile][dataset] | changes
-    training = {name: size.get(name, emdcfl.TRAINING[name]) for name in _TRAINING}
-    return Study(federation(dataset, size, seed), size["model"], training, seed, measure, part, dataset, note)
+    return Study(federation(dataset, size, seed), size["model"], _training(size), seed, measure, part, dataset, note)
+
+
+def _training(size: dict[str, Any]) -> dict[str, Any]:
+    return {name: size.get(name, emdcfl.TRAINING[name]) for name in _TRAINING}
 
 
 def federation(dataset: str, size: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -206,12 +209,11 @@ def _one_epsilon(profile: str) -> Iterator[Study]:
     size = ONE_EPSILON[profile]
     data, seeds = size["data"], range(size["seeds"])
     local = emdcfl_rotated.SIZES[profile][data]
-    training = {name: local.get(name, emdcfl.TRAINING[name]) for name in _TRAINING}
     for version in emdcfl_rotated.VERSIONS:
         name, note = emdcfl_rotated.dataset(data, version), f"{size['samples'] or 'all'} images"
         for seed in seeds:
             fed = emdcfl_rotated.federation(profile, data, version, seed) | {"samples_per_client": size["samples"]}
-            yield Study(fed, local["model"], training, seed, emd(), "one epsilon", name, note)
+            yield Study(fed, local["model"], _training(local), seed, emd(), "one epsilon", name, note)
     name = f"backdoor_{data}"
     note = f"{DATASETS[profile][name]['samples'] or 'all'} images"
     for seed in seeds:

@@ -116,14 +116,14 @@ def seeds_right(
     fig, ax = plt.subplots(figsize=(7.6, 3.6), layout="constrained")
     for number, (dataset, part) in enumerate(table.groupby("dataset", sort=False)):
         style, _ = LINES[number % len(LINES)]
-        part, raised = part.sort_values("tolerance"), 0.05 * number  # equal lines would hide each other
+        part, lowered = part.sort_values("tolerance"), 0.05 * number  # equal lines would hide each other
         look = {
             "color": CLUSTERS[number % len(CLUSTERS)],
             "ls": style,
             "lw": 1.8,
             "label": (names or {}).get(dataset, dataset),
         }
-        ax.step(part["tolerance"], part["right"] - raised, where="pre", **look)
+        ax.step(part["tolerance"], part["right"] - lowered, where="pre", **look)
     if common:
         ax.axvspan(*common, color="0.85", zorder=0, label=f"good for all: {common[0]:.4f} to {common[1]:.4f}")
     ax.axvline(published, color="0.4", ls=":", lw=1.2, label=f"{published:g}, as published")
