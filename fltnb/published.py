@@ -171,7 +171,7 @@ def aggregate(results: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     results : DataFrame
-        Columns :data:`RESULT_COLUMNS`: ``variant`` is "described" or "published", ``rule`` what non-participants
+        Columns :data:`RESULT_COLUMNS`: ``variant`` is "as_written" or "as_run", ``rule`` what non-participants
         contribute ("" or NaN where the question does not arise), ``value`` in percent or percent squared, ``n`` the
         distinct samples of the pooled split (NaN if unknown).
 
@@ -280,8 +280,8 @@ def comparison(
     repeated = {} if toy else _repeated(paper, table)
     rows = []
     for key, line in _lines(printed, ours, sets):
-        cells = {"described": _pick(ours, key, "described", (rules["described"], ""))}
-        cells["published variant"] = _pick(ours, key, "published", (rules["published"], ""))
+        cells = {"as_written": _pick(ours, key, "as_written", (rules["as_written"], ""))}
+        cells["as_run"] = _pick(ours, key, "as_run", (rules["as_run"], ""))
         extra = {f"{variant}, {rule}": _pick(ours, key, variant, (rule,)) for variant, rule in others}
         number = None if line is None else line["number"]
         row = {**key, "published": "–" if line is None else _as_printed(line)}

@@ -63,7 +63,7 @@ class Spec:
     experiment: str = ""
     dataset: str = ""
     method_id: str = ""
-    variant: str = "described"
+    variant: str = "as_written"
     note: str = ""
 
     LABELS = ("experiment", "dataset", "method_id", "variant", "note")

@@ -30,7 +30,7 @@ def test_renumbered_is_the_same_clustering_under_other_numbers():
     assert np.array_equal(truth[view.leaf_order_], CLUSTERS[fitted.leaf_order_])
 
 
-def tidy_rows(values: dict, dataset="mnist", variant="published", note="", rule="last_local", seeds=(0, 1)):
+def tidy_rows(values: dict, dataset="mnist", variant="as_run", note="", rule="last_local", seeds=(0, 1)):
     rows = []
     for (method, metric), numbers in values.items():
         for seed, value in zip(seeds, numbers, strict=True):
@@ -61,7 +61,7 @@ def curves():
     for note, variances in {"": (900, 50, 40, 45), "rule = participants": (900, 10, 300, 80)}.items():
         for method in ("fedavg", "flt_enc1"):
             for round, variance in zip((20, 60, 80, 100), variances, strict=True):
-                labels = {"dataset": "mnist", "method": method, "variant": "published", "note": note, "seed": 0}
+                labels = {"dataset": "mnist", "method": method, "variant": "as_run", "note": note, "seed": 0}
                 rows.append(labels | {"round": round, "split": "test", "accuracy": 80.0, "variance": float(variance)})
     return pd.DataFrame(rows)
 
@@ -99,7 +99,7 @@ def test_claims_say_what_the_numbers_say(tidy, curves, capsys):
 @pytest.mark.parametrize(("ari", "clusters", "word"), [(1.0, 5, "holds"), (0.9, 4, "DOES NOT HOLD")])
 def test_clustering_claim_follows_the_runs(tidy, curves, capsys, ari, clusters, word):
     rows = tidy_rows(
-        {("flt_enc1", "ari"): (1.0, ari), ("flt_enc1", "n_clusters"): (5, clusters)}, variant="described", rule=""
+        {("flt_enc1", "ari"): (1.0, ari), ("flt_enc1", "n_clusters"): (5, clusters)}, variant="as_written", rule=""
     )
     analysis.scenario1_claims(pd.concat([tidy, pd.DataFrame(rows)]), curves).show()
     lines = [line for line in capsys.readouterr().out.splitlines() if "FCR as described" in line]

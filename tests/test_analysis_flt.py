@@ -9,7 +9,7 @@ from fltnb.notebook import Claims
 
 
 def tidy_rows(rows, **common):
-    base = {"experiment": "x", "model": "mlp", "variant": "described", "note": "", "rule": "", "momentum": 0.0}
+    base = {"experiment": "x", "model": "mlp", "variant": "as_written", "note": "", "rule": "", "momentum": 0.0}
     base |= {"seed": 0, "split": "test", "metric": "accuracy", "n": np.nan, "key": "k"} | common
     return pd.DataFrame([base | row for row in rows])
 
@@ -62,7 +62,7 @@ def test_scenario2_claims_compare_with_scenario1():
 
 def curve(method, note, values, rounds=(50, 100)):
     rows = [
-        {"dataset": "cifar10", "method": method, "variant": "described", "note": note, "seed": 0, "split": "test"}
+        {"dataset": "cifar10", "method": method, "variant": "as_written", "note": note, "seed": 0, "split": "test"}
         | {"round": round, "accuracy": value}
         for round, value in zip(rounds, values, strict=True)
     ]
@@ -114,7 +114,7 @@ def test_a_stand_in_is_shown_beside_the_printed_numbers_and_named():
     table = analysis.standins.comparison(tidy, "T4")
     assert set(table["dataset"]) == {"emnist_bymerge"}
     line = table[(table["method"] == "flt") & (table["metric"] == "accuracy") & (table["model"] == "mlp")].iloc[0]
-    assert line["published"].startswith("86.51") and line["described - printed"] == "-6.51"
+    assert line["as_run"].startswith("86.51") and line["described - printed"] == "-6.51"
     assert "emnist_bymerge beside the paper's structured_noniid_femnist" in table.attrs["caption"]
     digits = tidy.assign(dataset="digits")
     assert "Toy scale" in analysis.standins.comparison(digits, "T4").attrs["caption"]

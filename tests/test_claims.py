@@ -67,7 +67,7 @@ def test_ids_used_anywhere_exist():
     assert not unknown
 
 
-def table_rows(values, dataset="mnist", variant="described"):
+def table_rows(values, dataset="mnist", variant="as_written"):
     labels = {"dataset": dataset, "model": "mlp", "variant": variant, "note": "", "rule": "", "seed": 0, "n": 10_000}
     return [
         labels | {"method": method, "split": "test", "metric": metric, "value": value}
@@ -89,7 +89,7 @@ def test_claims_about_scenario_1_on_the_printed_numbers_themselves():
         here = printed[printed["dataset"] == dataset].pivot_table(index="method", columns="metric", values="number")
         rows += table_rows({m: (p["accuracy"], p["accuracy_variance"]) for m, p in here.iterrows()}, dataset)
         for method, values in here.iterrows():
-            labels = {"dataset": dataset, "method": method, "variant": "described", "note": "", "seed": 0}
+            labels = {"dataset": dataset, "method": method, "variant": "as_written", "note": "", "seed": 0}
             curves += [
                 labels | {"round": r, "split": "test", "accuracy": values["accuracy"], "variance": 1.0}
                 for r in (10, 50, 100)
@@ -104,7 +104,7 @@ def test_claims_about_scenario_1_on_the_printed_numbers_themselves():
 
 def test_claims_about_scenario_1_without_the_second_encoder():
     values = {"fedavg": (35, 100), "local": (80, 100), "fedsem": (62, 300), "flt_enc1": (55, 200)}
-    curve = {"dataset": "cifar10", "variant": "described", "note": "", "seed": 0, "split": "test", "variance": 1.0}
+    curve = {"dataset": "cifar10", "variant": "as_written", "note": "", "seed": 0, "split": "test", "variance": 1.0}
     curves = [curve | {"method": m, "round": 100, "accuracy": float(v[0])} for m, v in values.items()]
     found = verdicts(table_rows(values, "cifar10"), curves)
     assert "flt-t1-1" not in found and "flt-fig8-2" not in found

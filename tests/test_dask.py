@@ -30,7 +30,7 @@ def _own_store(tmp_path, monkeypatch):
 def quick(seed=0, **changes) -> Spec:
     clustering = {"name": "pca_km_hc", "clusterer": {"name": "PCAKMeans", "k": 2}}
     settings = {
-        "federation": experiments.federation("digits", "described", 0) | {"n_clients": 10},
+        "federation": experiments.federation("digits", "as_written", 0) | {"n_clients": 10},
         "method": clustering if seed == 0 else {"name": "fedavg"},
         "model": "mlp",
         **{"rounds": 4, "lr": 0.05, "seed": seed, "dataset": "digits"},

@@ -439,7 +439,7 @@ def test_clients_that_were_never_drawn_stay_alone_with_the_initial_model():
 
 
 def test_published_rule_averages_everybodys_last_model_and_measures_again():
-    method = EMDCFL(EMDClustering(tolerance=0.05), variant="published")
+    method = EMDCFL(EMDClustering(tolerance=0.05), variant="as_run")
     assert method.settings()["rule"] == "last_local" and method.repeat
     walk = Walk(method, by_class())
     a, _, _ = walk.go(0, 1, 2)
@@ -450,7 +450,7 @@ def test_published_rule_averages_everybodys_last_model_and_measures_again():
     assert np.allclose(served[3], (10 * a[2] + 40 * b[1]) / 50)
     c, served, _ = walk.go(0)
     assert walk.state["distance"][0, 2] != before and np.allclose(served[1], (30 * c[0] + 20 * b[0]) / 50)
-    everybody = Walk(EMDCFL(EMDClustering(tolerance=0.05), variant="published"), by_class())
+    everybody = Walk(EMDCFL(EMDClustering(tolerance=0.05), variant="as_run"), by_class())
     everybody.go(0, 1, 2, 3)
     before = everybody.state["distance"].copy()
     everybody.go(0, 1, 2, 3)

@@ -79,9 +79,9 @@ def test_versions_are_what_the_federation_holds():
 def test_rows_are_means_over_the_targets():
     tidy = pd.DataFrame(
         [
-            ["backdoor_digits", "mlp", "fedavg", "described", "", 0, "a", "test", "accuracy", 55.0],
-            ["backdoor_digits", "mlp", "ifca", "described", "", 0, "b", "test", "accuracy", 60.0],
-            ["backdoor_digits", "mlp", "ifca", "described", "", 0, "b", "", "ari", 0.5],
+            ["backdoor_digits", "mlp", "fedavg", "as_written", "", 0, "a", "test", "accuracy", 55.0],
+            ["backdoor_digits", "mlp", "ifca", "as_written", "", 0, "b", "test", "accuracy", 60.0],
+            ["backdoor_digits", "mlp", "ifca", "as_written", "", 0, "b", "", "ari", 0.5],
         ],
         columns=["dataset", "model", "method", "variant", "note", "seed", "key", "split", "metric", "value"],
     )
@@ -139,7 +139,7 @@ def test_blocks_of_a_matrix_by_hand():
 
 def _rows(values):
     columns = ["method", "variant", "note", "seed", "key", "accuracy", "worst", "ARI"]
-    return pd.DataFrame([[m, "described", "", 0, m, *v] for m, v in values.items()], columns=columns)
+    return pd.DataFrame([[m, "as_written", "", 0, m, *v] for m, v in values.items()], columns=columns)
 
 
 @pytest.mark.parametrize(("model", "counted"), [("resnet18", True), ("cnn_small", False)])
@@ -166,7 +166,7 @@ def _backdoor_rows(lost):
     columns = ["method", "variant", "note", "seed", "key", "clean", "backdoor", "lost", "attackers", "ARI"]
     return pd.DataFrame(
         [
-            [m, "described", note, 0, m, 98.0, 98.0 - points, points, 97.0, ari]
+            [m, "as_written", note, 0, m, 98.0, 98.0 - points, points, 97.0, ari]
             for (m, note), (points, ari) in lost.items()
         ],
         columns=columns,

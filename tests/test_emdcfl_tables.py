@@ -17,7 +17,7 @@ from fltnb.notebook import Claims
 from fltnb.relatedness import EMDClustering
 
 
-def tidy_rows(method, values, *, dataset="rotated_mnist", model="emdcfl_cnn", variant="described", note="", seed=0):
+def tidy_rows(method, values, *, dataset="rotated_mnist", model="emdcfl_cnn", variant="as_written", note="", seed=0):
     """Rows of one run; ``values`` are accuracy, worst and ARI (None: has none)."""
     key = f"{dataset} {method} {variant} {note} {seed}"
     base = {"dataset": dataset, "model": model, "method": method, "variant": variant, "note": note, "seed": seed}
@@ -33,7 +33,7 @@ def tidy_rows(method, values, *, dataset="rotated_mnist", model="emdcfl_cnn", va
 def tidy():
     rows = tidy_rows("fedavg", (90.0, 85.0, None)) + tidy_rows("fedavg", (92.0, 87.0, None), seed=1)
     rows += tidy_rows("emdcfl", (98.0, 97.0, 1.0)) + tidy_rows("emdcfl", (99.0, 97.0, 1.0), seed=1)
-    rows += tidy_rows("fedclust", (96.0, 94.0, 0.5)) + tidy_rows("fedclust", (95.0, 91.0, 1.0), variant="published")
+    rows += tidy_rows("fedclust", (96.0, 94.0, 0.5)) + tidy_rows("fedclust", (95.0, 91.0, 1.0), variant="as_run")
     rows += tidy_rows("emdcfl", (50.0, 10.0, 0.9), note="10 of 40 clients")
     return pd.DataFrame(rows + tidy_rows("oracle", (1.0, 1.0, 1.0), dataset="other"))
 
@@ -44,7 +44,7 @@ def test_one_row_per_run(tidy):
     assert np.isnan(rows[rows["method"] == "fedavg"]["ARI"]).all()
     assert emdcfl.mean(rows, "emdcfl", "accuracy") == 98.5  # without the run of 10 clients
     assert emdcfl.mean(rows, "emdcfl", "worst", note="10 of 40 clients") == 10.0
-    assert emdcfl.mean(rows, "fedclust", "worst", "published") == 91.0
+    assert emdcfl.mean(rows, "fedclust", "worst", "as_run") == 91.0
     assert np.isnan(emdcfl.mean(rows, "ifca", "accuracy"))
 
 
@@ -56,12 +56,12 @@ def test_table_by_hand(tidy):
     assert list(dict.fromkeys(table["method"]))[:4] == ["Oracle", "EMD-CFL", "PACFL", "FedClust"]
     assert table["method"].nunique() == 17 and len(table) == 19
     line = table[table["method"] == "EMD-CFL"].iloc[0]
-    assert line["run"] == "described" and line["seeds"] == "2"
+    assert line["run"] == "as_written" and line["seeds"] == "2"
     assert line["accuracy"] == "98.50 ± 0.71" and line["Δ accuracy"] == "-0.36"
     assert line["worst, printed"] == "97.58 ± 0.26" and line["ARI"] == "1.00 ± 0.00" and line["Δ ARI"] == "+0.00"
-    assert list(table[table["method"] == "EMD-CFL"]["run"]) == ["described", "10 of 40 clients"]
+    assert list(table[table["method"] == "EMD-CFL"]["run"]) == ["as_written", "10 of 40 clients"]
     both = table[table["method"] == "FedClust"]
-    assert list(both["run"]) == ["described", "published"] and list(both["worst"]) == ["94.00", "91.00"]
+    assert list(both["run"]) == ["as_written", "as_run"] and list(both["worst"]) == ["94.00", "91.00"]
     assert both["comment"].iloc[0] and not both["comment"].iloc[1]
     absent = table[table["method"] == "IFCA"].iloc[0]
     assert absent["accuracy"] == "not run" and absent["Δ accuracy"] == "–" and absent["accuracy, printed"] != "–"
@@ -114,7 +114,7 @@ def test_verdicts(tidy):
 def test_time_per_round():
     rows = []
     for method, seconds, seed in (("fedavg", 20.0, 0), ("fedavg", 40.0, 1), ("emdcfl", 90.0, 0)):
-        base = {"dataset": "d", "method": method, "variant": "described", "note": "", "seed": seed, "split": ""}
+        base = {"dataset": "d", "method": method, "variant": "as_written", "note": "", "seed": seed, "split": ""}
         base["key"] = f"{method}{seed}"
         rows += [base | {"metric": "seconds", "value": seconds}, base | {"metric": "bytes", "value": 5e6}]
     rounds = {"fedavg0": 10, "fedavg1": 10, "emdcfl0": 10}
@@ -134,7 +134,7 @@ def test_the_17_rows_are_the_papers():
         assert set(published.numbers("emdcfl", table)["method"]) == set(plan.METHODS)
     assert len(plan.METHODS) == 17
     for profile in ("demo", "small"):
-        described = {s.method_id for s in experiment.specs(profile) if s.variant == "described"}
+        described = {s.method_id for s in experiment.specs(profile) if s.variant == "as_written"}
         assert described == set(plan.METHODS)
 
 

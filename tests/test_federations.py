@@ -277,7 +277,7 @@ def test_described_by_hand():
         assert fed.test[first].tolist() == [i for i in range(12, 22) if images.labels[i] in classes]
     assert fed.settings == {
         **{"kind": "label_clusters", "dataset": "toy", "content": images.digest, "n_clients": 4, "n_clusters": 2},
-        **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "described"},
+        **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "as_written"},
         **{"samples_per_client": None, "max_train": None},
     }
 
@@ -376,7 +376,7 @@ def test_max_train_is_balanced_seeded_and_recorded():
         ((10, 2, 6, 1), "need 11 classes"),
         ((3, 5, 2), r"more clusters \(5\) than clients \(3\)"),
         ((500, 5, 2), "more clients than samples: 500 clients"),
-        ((105, 5, 2, 0, 0, "described", 2), "class '.' has 20 training images for the 21 clients"),
+        ((105, 5, 2, 0, 0, "as_written", 2), "class '.' has 20 training images for the 21 clients"),
         ((10, 5, 2, 2), "at most half"),
         ((0, 5, 2), "n_clients must be a whole number of at least 1, not 0"),
         ((10, 2.0, 2), "n_clusters must be a whole number"),
@@ -384,8 +384,8 @@ def test_max_train_is_balanced_seeded_and_recorded():
         ((10, 5, 2, -1), "shared_classes must be a whole number of at least 0"),
         ((10, 5, 2, 0, -3), "seed must be a whole number of at least 0"),
         ((10, 5, 2, 0, 0, "publised"), "Unknown variant 'publised': choose one of described, published"),
-        ((10, 5, 2, 0, 0, "described", 1), "more clients than samples"),
-        ((10, 5, 2, 0, 0, "described", None, 0), "max_train must be"),
+        ((10, 5, 2, 0, 0, "as_written", 1), "more clients than samples"),
+        ((10, 5, 2, 0, 0, "as_written", None, 0), "max_train must be"),
     ],
 )
 def test_label_clusters_refuses(arguments, message):
@@ -402,7 +402,7 @@ PUBLISHED_LISTS = [[5, 3], [7, 9], [6, 2], [0, 1], [8, 4]]
 def test_published_lists_blocks_and_filling():
     """Nine classes of 4 images, class 5 of 1: each of 10 clients wants 37 // 10 // 2 = 1 image of both classes."""
     images = image_set([4, 4, 4, 4, 4, 1, 4, 4, 4, 4])
-    fed = label_clusters(images, 10, 5, 2, variant="published", seed=9)
+    fed = label_clusters(images, 10, 5, 2, variant="as_run", seed=9)
     members = [np.flatnonzero((images.labels == c) & (images.split == 0)) for c in range(10)]
     for i in range(10):
         a, b = PUBLISHED_LISTS[i // 2]
@@ -412,13 +412,13 @@ def test_published_lists_blocks_and_filling():
         else:
             assert fed.train[i].tolist() == [members[a][j], members[b][j]]
         assert np.array_equal(fed.test[i], images.test_index[np.isin(images.labels[37:], [a, b])])
-    other_seed = label_clusters(images, 10, 5, 2, variant="published", seed=0)
+    other_seed = label_clusters(images, 10, 5, 2, variant="as_run", seed=0)
     assert fed.fingerprint() == other_seed.fingerprint()
 
 
 def test_published_sharers_hold_the_same_images():
     images = image_set([30] * 10)
-    fed = label_clusters(images, 10, 5, 3, 1, variant="published")
+    fed = label_clusters(images, 10, 5, 3, 1, variant="as_run")
     lists = [[5, 3, 7], [7, 9, 6], [6, 2, 0], [0, 1, 8], [8, 4, 5]]
     for i in range(10):
         of_list = images.labels[fed.train[i]].reshape(3, -1)
@@ -429,7 +429,7 @@ def test_published_sharers_hold_the_same_images():
 
 
 def test_published_works_on_digits(digits):
-    fed = label_clusters(digits, 20, 5, 2, variant="published")
+    fed = label_clusters(digits, 20, 5, 2, variant="as_run")
     assert fed.sizes.tolist() == [70] * 20  # floor(1438 / 20) = 71, halved to 35
     assert [sorted(np.flatnonzero(fed.label_counts("test")[4 * c])) for c in range(5)] == [
         sorted(pair) for pair in PUBLISHED_LISTS
@@ -445,7 +445,7 @@ def mnist():
 
 def test_published_partition_of_mnist(mnist):
     """The facts read from the public code: 1,138 fillers in six clients, 58,862 different images."""
-    fed = label_clusters(mnist, 100, 5, 2, variant="published")
+    fed = label_clusters(mnist, 100, 5, 2, variant="as_run")
     last = 59_999
     assert mnist.labels[last] == 8 and (fed.sizes == 600).all()
     fillers = {i: int((index == last).sum()) for i, index in enumerate(fed.train) if last in index}
@@ -460,7 +460,7 @@ def test_published_partition_of_mnist(mnist):
 
 
 def test_published_scenario_2_of_mnist(mnist):
-    fed = label_clusters(mnist, 100, 5, 3, 1, variant="published")
+    fed = label_clusters(mnist, 100, 5, 3, 1, variant="as_run")
     assert sorted(np.unique(fed.label_counts())) == [0, 200]
     assert len(np.unique(np.concatenate(fed.train))) == 40_000 and (fed.sizes == 600).all()
 
@@ -478,9 +478,9 @@ def test_described_partition_of_mnist(mnist):
 @pytest.mark.skipif(not (REAL / "cifar10.npz").is_file(), reason="data/cifar10.npz is not prepared")
 def test_published_partition_of_cifar10():
     cifar = data.load("cifar10", REAL)
-    one = label_clusters(cifar, 100, 5, 2, variant="published")
+    one = label_clusters(cifar, 100, 5, 2, variant="as_run")
     assert (one.sizes == 500).all() and len(np.unique(np.concatenate(one.train))) == 50_000
-    two = label_clusters(cifar, 100, 5, 3, 1, variant="published")
+    two = label_clusters(cifar, 100, 5, 3, 1, variant="as_run")
     assert sorted(np.unique(two.label_counts())) == [0, 166]
     x, _ = one.client(0, "train")
     assert x.shape == (500, 3, 32, 32) and x.min() == -1 and x.max() == 1
@@ -658,7 +658,7 @@ def test_dirichlet_refuses(arguments, message):
     "make",
     [
         lambda d: label_clusters(d, 20, 5, 2, seed=3),
-        lambda d: label_clusters(d, np.int64(20), 5, 3, shared_classes=1, variant="published", max_train=900),
+        lambda d: label_clusters(d, np.int64(20), 5, 3, shared_classes=1, variant="as_run", max_train=900),
         lambda d: dirichlet(d, 8, np.float32(0.5), n_clusters=2),
     ],
 )
@@ -672,7 +672,7 @@ def test_build_makes_the_same_federation(digits, make):
 def test_build_fills_in_defaults(digits):
     short = {"kind": "label_clusters", "dataset": "digits", "n_clients": 20, "n_clusters": 5, "classes_per_cluster": 2}
     full = federations.complete(short)
-    assert full["seed"] == 0 and full["variant"] == "described" and "seed" not in short
+    assert full["seed"] == 0 and full["variant"] == "as_written" and "seed" not in short
     assert federations.build(short).settings == full
 
 

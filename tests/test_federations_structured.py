@@ -107,13 +107,13 @@ def test_clusters_hold_consecutive_classes_and_all_samples():
 
 def test_published_test_set_adds_class_0_to_a_short_last_cluster_only():
     images = image_set([60] * 7, [10] * 7)
-    clean, published = (structured(images, 30, 3, test=kind) for kind in ("clean", "published"))
+    clean, published = (structured(images, 30, 3, test=kind) for kind in ("clean", "as_run"))
     assert published.label_counts("test")[:20].tolist() == clean.label_counts("test")[:20].tolist()
     assert published.label_counts("test")[20:].tolist() == [[10, 0, 0, 0, 0, 0, 10]] * 10
     assert published.test[20] is published.test[29]
     assert all(np.array_equal(a, b) for a, b in zip(clean.train, published.train, strict=True))
     even = image_set([60] * 6, [10] * 6)
-    assert structured(even, 30, 3, test="published").fingerprint() == structured(even, 30, 3).fingerprint()
+    assert structured(even, 30, 3, test="as_run").fingerprint() == structured(even, 30, 3).fingerprint()
 
 
 def test_seed_shuffles_and_most_clients_see_every_class():
@@ -154,7 +154,7 @@ def test_max_per_class_cuts_training_and_test_at_random():
         ),
         (([60, 60, 20], [2] * 3), {"n_clients": 1}, "make 2 clusters but there are only 1 clients"),
         (([60, 60, 20], [2, 2, 0]), {"n_clients": 4}, "Cluster 1 has no test images"),
-        (([60, 60, 20], [2, 2, 0]), {"n_clients": 4, "test": "published"}, "Cluster 1 has no test images"),
+        (([60, 60, 20], [2, 2, 0]), {"n_clients": 4, "test": "as_run"}, "Cluster 1 has no test images"),
         (([60, 60, 20], [2] * 3), {"n_clients": 4, "test": "zero"}, "Unknown test set"),
         (([60, 60, 20], [2] * 3), {"n_clients": 4, "max_per_class": 2}, "max_per_class must be a whole number of at"),
         (([60, 60, 20], [2] * 3), {"n_clients": 4, "delta": -1}, "delta must be a positive number"),

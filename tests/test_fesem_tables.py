@@ -23,7 +23,7 @@ mpl.use("Agg")
 METRICS = ("micro_accuracy", "micro_f1", "accuracy", "macro_f1", "pooled_f1")
 
 
-def tidy_rows(method, values, *, dataset="pseudo-writers", variant="described", note="", seed=0):
+def tidy_rows(method, values, *, dataset="pseudo-writers", variant="as_written", note="", seed=0):
     """Rows of one run; ``values`` in the order of METRICS, None: has none."""
     key = f"{dataset} {method} {variant} {note} {seed}"
     base = {"dataset": dataset, "model": "cnn_small", "method": method, "variant": variant, "note": note}
@@ -46,7 +46,7 @@ def test_the_table_by_hand():
     rows += tidy_rows("fesem_3", (70.0, 50.0, 71.0, 49.0, 30.0)) + tidy_rows(
         "fesem_3", (1.0,) * 5, note="no distance term"
     )
-    rows += tidy_rows("fesem_3", (99.0, None, 98.0), variant="published") + tidy_rows("flt", (1.0,) * 5)
+    rows += tidy_rows("fesem_3", (99.0, None, 98.0), variant="as_run") + tidy_rows("flt", (1.0,) * 5)
     part = fesem.parts(pd.DataFrame(rows))["pseudo-writers"]
     table = fesem.table(part).set_index("method")
     assert list(table.index[[0, 2, -1]]) == ["NoFed", "FedAvg", "FeSEM-MA(3)"] and len(table) == 14
@@ -67,7 +67,7 @@ def test_federations_beside_no_table_have_nothing_printed():
 
 
 def test_both_ways_and_shuffle_by_hand():
-    rows = tidy_rows("fesem_2", (60.0,)) + tidy_rows("fesem_2", (66.0,), variant="published")
+    rows = tidy_rows("fesem_2", (60.0,)) + tidy_rows("fesem_2", (66.0,), variant="as_run")
     rows += tidy_rows("fesem_2", (55.0,), note=plan.SHUFFLED) + tidy_rows("fesem_2", (10.0,), seed=1)
     part = fesem.parts(pd.DataFrame(rows))["pseudo-writers"]
     tested = pd.DataFrame([{"method": "fesem_2", "seed": 0, "own": 62.0, "lowest": 50.0, "highest": 66.0}])
@@ -175,7 +175,7 @@ def test_hands_are_told_from_clusters_by_width():
     clients = pd.DataFrame({"samples": np.arange(30), "cluster": 0})
     width = fesem_clusters.attributes(federation, clients)["width"]
     clients["cluster"] = (width < 0).astype(int)  # thin strokes are cluster 1
-    about = {"method_id": "fesem_2", "variant": "described", "note": "", "dataset": "pseudo-writers"}
+    about = {"method_id": "fesem_2", "variant": "as_written", "note": "", "dataset": "pseudo-writers"}
     runs = {"k": (about, {"federation": federation, "seed": 3}), "s": (about | {"note": plan.SHUFFLED}, {})}
     runs["d"] = (about, {"federation": {"kind": "divided"}, "seed": 0})
     table = fesem_clusters.hands(runs, {"k": clients}).set_index("attribute")
@@ -216,7 +216,7 @@ def test_ranking_by_hand():
 def test_long_runs_are_those_of_the_first_seed():
     rows = tidy_rows("fesem_2", (60.0,)) + tidy_rows("fesem_2", (10.0,), seed=1)
     rows += tidy_rows("fesem_1", (70.0,), note="choosing K") + tidy_rows("fesem_3", (1.0,), note="no distance term")
-    rows += tidy_rows("fesem_ma_3", (1.0,)) + tidy_rows("fesem_2", (2.0,), variant="published")
+    rows += tidy_rows("fesem_ma_3", (1.0,)) + tidy_rows("fesem_2", (2.0,), variant="as_run")
     assert fesem_choice.long_runs(pd.DataFrame(rows))[["K", "accuracy"]].to_numpy().tolist() == [[1, 70.0], [2, 60.0]]
 
 
@@ -259,7 +259,7 @@ def test_claims_on_the_printed_numbers_themselves():
 def test_claims_on_rounds_and_clusters():
     flat = [(r, 60.0 + k if r else 0.0, f"fesem_{k}") for k in plan.CENTERS for r in (0, 8, 10)]
     curves = pd.DataFrame(flat, columns=["round", "micro", "method"])
-    curves = curves.assign(dataset="pseudo-writers", variant="described", note="", split="test", seed=0)
+    curves = curves.assign(dataset="pseudo-writers", variant="as_written", note="", split="test", seed=0)
     separated = pd.DataFrame({"dataset": "pseudo-writers", "round": [1, 20], "sizes": "5, 4, 3, 2"})
     separated = separated.assign(
         **{"silhouette": [0.0, 0.3], "chance": 0.0, "highest": 0.1, "in the plane": [0.1, 0.6]}
@@ -312,7 +312,7 @@ def test_the_report_counts_stand_ins_as_such(tmp_path, monkeypatch):
     rows = tidy_rows("fedavg", (80.0, 60.0, 82.0, 58.0, 40.0)) + tidy_rows(
         "fedavg", (82.0, 62.0, 84.0, 60.0, 42.0), seed=1
     )
-    rows += tidy_rows("fesem_3", (70.0, None, 71.0), variant="published") + tidy_rows("flt", (1.0,))
+    rows += tidy_rows("fesem_3", (70.0, None, 71.0), variant="as_run") + tidy_rows("flt", (1.0,))
     rows += tidy_rows("fesem_3", (1.0,), note="no distance term") + tidy_rows("fedavg", (1.0,), dataset="dirichlet")
     settings = {"model": "cnn_small", "local_epochs": 5, "lr": 0.1, "federation": {"n_clients": 50}}
     entry = {"settings": settings, "provenance": {"data_origin": "here"}, "labels": {"dataset": "pseudo-writers"}}

@@ -207,7 +207,7 @@ def test_settings_round_trip():
         {"name": "fedsem", "n_clusters": 3, "rule": "participants"},
     ):
         assert methods.build(settings_).settings() == settings_
-    flt = FLT(variant="published", name="flt_enc1")
+    flt = FLT(variant="as_run", name="flt_enc1")
     again = methods.build(flt.settings())
     assert again.settings() == flt.settings()
     assert (again.name, again.graph_kind, again.rule) == ("flt_enc1", "full", "last_local")

@@ -156,7 +156,7 @@ def test_pacfl_thresholds_at_the_ends_and_a_given_number():
 
 def test_pacfl_finds_turned_digits_and_sends_what_it_says():
     fed = turned(val=15)
-    for method in (methods.PACFL(PACFL(n_clusters=2)), methods.PACFL(PACFL(n_clusters=2), variant="published")):
+    for method in (methods.PACFL(PACFL(n_clusters=2)), methods.PACFL(PACFL(n_clusters=2), variant="as_run")):
         run = fl.run(build(method.settings()), fed, **QUICK, rounds=1)
         assert adjusted_rand_index(fed.clusters, run.labels) == 1
         classes = fed.label_counts(method.split)
@@ -169,7 +169,7 @@ def test_pacfl_of_colours_takes_every_channel_as_a_column():
     colour = np.random.default_rng(0).integers(0, 255, (12, 4, 4, 3), dtype=np.uint8)
     index = np.arange(12).reshape(3, 4)
     fed = fl.Federation(images=colour, labels=np.tile([0, 1], 6), n_classes=2, train=index, test=index, val=index)
-    published = methods.PACFL(PACFL(n_clusters=2), variant="published")
+    published = methods.PACFL(PACFL(n_clusters=2), variant="as_run")
     state = published.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))
     assert state["sent"] == 3 * 2 * 3 * 16  # clients, classes, vectors (of 6 columns), pixels
     # described: 2 images per class, 3 x 16 numbers each
@@ -216,7 +216,7 @@ def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
 
 def test_fedclust_published_is_a_model_of_one_round_for_ever():
     warmup = [[9.0, 1.0], [-9.0, 1.5], [9.0, 7.0], [9.0, 3.0]]
-    method = FedClust(n_clusters=2, variant="published")
+    method = FedClust(n_clusters=2, variant="as_run")
     first, second = steps(method, [(FOUR, warmup), (FOUR, np.ones((4, 2)))], sizes=[1, 1, 1, 3])
     assert first["labels"].tolist() == [0, 1, 0, 0]  # all weights count: client 1 is the odd one
     assert served(method, first) == [[9, 17 / 5], [-9, 1.5], [9, 17 / 5], [9, 17 / 5]]
@@ -247,7 +247,7 @@ def test_fedclust_with_one_cluster_or_none_is_fedavg_or_local_one_round_later():
     for method, other in ((FedClust(np.inf), FedAvg()), (FedClust(0), Local())):
         a, b = fl.run(method, fed, **QUICK, rounds=3), fl.run(other, fed, **QUICK, rounds=2)
         assert np.allclose(a.theta[a.rows], b.theta[b.rows], rtol=0, atol=1e-12)
-    a = fl.run(FedClust(np.inf, variant="published"), fed, **QUICK, rounds=2)
+    a = fl.run(FedClust(np.inf, variant="as_run"), fed, **QUICK, rounds=2)
     b = fl.run(FedAvg(), fed, **QUICK, rounds=1)
     assert np.allclose(a.theta[a.rows], b.theta[b.rows], rtol=0, atol=1e-12)
 
@@ -300,8 +300,8 @@ def test_pull_sums_to_one_or_adds_length():
     assert pull(groups, 0.0) is groups
     same = np.array([[1.0, 2.0]] * 3)
     assert np.allclose(pull(same, 2.0), same) and not np.allclose(pull(same, 2.0, normalised=False), same)
-    assert FlexCFL(2).eta == 0 and FlexCFL(2, variant="published").eta == 5
-    method = FlexCFL(2, variant="published")
+    assert FlexCFL(2).eta == 0 and FlexCFL(2, variant="as_run").eta == 5
+    method = FlexCFL(2, variant="as_run")
     later = [([0, 2], [[3.0, 4.0], [0.0, 10.0]])]
     *_, state = steps(method, [(FOUR, [[1.0, 0], [2.0, 0], [0, 1.0], [0, 1.0]]), *later])
     assert served(method, state)[::3] == [[3, 9], [3, 14]]
@@ -316,7 +316,7 @@ def test_cflgp_clusters_by_updates_and_averages_inside():
     state = next(steps(method, [(FOUR, trained)], sizes=[1, 3, 1, 1]))
     assert adjusted_rand_index(state["labels"], [0, 0, 1, 1]) == 1
     assert served(method, state) == [[5, 0], [5, 0], [0, 4.5], [0, 4.5]]
-    published = CFLGP(2, variant="published")
+    published = CFLGP(2, variant="as_run")
     assert served(published, next(steps(published, [(FOUR, trained)], sizes=[1, 3, 1, 1])))[0] == [5.5, 0]
 
 
@@ -332,7 +332,7 @@ def test_cflgp_profile_is_a_running_mean_and_labels_freeze():
 
 
 def test_cflgp_own_blocks_make_labels_stick():
-    method = CFLGP(2, variant="published")
+    method = CFLGP(2, variant="as_run")
     assert method.settings() == {
         "name": "cflgp",
         "n_clusters": 2,
@@ -367,7 +367,7 @@ def test_turned_digits_are_found(method):
     assert adjusted_rand_index(fed.clusters, run.labels) == 1
 
 
-@pytest.mark.parametrize("method", [FedClust(n_clusters=2), FlexCFL(2, eta=0.1), CFLGP(2, variant="published")])
+@pytest.mark.parametrize("method", [FedClust(n_clusters=2), FlexCFL(2, eta=0.1), CFLGP(2, variant="as_run")])
 def test_a_resumed_run_ends_with_the_same_bits(method, tmp_path, monkeypatch):
     fed = turned(4)
     settings = QUICK | {"participation": 0.75, "dtype": "float32", "batch_size": 20, "rounds": 4}

@@ -131,7 +131,7 @@ def test_fedsgd_on_some_samples_is_fedsgd_of_clients_with_these_alone():
     assert same(run(FedSGD(14), fed, rounds=1), run(FedSGD(), fewer, rounds=1))
     other = [FedSGD(14)._drawn(20, 0, round, 0) for round in (1, 2)]
     assert (other[0] != other[1]).any() and np.allclose(np.sum(other, axis=1), 20)
-    assert FedSGD(variant="published").batch == 2 and FedSGD(32, variant="published").batch == 32
+    assert FedSGD(variant="as_run").batch == 2 and FedSGD(32, variant="as_run").batch == 32
 
 
 def test_two_halves_of_a_batch_make_the_whole():
@@ -328,7 +328,7 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
     low, high = others.min(axis=0) - 1e-9, others.max(axis=0) + 1e-9
     for one in (trimmed_mean(points, 0.2), median(points, points[0])):
         assert (low <= one).all() and (one <= high).all()
-    for variant in ("described", "published"):
+    for variant in ("as_written", "as_run"):
         method = RobustTKM(1, 0.2, variant)
         *_, state = steps(method, [(range(n), points)] * 2, (0.0,) * 3, head=3)
         for found in (state["centers"], state["models"]):
@@ -341,7 +341,7 @@ def test_robust_without_trimming_is_kmeans_and_plain_means():
     assert now(state) == [[0.5, 0]] * 2 + [[21, 1]] * 2
     assert np.allclose(np.sort(state["centers"], axis=0), [[0.5, 0], [21, 1]])
     fed = digits()
-    for variant in ("described", "published"):
+    for variant in ("as_written", "as_run"):
         assert same(run(RobustTKM(1, 0, variant), fed), run(FedAvg(), fed))
 
 
@@ -353,7 +353,7 @@ def test_robust_described_clusters_once_and_published_every_round():
     assert b["labels"].tolist() == c["labels"].tolist() and b["labels"][0] == b["labels"][1] != b["labels"][2]
     assert b["labels"][3] == b["labels"][2]  # heard late: the nearest centre
     assert now(c)[0] == [4.5, 4.5]
-    *_, b, c = steps(RobustTKM(2, 0, "published"), rounds)  # sees the second number alone
+    *_, b, c = steps(RobustTKM(2, 0, "as_run"), rounds)  # sees the second number alone
     assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     waiting = next(steps(RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
     assert waiting["models"].tolist() == [[0.05, 0.05]] and waiting["labels"].tolist() == [0] * 4
@@ -372,7 +372,7 @@ def test_lloyd_with_means_is_kmeans(seed):
 
 def test_robust_finds_the_digits():
     fed = digits()
-    for variant in ("described", "published"):
+    for variant in ("as_written", "as_run"):
         found = run(RobustTKM(2, variant=variant), fed, local_epochs=5)
         assert adjusted_rand_index(fed.clusters, found.labels) == 1
 
@@ -467,7 +467,7 @@ def test_fesem_distance_term_has_the_gradient_of_equation_7():
 
 def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     fed = digits((20,) * 6)
-    method = FeSEM(2, variant="published")
+    method = FeSEM(2, variant="as_run")
     assert (method.lam, method.grouping, method.report, method.rule) == (0.0, "random", "best", "participants")
     found = run(method, fed, rounds=3, local_epochs=4)
     assert sorted(found.labels) == [0, 0, 0, 1, 1, 1]
@@ -479,7 +479,7 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
         right = [engine.evaluate(found.theta, [k] * 6, range(6)).correct for k in (0, 1)]
     best = right[int(np.sum(right, axis=1).argmax())]
     assert np.array_equal(found.clients["test"], 100 * best / 30)
-    own = run(FeSEM(2, variant="published", report="own"), fed, rounds=3, local_epochs=4)
+    own = run(FeSEM(2, variant="as_run", report="own"), fed, rounds=3, local_epochs=4)
     assert np.array_equal(own.theta, found.theta)
     assert np.array_equal(own.clients["test"], 100 * np.choose(own.labels, right) / 30)
 
@@ -603,8 +603,8 @@ ALL = [
     FedCluster(0.0, 1, 1),
     HypoCluster(2),
     RobustTKM(2, 0.1),
-    RobustTKM(2, 0.3, "published"),
-    FeSEM(2, variant="published"),
+    RobustTKM(2, 0.3, "as_run"),
+    FeSEM(2, variant="as_run"),
     FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
     FeSEMMA(2, 0.2, rule="last_aggregate"),
 ]

@@ -252,7 +252,7 @@ def test_the_three_predictions_judge_different_models(fed, net):
     }
     mixture, largest, last = runs.values()
     assert np.array_equal(mixture.theta, largest.theta) and np.array_equal(mixture.rows, mixture.labels)
-    assert FedEM(2, variant="published").settings() == FedEM(2, "last").settings()
+    assert FedEM(2, variant="as_run").settings() == FedEM(2, "last").settings()
     assert last.theta.shape == (4, net.n_parameters) and last.rows.tolist() == [0, 1, 2, 3]
     assert np.allclose(fed.sizes @ last.theta / fed.sizes.sum(), mixture.theta[1], atol=1e-12)
     losses = {p: run.history["loss"].iloc[-1] for p, run in runs.items()}
@@ -294,7 +294,7 @@ def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
 def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
     assert batch_counts(np.array([[1.0, 9, 1, 1, 7], [4.0, 4, 4, 4, 4]]), 2).tolist() == [2, 3]
     given_losses(monkeypatch, "fedsoft", {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]})
-    method = FedSoft(3, variant="published")  # batches of four: means 3 against 2, then 2 against 1
+    method = FedSoft(3, variant="as_run")  # batches of four: means 3 against 2, then 2 against 1
     state = method.observe(start(method, fed, net), np.array([0]), 1, engine)
     assert state["counts"][0].tolist() == [1, 6, 1]  # none becomes one
     assert method.local_training() == {"proximal": 0.0} and method.period == 1
@@ -315,7 +315,7 @@ def test_fedsoft_centres_weigh_by_importance_and_samples(fed, net):
 
 def test_fedsoft_published_with_one_centre_is_fedavg(fed):
     even = replace(fed, val=[own[: n // 2] for own, n in zip(fed.train, fed.sizes, strict=True)])  # v_i like n_i
-    method = FedSoft(1, variant="published", serves="center")
+    method = FedSoft(1, variant="as_run", serves="center")
     a, b = fl.run(method, even, **QUICK), fl.run(FedAvg(), even, **QUICK)
     assert np.allclose(a.theta, b.theta, rtol=0, atol=1e-12)
 
@@ -408,19 +408,19 @@ def test_pfedgraph_published_looks_at_this_rounds_updates():
     before = [[9.0, 0.0], [0.0, 9.0]]
     trained = [[9.0, 1.0], [1.0, 9.0]]  # from zero they are orthogonal nearly; both moved by a right angle
     official = graph_round(PFedGraph(), before, trained, [1, 1])["mixing"]
-    published = graph_round(PFedGraph(variant="published"), before, trained, [1, 1])["mixing"]
+    published = graph_round(PFedGraph(variant="as_run"), before, trained, [1, 1])["mixing"]
     cosine = 18 / 82
     assert np.allclose(official[0], nearest_weights(0.5 + np.array([1, cosine]) / 1.6))
     assert np.allclose(published[0], nearest_weights(0.5 + np.array([1, 0]) / 1.6))
     # a cosine of 0.95 counts as 1 in the official code only
     near = [[1.0, 0.0], [0.95, np.sqrt(1 - 0.95**2)]]
     assert np.allclose(graph_round(PFedGraph(), np.zeros((2, 2)), near, [1, 1])["mixing"], 0.5)
-    exact = graph_round(PFedGraph(variant="published"), np.zeros((2, 2)), near, [1, 1])["mixing"]
+    exact = graph_round(PFedGraph(variant="as_run"), np.zeros((2, 2)), near, [1, 1])["mixing"]
     assert np.allclose(exact[0], [0.5 + 0.05 / 3.2, 0.5 - 0.05 / 3.2])
 
 
 def test_pfedgraph_between_local_and_fedavg(fed):
-    local, alone = fl.run(Local(), fed, **QUICK), fl.run(PFedGraph(1e-9, "published"), fed, **QUICK)
+    local, alone = fl.run(Local(), fed, **QUICK), fl.run(PFedGraph(1e-9, "as_run"), fed, **QUICK)
     assert np.allclose(alone.theta, local.theta, rtol=0, atol=1e-12)
 
 
@@ -543,7 +543,7 @@ def test_bad_settings_are_refused(fed):
         (lambda: PFedGraph(-1), "alpha"),
         (lambda: FedSaC(l1=-1), "l1"),
         (lambda: fl.run(FedCE(2), bare, **QUICK), "client 0 has none"),
-        (lambda: fl.run(FedSoft(2, variant="published"), bare, **QUICK), "client 0 has none"),
+        (lambda: fl.run(FedSoft(2, variant="as_run"), bare, **QUICK), "client 0 has none"),
     ):
         with pytest.raises(FltnbError, match=words):
             make()

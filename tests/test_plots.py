@@ -405,8 +405,8 @@ def test_plane_joins_reproduced_points_to_the_printed_one():
 
 
 def test_agreement_sets_reproduced_against_printed():
-    rows = [("fedavg", "described", 80.0, 82.0, "reproduced"), ("flt", "described", 90.0, 60.0, "stand-in data")]
-    rows += [("flt", "published", 90.0, 91.0, "reproduced")]
+    rows = [("fedavg", "as_written", 80.0, 82.0, "reproduced"), ("flt", "as_written", 90.0, 60.0, "stand-in data")]
+    rows += [("flt", "as_run", 90.0, 91.0, "reproduced")]
     table = pd.DataFrame(rows, columns=["method", "variant", "number", "mean", "status"])
     _, (described, published_) = plots.agreement(table)
     points = described.collections[1:]  # the first is the band
@@ -418,7 +418,7 @@ def test_agreement_sets_reproduced_against_printed():
 
 def test_repeats_draws_one_bar_per_client():
     fed = federations.label_clusters(
-        data.load("digits"), n_clients=25, n_clusters=5, classes_per_cluster=2, variant="published"
+        data.load("digits"), n_clients=25, n_clusters=5, classes_per_cluster=2, variant="as_run"
     )
     _, ax = plots.repeats(fed, title="repeats")
     heights = [bar.get_height() for bar in ax.patches]

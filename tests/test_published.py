@@ -14,7 +14,7 @@ DEFAULTS = {
     "dataset": "mnist",
     "model": "mlp",
     "method": "fedavg",
-    "variant": "described",
+    "variant": "as_written",
     "rule": "participants",
     "seed": 0,
     "split": "test",
@@ -127,28 +127,28 @@ def test_one_table_by_hand():
     results = tidy(
         {"value": 86.0, "seed": 0},
         {"value": 87.0, "seed": 1},
-        {"value": 83.0, "variant": "published", "rule": "last_local"},
+        {"value": 83.0, "variant": "as_run", "rule": "last_local"},
         {"value": 110.0, "metric": "variance"},
         {"value": 97.5, "method": "local", "rule": ""},
     )
     table = published.comparison(results, "T1", "mnist", {"fedavg": "ours", ("local", "accuracy"): "alone"})
     assert list(table.columns) == [
-        *("dataset", "method", "split", "metric", "published", "described", "published variant"),
+        *("dataset", "method", "split", "metric", "as_run", "as_written", "published variant"),
         *("described - printed", "published variant - printed", "comment"),
     ]
     assert len(table) == 12
     fedavg = row_of(table, method="fedavg", metric="accuracy")
-    assert fedavg["published"] == "82.73 ± 0.38"
-    assert fedavg["described"] == "86.50 ± 0.71 (2 seeds) [0.34]"
+    assert fedavg["as_run"] == "82.73 ± 0.38"
+    assert fedavg["as_written"] == "86.50 ± 0.71 (2 seeds) [0.34]"
     assert fedavg["published variant"] == "83.00 (1 seed) [0.38]"
     assert (fedavg["described - printed"], fedavg["published variant - printed"]) == ("+3.77", "+0.27")
     assert fedavg["comment"] == "ours"
     variance = row_of(table, method="fedavg", metric="accuracy_variance")
-    assert (variance["published"], variance["described"]) == ("44.65", "110.00 (1 seed)")
+    assert (variance["as_run"], variance["as_written"]) == ("44.65", "110.00 (1 seed)")
     assert (variance["published variant"], variance["published variant - printed"]) == ("not run", "–")
     assert row_of(table, method="local", metric="accuracy")["comment"] == "alone"
     assert row_of(table, method="local", metric="accuracy_variance")["comment"] == ""
-    assert row_of(table, method="flt_enc2", metric="accuracy")["described"] == "not run"
+    assert row_of(table, method="flt_enc2", metric="accuracy")["as_written"] == "not run"
     assert "Table 1 of FLT" in table.attrs["caption"]
     assert "does not say which local model" in table.attrs["caption"]
 
@@ -156,22 +156,22 @@ def test_one_table_by_hand():
 def test_nothing_run_keeps_every_row():
     table = published.comparison(tidy(), "T7")
     assert len(table) == 48
-    assert (table[["described", "published variant"]] == "not run").all(axis=None)
+    assert (table[["as_written", "published variant"]] == "not run").all(axis=None)
     assert set(table["dataset"]) == {"mnist", "cifar10"}
 
 
 def test_another_rule_never_fills_the_main_column():
-    results = tidy({"variant": "published", "rule": "last_aggregate", "value": 81.7})
+    results = tidy({"variant": "as_run", "rule": "last_aggregate", "value": 81.7})
     row = row_of(published.comparison(results, "T1", "mnist"), method="fedavg", metric="accuracy")
     assert row["published variant"] == "not run"
     assert row["published, last_aggregate"] == "81.70 (1 seed) [0.39]"
     # the published variant with the described rule is a switch set alone, not the published variant
-    alone = tidy({"variant": "published", "rule": "participants"})
+    alone = tidy({"variant": "as_run", "rule": "participants"})
     row = row_of(published.comparison(alone, "T1", "mnist"), method="fedavg", metric="accuracy")
-    assert (row["published variant"], row["described"]) == ("not run", "not run")
+    assert (row["published variant"], row["as_written"]) == ("not run", "not run")
     assert row["published, participants"] == "86.00 (1 seed) [0.35]"
     # scenarios 3 and 4 were run with the last aggregate: the caller can say so
-    rules = published.RULES | {"published": "last_aggregate"}
+    rules = published.RULES | {"as_run": "last_aggregate"}
     row = row_of(published.comparison(results, "T1", "mnist", rules=rules), method="fedavg", metric="accuracy")
     assert row["published variant"] == "81.70 (1 seed) [0.39]"
     assert "published, last_aggregate" not in row
@@ -180,7 +180,7 @@ def test_another_rule_never_fills_the_main_column():
 def test_a_method_the_paper_does_not_have_gets_rows():
     table = published.comparison(tidy({"method": "oracle", "value": 99.2}), "T1", "mnist")
     row = row_of(table, method="oracle", metric="accuracy")
-    assert (row["published"], row["described"], row["described - printed"]) == ("–", "99.20 (1 seed) [0.09]", "–")
+    assert (row["as_run"], row["as_written"], row["described - printed"]) == ("–", "99.20 (1 seed) [0.09]", "–")
     assert len(table) == 14
 
 
@@ -189,9 +189,9 @@ def test_toy_data_get_the_same_rows_without_printed_numbers():
     for table in (published.comparison(results, "T1"), published.comparison(results, "T1", "digits")):
         assert len(table) == 12
         assert set(table["dataset"]) == {"digits"}
-        assert set(table["published"]) == {"–"}
+        assert set(table["as_run"]) == {"–"}
         assert table.attrs["caption"].startswith("Toy scale (digits); not comparable")
-        assert row_of(table, method="fedavg", metric="accuracy")["described"] == "86.00 (1 seed) [1.83]"
+        assert row_of(table, method="fedavg", metric="accuracy")["as_written"] == "86.00 (1 seed) [1.83]"
 
 
 def test_repeated_numbers_are_flagged():
@@ -199,7 +199,7 @@ def test_repeated_numbers_are_flagged():
     pca = row_of(table, dataset="mnist", method="pca_km_hc", metric="accuracy_variance")
     assert pca["comment"] == "the paper also prints 18.40 in T8"
     flt = row_of(table, dataset="cifar10", method="flt_enc1", metric="accuracy")
-    assert (flt["published"], flt["comment"]) == ("79.971 ± 0.40", "the paper also prints 79.95 in T5, 79.97 in T8")
+    assert (flt["as_run"], flt["comment"]) == ("79.971 ± 0.40", "the paper also prints 79.95 in T5, 79.97 in T8")
     lost = row_of(
         published.comparison(tidy(), "T8"),
         dataset="cifar10",
@@ -213,8 +213,8 @@ def test_repeated_numbers_are_flagged():
 def test_tables_by_model_are_matched_by_model():
     results = tidy({"dataset": "femnist", "model": "cnn", "method": "flt", "value": 82.0, "n": np.nan})
     table = published.comparison(results, "T3")
-    assert row_of(table, model="cnn", method="flt", metric="accuracy")["described"] == "82.00 (1 seed)"
-    assert row_of(table, model="mlp", method="flt", metric="accuracy")["described"] == "not run"
+    assert row_of(table, model="cnn", method="flt", metric="accuracy")["as_written"] == "82.00 (1 seed)"
+    assert row_of(table, model="mlp", method="flt", metric="accuracy")["as_written"] == "not run"
 
 
 def test_ambiguity_is_refused():
@@ -231,8 +231,8 @@ def test_accuracy_and_variance_pairs():
     results = tidy(
         {"value": 86.0},
         {"value": 110.0, "metric": "variance"},
-        {"value": 84.0, "variant": "published", "rule": "last_local"},
-        {"value": 38.0, "metric": "variance", "variant": "published", "rule": "last_local"},
+        {"value": 84.0, "variant": "as_run", "rule": "last_local"},
+        {"value": 38.0, "metric": "variance", "variant": "as_run", "rule": "last_local"},
         {"value": 99.0, "method": "oracle", "rule": ""},
         {"value": 0.5, "method": "oracle", "rule": "", "metric": "variance"},
         {"value": 1.0, "metric": "worst"},
@@ -242,10 +242,10 @@ def test_accuracy_and_variance_pairs():
     assert points["fedavg", "printed"] == (82.73, 44.65)
     assert points["fedavg", "participants"] == (86, 110)
     assert points["fedavg", "last_local"] == (84, 38)
-    assert points["oracle", "described"] == (99, 0.5)
+    assert points["oracle", "as_written"] == (99, 0.5)
     assert table["method"].iloc[0] == "fedavg"
     # both variants under one rule: they differ in more than the rule and must not be averaged
-    both = pd.concat([results, tidy({"value": 85.0, "variant": "published"}).assign(seed=0)])
+    both = pd.concat([results, tidy({"value": 85.0, "variant": "as_run"}).assign(seed=0)])
     sources = set(published.accuracy_and_variance(both, "T1", "mnist")["source"])
     assert {"described, participants", "published, participants", "last_local"} <= sources
 

@@ -28,7 +28,7 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run_rows(method, accuracy, *, dataset="mnist", model="mlp", variant="described", seed=0, note="", key=None):
+def run_rows(method, accuracy, *, dataset="mnist", model="mlp", variant="as_written", seed=0, note="", key=None):
     """Tidy rows of one run; the test accuracy as given, the variance always 50."""
     labels = {"experiment": "x", "dataset": dataset, "model": model, "method": method, "variant": variant}
     labels |= {"note": note, "rule": "", "momentum": 0.0, "seed": seed, "split": "test", "stopped": ""}
@@ -89,7 +89,7 @@ def test_nothing_stored_is_no_error_and_nothing_run(root):
     assert set(table["status"]) == {"not run"}
     totals = report.counts(table)
     assert (totals["reproduced"] == 0).all() and (totals["not run"] == totals["printed"]).all()
-    assert one(totals, paper="flt", table="T5", variant="described")["printed"] == 48
+    assert one(totals, paper="flt", table="T5", variant="as_written")["printed"] == 48
     assert set(report.claims()["verdict"]) == {"not tested"}
     assert report.provenance().empty and report.figures() == {}
     assert report.missing(table)["numbers"].sum() == 2 * len(table)
@@ -105,14 +105,14 @@ def test_a_number_is_found_in_every_table_that_prints_it(root):
     assert run["mean"] == 83.5 and run["seeds"] == 2 and run["difference"] == pytest.approx(0.77)
     assert (run["status"], run["profile"], run["departs"]) == ("reproduced", "small", "")
     totals = report.counts(report.numbers("flt"))
-    row = one(totals, table="T1", variant="described")
+    row = one(totals, table="T1", variant="as_written")
     assert row[["reproduced", "accuracies", "within printed error", "within 1 point", "within 3 points"]].tolist() == [
         *(2, 1, 0, 1, 1)
     ]
     assert (row["variances"], row["within 25 %"]) == (1, 1)  # 50 for 44.65
     # Table 7 repeats the test columns of Table 1: together they are counted once
-    assert one(totals, table="all", variant="described")["reproduced"] == 2
-    assert one(totals, table="all", variant="published")["reproduced"] == 0
+    assert one(totals, table="all", variant="as_written")["reproduced"] == 2
+    assert one(totals, table="all", variant="as_run")["reproduced"] == 0
 
 
 def test_single_switches_are_not_the_row_of_the_table(root):
@@ -125,23 +125,23 @@ def test_other_settings_are_named_and_not_counted_as_reproduced(root):
         root,
         "small",
         "01_scenario1",
-        run_rows("fedavg", 82.7) + run_rows("fedavg", 82.7, variant="published"),
+        run_rows("fedavg", 82.7) + run_rows("fedavg", 82.7, variant="as_run"),
         T=50,
         E=5,
     )
     table = report.numbers("flt")
-    described = one(table, table="T1", metric="accuracy", dataset="mnist", method="fedavg", variant="described")
+    described = one(table, table="T1", metric="accuracy", dataset="mnist", method="fedavg", variant="as_written")
     assert (described["status"], described["departs"]) == ("other setting", "E = 5 for 1, T = 50 for 100")
-    other = one(table, table="T1", metric="accuracy", dataset="mnist", method="fedavg", variant="published")
+    other = one(table, table="T1", metric="accuracy", dataset="mnist", method="fedavg", variant="as_run")
     assert other["departs"] == "T = 50 for 100"  # E is part of what that variant is
-    row = one(report.counts(table), table="T1", variant="described")
+    row = one(report.counts(table), table="T1", variant="as_written")
     assert (row["reproduced"], row["run otherwise"], row["not run"]) == (0, 2, 22)
     assert "run in another setting: E = 5 for 1, T = 50 for 100" in set(report.missing(table)["why"])
 
 
 def test_stopped_runs_are_not_reproductions(root):
     write(root, "small", "01_scenario1", run_rows("fedavg", 82.7), stopped="loss is not finite")
-    run = one(report.numbers("flt"), table="T1", metric="accuracy", variant="described")
+    run = one(report.numbers("flt"), table="T1", metric="accuracy", variant="as_written")
     assert (run["status"], run["departs"]) == ("other setting", "a run stopped early")
 
 
@@ -153,10 +153,10 @@ def test_stand_ins_are_named_and_the_papers_own_set_is_none(root):
     small, paper = (one(table, profile=profile) for profile in ("small", "paper"))
     assert (small["status"], small["data"]) == ("stand-in data", "emnist_bymerge")
     assert paper["status"] == "reproduced"
-    assert one(report.preferred(table), variant="described")["profile"] == "paper"
+    assert one(report.preferred(table), variant="as_written")["profile"] == "paper"
     shown = report.beside(table, "flt", "T4")
     assert one(shown, profile="small")["remarks"] == "stand-in data: emnist_bymerge"
-    assert one(shown, profile="paper")["described"] == "86.00 (1 seed)"
+    assert one(shown, profile="paper")["as_written"] == "86.00 (1 seed)"
 
 
 def test_models_of_a_table_are_told_apart(root):
@@ -169,7 +169,7 @@ def test_models_of_a_table_are_told_apart(root):
 
 def test_ablation_reads_each_line_at_both_numbers_of_rounds(root):
     note = "M = 500, rho = 0.5, E = 1"
-    curve = {"dataset": "cifar10", "method": "fedsem", "variant": "described", "note": note, "split": "test"}
+    curve = {"dataset": "cifar10", "method": "fedsem", "variant": "as_written", "note": note, "split": "test"}
     curves = [
         curve | {"seed": 0, "round": r, "accuracy": a, "variance": 1.0} for r, a in ((50, 70.0), (75, 0), (100, 76.0))
     ]
@@ -178,7 +178,7 @@ def test_ablation_reads_each_line_at_both_numbers_of_rounds(root):
     lines = {json.loads(row.params)["T"]: (row.printed, row.mean) for row in found.itertuples()}
     assert lines == {50: ("72.26 ± 0.45", 70.0), 100: ("76.82 ± 0.42", 76.0)}
     shown = report.beside(report.numbers("flt"), "flt", "T5")
-    assert len(shown) == 48 and (shown["described"] != "not run").sum() == 2
+    assert len(shown) == 48 and (shown["as_written"] != "not run").sum() == 2
 
 
 def test_demo_counts_only_where_there_is_nothing_else_and_is_called_toy(root):
@@ -196,12 +196,12 @@ def test_demo_counts_only_where_there_is_nothing_else_and_is_called_toy(root):
 
 def test_why_something_is_missing(root):
     gaps = report.missing(report.numbers("flt"))
-    mnist = one(gaps, table="T1", dataset="mnist", variant="described")
+    mnist = one(gaps, table="T1", dataset="mnist", variant="as_written")
     assert "profile small has it" in mnist["why"] and mnist["numbers"] == 12
-    ablation = gaps[(gaps["table"] == "T5") & (gaps["variant"] == "described")]
+    ablation = gaps[(gaps["table"] == "T5") & (gaps["variant"] == "as_written")]
     asked = {spec.note for spec in experiments.specs("05_ablation", "small")}
     assert ablation.loc[ablation["why"].str.contains("small"), "numbers"].sum() == 2 * 2 * len(asked)  # T; two methods
-    assert one(gaps, table="T5", variant="published")["why"].startswith("no profile runs the published variant")
+    assert one(gaps, table="T5", variant="as_run")["why"].startswith("no profile runs the published variant")
 
 
 def test_tables_with_a_notebook_exist():
@@ -216,7 +216,7 @@ def test_what_no_run_gives_is_told_apart_from_what_nobody_ran(root):
     """FeSEM: sizes of data sets in Table 1; the profiles that have Tables 2 and 3, whatever they call the network."""
     table = report.numbers("fesem")
     assert set(table["status"]) == {"not run"}
-    gaps = report.missing(table).query("variant == 'described'")
+    gaps = report.missing(table).query("variant == 'as_written'")
     assert set(gaps.loc[gaps["table"] == "T1", "why"]) == {
         "its notebook shows it beside what is at hand; it is not counted here"
     }
@@ -343,7 +343,7 @@ def test_command_line(root, capsys):
 
 def test_best_status_comes_first():
     rows = [("other setting", "paper"), ("reproduced", "small"), ("stand-in data", "paper")]
-    base = dict.fromkeys([*reproduced.NUMBER], "") | {"variant": "described"}
+    base = dict.fromkeys([*reproduced.NUMBER], "") | {"variant": "as_written"}
     table = pd.DataFrame([base | {"status": status, "profile": profile} for status, profile in rows])
     assert report.preferred(table)[["status", "profile"]].to_numpy().tolist() == [["reproduced", "small"]]
 
@@ -352,7 +352,7 @@ def test_a_notebook_that_names_its_numbers_itself(root, monkeypatch):
     """Rows count for the printed number whose params they match, and carry their own departure."""
     from fltnb.analysis import mthfl_similarity
 
-    fixed = {"model": "", "method": "mthfl", "split": "", "metric": "similarity", "variant": "described"}
+    fixed = {"model": "", "method": "mthfl", "split": "", "metric": "similarity", "variant": "as_written"}
     fixed |= {"origin": "", "data": "cifar10", "spread": 0.0, "seeds": 1}
     near = {"dataset": "cifar10", "setting": "similarity_matrix", "match": {"user_i": 1, "user_j": 2}}
     rows = [fixed | near | {"mean": 0.95, "departs": ""}]
@@ -366,7 +366,7 @@ def test_a_notebook_that_names_its_numbers_itself(root, monkeypatch):
     np.testing.assert_allclose(ran["difference"], [0.95 - 0.97, 0.4 - 0.31])
 
 
-def emdcfl_rows(dataset, method, note="", model="mlp_plain", variant="described", **values):
+def emdcfl_rows(dataset, method, note="", model="mlp_plain", variant="as_written", **values):
     """Rows of tidy results of one run; ``values`` are test accuracy, worst and ARI."""
     where = {"accuracy": "test", "worst": "test", "ari": ""}
     base = {"experiment": "", "dataset": dataset, "model": model, "method": method, "variant": variant, "note": note}

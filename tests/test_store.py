@@ -22,7 +22,7 @@ def _own_store(tmp_path, monkeypatch):
 
 def quick(seed=0, **changes) -> Spec:
     settings = {
-        "federation": experiments.federation("digits", "described", 0) | {"n_clients": 10},
+        "federation": experiments.federation("digits", "as_written", 0) | {"n_clients": 10},
         "method": {"name": "fedavg", "rule": "participants"},
         "model": "mlp",
         **{"rounds": 2, "lr": 0.05, "seed": seed, "dataset": "digits", "method_id": "fedavg"},
@@ -65,7 +65,7 @@ def test_damage_is_named_and_only_that_run_is_recomputed(name):
 
 
 def test_labels_do_not_change_the_key_but_settings_do():
-    assert quick().key() == quick(experiment="x", variant="published", note="y").key()
+    assert quick().key() == quick(experiment="x", variant="as_run", note="y").key()
     keys = {quick(**c).key() for c in ({}, {"lr": 0.1}, {"seed": 1}, {"momentum": 0.5}, {"rounds": 3})}
     assert len(keys) == 5
 
@@ -351,7 +351,7 @@ def test_small_profile_is_the_published_setting():
     """FLT section 4: M = 100, C = 5, rho = 0.2, E = 1, B = 10, lr 0.01, T = 100 on MNIST."""
     specs = [s for s in experiments.specs("01_scenario1", "small") if s.dataset == "mnist"]
     assert {s.seed for s in specs} == {0, 1, 2}
-    assert {s.variant for s in specs} == {"described", "published"}
+    assert {s.variant for s in specs} == {"as_written", "as_run"}
     assert {s.method_id for s in specs} == set(experiments.SCENARIO1_METHODS)
     for s in specs:
         assert (s.rounds, s.participation, s.local_epochs, s.batch_size, s.lr) == (100, 0.2, 1, 10, 0.01)

@@ -280,7 +280,7 @@ LOOK_AT_MODELS = {
     "fesem": lambda: methods.FeSEM(2),
     "fedsem": lambda: methods.FedSEM(2),
     "fedclust": lambda: methods.FedClust(n_clusters=2),
-    "fedclust-published": lambda: methods.FedClust(n_clusters=2, variant="published"),
+    "fedclust-published": lambda: methods.FedClust(n_clusters=2, variant="as_run"),
     "pfedgraph": lambda: methods.PFedGraph(),
 }
 

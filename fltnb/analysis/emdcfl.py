@@ -113,7 +113,7 @@ def method_table(
     Returns
     -------
     DataFrame of text
-        ``method, run`` ("described", "published" or the note), ``seeds``, then for each measure what is printed, what
+        ``method, run`` ("as_written", "as_run" or the note), ``seeds``, then for each measure what is printed, what
         came out (mean ± sample standard deviation over seeds) and the difference, ``comment``. Methods that are printed
         and were not run read "not run".
     """
@@ -122,12 +122,12 @@ def method_table(
     lines = []
     for method in _ordered({*rows["method"], *(name for name, _ in expected or {})}):
         own = rows[rows["method"] == method]
-        kinds = set(zip(own["variant"], own["note"], strict=True)) or {("described", "")}
+        kinds = set(zip(own["variant"], own["note"], strict=True)) or {("as_written", "")}
         kinds = sorted(kinds, key=lambda kind: (kind[1] != "", kind))
         for kind in kinds:
             found = own[(own["variant"] == kind[0]) & (own["note"] == kind[1])]
-            shown = [kind[0]] * (kind[0] != "described") + [kind[1]] * (kind[1] != "")
-            line = {"method": label(method), "run": ", ".join(shown) or "described"}
+            shown = [kind[0]] * (kind[0] != "as_written") + [kind[1]] * (kind[1] != "")
+            line = {"method": label(method), "run": ", ".join(shown) or "as_written"}
             line["seeds"] = str(found["seed"].nunique())
             for measure in measures:
                 text, number = (expected or {}).get((method, measure), ("–", math.nan))
@@ -142,7 +142,7 @@ def method_table(
     return pd.DataFrame(lines)
 
 
-def mean(rows: pd.DataFrame, method: str, measure: str, variant: str = "described", note: str = "") -> float:
+def mean(rows: pd.DataFrame, method: str, measure: str, variant: str = "as_written", note: str = "") -> float:
     """Mean of a measure over the seeds of one row; NaN where it was not run."""
     own = rows[(rows["method"] == method) & (rows["variant"] == variant) & (rows["note"] == note)]
     return float(own[measure].mean())
@@ -230,7 +230,7 @@ def time_table(tidy: pd.DataFrame, rounds: Mapping[str, int], dataset: str) -> p
     import pandas as pd
 
     found = runs(tidy, dataset, {"seconds": ("", "seconds"), "bytes": ("", "bytes")})
-    found = found[(found["variant"] == "described") & (found["note"] == "")]
+    found = found[(found["variant"] == "as_written") & (found["note"] == "")]
     each = found["key"].map(rounds)
     found = found.assign(seconds=found["seconds"] / each, bytes=found["bytes"] / each / 1e6)
     lines = []

@@ -197,11 +197,11 @@ def _colours(claims: Claims, name: str, part: Part, counts: bool) -> None:
         emdcfl.check_near(
             claims, sentence, rows, "emdcfl", "oracle", NEAR, ("clean", "backdoor"), claim=ids[2], note=note
         )
-    flexcfl = {v: emdcfl.mean(rows, "flexcfl", "clean", v) for v in ("described", "published")}
+    flexcfl = {v: emdcfl.mean(rows, "flexcfl", "clean", v) for v in ("as_written", "as_run")}
     if not np.isnan(sum(flexcfl.values())):
         sentence = f"{name}: FlexCFL as published is at least 10 points below FlexCFL as described"
-        evidence = f"{flexcfl['published']:.1f} against {flexcfl['described']:.1f}"
-        claims.check(sentence, flexcfl["described"] - flexcfl["published"] >= 10, evidence, claim=ids[1])
+        evidence = f"{flexcfl['as_run']:.1f} against {flexcfl['as_written']:.1f}"
+        claims.check(sentence, flexcfl["as_written"] - flexcfl["as_run"] >= 10, evidence, claim=ids[1])
     others = (*SOFT, *UNCLUSTERED, "fedprox")
     sentence = f"{name}: EMD-CFL's targets are more accurate under the trigger than any soft or unclustered method's"
     emdcfl.check_above(claims, sentence, rows, ("emdcfl",), others, "backdoor", ids[3])

@@ -256,7 +256,7 @@ def _table1(claims: Claims, name: str, part: Part, curves: pd.DataFrame) -> None
 
 def _from_the_start(claims: Claims, name: str, rows: pd.DataFrame, curves: pd.DataFrame, claim: str) -> None:
     """Check that EMD-CFL and PACFL are the oracle from round 1, and that later clusterings end below it."""
-    first = curves[(curves["dataset"] == name) & (curves["variant"] == "described") & (curves["note"] == "")]
+    first = curves[(curves["dataset"] == name) & (curves["variant"] == "as_written") & (curves["note"] == "")]
     first = first[(first["split"] == "test") & (first["round"] == 1)].groupby("method")["accuracy"].mean()
     gaps = {method: first.get(method, np.nan) - first.get("oracle", np.nan) for method in ("emdcfl", "pacfl")}
     if not np.isnan(sum(gaps.values())):

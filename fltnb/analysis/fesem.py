@@ -225,7 +225,7 @@ def one_shot_table(tidy: pd.DataFrame, clients: Mapping[str, pd.DataFrame]) -> p
 
 def switches(part: Part) -> pd.DataFrame:
     """Single switches of FeSEM(3), first seed: one row per switch, all measures."""
-    rows = part.rows[(part.rows["method"] == "fesem_3") & (part.rows["variant"] == "described")]
+    rows = part.rows[(part.rows["method"] == "fesem_3") & (part.rows["variant"] == "as_written")]
     rows = rows[(rows["seed"] == rows["seed"].min()) & rows["note"].isin(["", *experiment.SWITCHES])]
     return rows.assign(run=rows["note"].replace("", "as described"))[["run", *MEASURES]].reset_index(drop=True)
 
@@ -250,7 +250,7 @@ def centres(specs: Iterable[Spec]) -> pd.DataFrame:
     Parameters
     ----------
     specs : iterable of Spec
-        Runs of FeSEM; those of variant "published" are used.
+        Runs of FeSEM; those of variant "as_run" are used.
 
     Returns
     -------
@@ -262,7 +262,7 @@ def centres(specs: Iterable[Spec]) -> pd.DataFrame:
 
     lines = []
     for spec in specs:
-        if spec.variant != "published":
+        if spec.variant != "as_run":
             continue
         held = store.cached_arrays({"centres of": spec.settings(), "run": spec.key()}, lambda spec=spec: _tested(spec))
         lines.append(
@@ -309,8 +309,8 @@ def both_ways(part: Part, tested: pd.DataFrame) -> pd.DataFrame:
         own = part.rows[(part.rows["method"] == run.method) & (part.rows["seed"] == run.seed)]
         own = own[own["note"] == ""].set_index("variant")["micro accuracy"]
         lines.append(
-            {"method": emdcfl.label(run.method), "described": own["described"], "shipped, reported": own["published"]}
-            | {"own centre": run.own, "worst centre": run.lowest, "the choice adds": own["published"] - run.own}
+            {"method": emdcfl.label(run.method), "as_written": own["as_written"], "shipped, reported": own["as_run"]}
+            | {"own centre": run.own, "worst centre": run.lowest, "the choice adds": own["as_run"] - run.own}
         )
     return pd.DataFrame(lines)
 
@@ -342,7 +342,7 @@ def matching_cost() -> pd.DataFrame | None:
 
 
 def _described(rows: pd.DataFrame, method: str) -> pd.DataFrame:
-    return rows[(rows["method"] == method) & (rows["variant"] == "described") & (rows["note"] == "")]
+    return rows[(rows["method"] == method) & (rows["variant"] == "as_written") & (rows["note"] == "")]
 
 
 def _mean_text(values: pd.Series) -> str:

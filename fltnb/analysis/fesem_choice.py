@@ -71,7 +71,7 @@ def _short(spec: Spec, chosen: np.ndarray, n_rounds: int) -> dict[str, np.ndarra
 
 def long_runs(tidy: pd.DataFrame) -> pd.DataFrame:
     """Micro accuracy of all clients after all rounds, for every K and the first seed: ``dataset, K, accuracy``."""
-    own = tidy[tidy["method"].str.fullmatch(r"fesem_\d+") & (tidy["variant"] == "described")]
+    own = tidy[tidy["method"].str.fullmatch(r"fesem_\d+") & (tidy["variant"] == "as_written")]
     own = own[own["note"].isin(["", "choosing K"]) & (own["metric"] == "micro_accuracy") & (own["split"] == "test")]
     own = own[own["seed"] == own["seed"].min()]
     found = own.assign(K=own["method"].str.removeprefix("fesem_").astype(int), accuracy=own["value"])

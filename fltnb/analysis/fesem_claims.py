@@ -159,7 +159,7 @@ def _text(claims: Claims, name: str, part: Part, counts: bool) -> None:
 
 def _rounds(claims: Claims, name: str, curves: pd.DataFrame, counts: bool) -> None:
     """Figure 3."""
-    own = curves[(curves["dataset"] == name) & (curves["variant"] == "described") & (curves["note"] == "")]
+    own = curves[(curves["dataset"] == name) & (curves["variant"] == "as_written") & (curves["note"] == "")]
     own = own[(own["split"] == "test") & own["method"].isin(experiment.FESEM)]
     mean = own.pivot_table(index="round", columns="method", values="micro")
     end = mean.index.max()
@@ -266,7 +266,7 @@ def _printed(claims: Claims) -> None:
 
 
 def _shipped(claims: Claims, name: str, part: Part, tested: pd.DataFrame) -> None:
-    own = part.rows[(part.rows["variant"] == "published") & (part.rows["note"] == "")]
+    own = part.rows[(part.rows["variant"] == "as_run") & (part.rows["note"] == "")]
     for run in tested.itertuples():
         reported = own[(own["method"] == run.method) & (own["seed"] == run.seed)]["micro accuracy"].mean()
         claims.check(
@@ -293,7 +293,7 @@ def _matched(rows: pd.DataFrame) -> dict[str, float]:
 
 def _all_raised(rows: pd.DataFrame) -> tuple[int, int]:
     """Count the seeds in which neuron matching raises every metric of FeSEM(3), and those that have both runs."""
-    own = rows[(rows["variant"] == "described") & (rows["note"] == "")].set_index("seed")
+    own = rows[(rows["variant"] == "as_written") & (rows["note"] == "")].set_index("seed")
     matched, plain = (own.loc[own["method"] == name, list(PRINTED)] for name in ("fesem_ma_3", "fesem_3"))
     gains = (matched - plain).dropna()
     return int((gains > 0).all(axis=1).sum()), len(gains)

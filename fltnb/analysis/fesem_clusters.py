@@ -95,7 +95,7 @@ def local_models(specs: Iterable[Spec], profile: str) -> dict[str, dict[int, Sen
     """Return federation -> round -> local models of FeSEM(4), first seed; looked up where that has been done."""
     shown, found = experiment.SIZES[profile]["shown"], {}
     for spec in specs:
-        if spec.method_id != OF_MODELS or spec.note or spec.variant != "described" or spec.seed != SEEDS[profile][0]:
+        if spec.method_id != OF_MODELS or spec.note or spec.variant != "as_written" or spec.seed != SEEDS[profile][0]:
             continue
 
         def work(spec=spec) -> dict[str, np.ndarray]:
@@ -201,7 +201,7 @@ def moves(results: Iterable[Result]) -> pd.DataFrame:
     rows = []
     for result in results:
         spec, at = result.spec, result.labels_at
-        if spec.method_id not in experiment.FESEM or spec.note or spec.variant != "described":
+        if spec.method_id not in experiment.FESEM or spec.note or spec.variant != "as_written":
             continue
         for before, now in zip(sorted(at)[1:], sorted(at)[2:], strict=False):
             moved = int((at[before] != at[now]).sum())
@@ -250,7 +250,7 @@ def hands(
 
     rows = []
     for key, (label, settings) in runs.items():
-        named = (label["method_id"], label["variant"], label["note"]) == (OF_HANDS, "described", "")
+        named = (label["method_id"], label["variant"], label["note"]) == (OF_HANDS, "as_written", "")
         if not named or settings["federation"]["kind"] != "pseudo_writers":
             continue
         values, cluster = attributes(settings["federation"], clients[key]), clients[key]["cluster"].to_numpy()

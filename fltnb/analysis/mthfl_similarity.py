@@ -176,7 +176,7 @@ def reproduced(notebook: str) -> dict[str, pd.DataFrame]:
         maps = set(stored.tables["pairs"]["features"])
         name = next((m for m in ("ResNet-18, ImageNet", "ResNet-18, random") if m in maps), None)
         departs = "p = 5 chosen by us" + ("" if name == "ResNet-18, ImageNet" else ", random weights for ImageNet's")
-        fixed = {"model": "", "method": "mthfl", "split": "", "metric": "similarity", "variant": "described"}
+        fixed = {"model": "", "method": "mthfl", "split": "", "metric": "similarity", "variant": "as_written"}
         fixed |= {"origin": "", "departs": departs}
         of = {
             key: held[(held["features"] == name) & (held["eigenvectors"] == 5)]

@@ -38,7 +38,7 @@ def rules_table(tidy: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
 
     from .. import published
 
-    chosen = tidy[(tidy["variant"] == "published") & tidy["method"].isin(["fedavg", "flt_enc1"])]
+    chosen = tidy[(tidy["variant"] == "as_run") & tidy["method"].isin(["fedavg", "flt_enc1"])]
     ours = published.aggregate(chosen[chosen["split"] == "test"])
     printed = published.numbers("flt", "T1").set_index(["dataset", "method", "metric"])["value"]
     rows = []
@@ -60,7 +60,7 @@ def variance_range(curves: pd.DataFrame, dataset: str, method: str, rule: str) -
     """Smallest and largest variance over clients in the last 40 % of the rounds, over all seeds (published variant)."""
     note = "" if rule == "last_local" else f"rule = {rule}"
     rows = curves[(curves["dataset"] == dataset) & (curves["method"] == method) & (curves["split"] == "test")]
-    rows = rows[(rows["variant"] == "published") & (rows["note"] == note)]
+    rows = rows[(rows["variant"] == "as_run") & (rows["note"] == note)]
     late = rows[rows["round"] >= 0.6 * rows["round"].max()]["variance"]
     return float(late.min()), float(late.max())
 
@@ -75,7 +75,7 @@ def evaluation_table(tidy: pd.DataFrame) -> pd.DataFrame:
 
     from .. import published
 
-    chosen = tidy[(tidy["variant"] == "published") & (tidy["note"].fillna("") == "") & (tidy["split"] == "test")]
+    chosen = tidy[(tidy["variant"] == "as_run") & (tidy["note"].fillna("") == "") & (tidy["split"] == "test")]
     ours = published.aggregate(chosen)
     printed = published.numbers("flt", "T1").set_index(["dataset", "method", "metric"])["value"]
     pairs = {"accuracy": "first_clients_accuracy", "accuracy_variance": "first_clients_variance"}
@@ -109,7 +109,7 @@ def scenario1_claims(tidy: pd.DataFrame, curves: pd.DataFrame) -> Claims:
     claims = Claims()
     for dataset in dict.fromkeys(tidy["dataset"]):
         _clustering_claim(claims, tidy, dataset)
-        for variant in ("described", "published"):
+        for variant in ("as_written", "as_run"):
             mean = table_means(tidy, dataset, variant, "accuracy")
             if {"fedavg", "local", "fedsem", "flt_enc1"} <= set(mean):
                 where = f"{dataset}, {variant}"
@@ -123,7 +123,7 @@ def scenario1_claims(tidy: pd.DataFrame, curves: pd.DataFrame) -> Claims:
 
 def _clustering_claim(claims: Claims, tidy: pd.DataFrame, dataset: str) -> None:
     """Check that FCR finds the true clusters by itself, from the final clusters of the FLT runs."""
-    rows = tidy[(tidy["dataset"] == dataset) & (tidy["variant"] == "described") & tidy["method"].isin(ENCODERS)]
+    rows = tidy[(tidy["dataset"] == dataset) & (tidy["variant"] == "as_written") & tidy["method"].isin(ENCODERS)]
     ari, number = (rows.loc[rows["metric"] == metric, "value"] for metric in ("ari", "n_clusters"))
     if len(ari):
         whole = bool((ari == 1).all() and (number == 5).all())
@@ -195,7 +195,7 @@ def _figure8_claims(claims: Claims, where: str, dataset: str, curves: pd.DataFra
 
 def _rule_claims(claims: Claims, tidy: pd.DataFrame, curves: pd.DataFrame, dataset: str) -> None:
     """Check what tells the rules for absent clients apart in the row of FedAvg."""
-    rows = tidy[(tidy["method"] == "fedavg") & (tidy["variant"] == "published") & (tidy["dataset"] == dataset)]
+    rows = tidy[(tidy["method"] == "fedavg") & (tidy["variant"] == "as_run") & (tidy["dataset"] == dataset)]
     rows = rows[(rows["split"] == "test") & (rows["metric"] == "accuracy")]
     mean = rows.groupby("rule")["value"].mean()
     if not {"participants", "last_local"} <= set(mean.index):
@@ -219,7 +219,7 @@ def _printed_rows_claim(claims: Claims, tidy: pd.DataFrame, dataset: str) -> Non
     printed = published.numbers("flt", "T1", metric="accuracy")
     printed = printed[printed["dataset"] == dataset].set_index("method")["number"]
     for where, metric in (("all clients", "accuracy"), ("the first client of each cluster", "first_clients_accuracy")):
-        ours = table_means(tidy, dataset, "published", metric)
+        ours = table_means(tidy, dataset, "as_run", metric)
         gaps = {
             m: abs(ours[m] - printed[m])
             for m in ("fedavg", "local", "fedsem", "flt_enc1")

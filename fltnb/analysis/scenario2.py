@@ -36,7 +36,7 @@ def switches_table(tidy: pd.DataFrame) -> pd.DataFrame:
 
     from ..metrics import seed_spread
 
-    rows = tidy[(tidy["variant"] == "described") & (tidy["split"].isin(["test", ""]))]
+    rows = tidy[(tidy["variant"] == "as_written") & (tidy["split"].isin(["test", ""]))]
     wide = rows.pivot_table(index=["dataset", "method", "note", "seed"], columns="metric", values="value", sort=False)
     out = []
     for (dataset, method, switch), group in wide.groupby(level=[0, 1, 2], sort=False):
@@ -78,7 +78,7 @@ def scenario2_claims(tidy: pd.DataFrame, curves: pd.DataFrame, scenario1: pd.Dat
 
     claims = Claims()
     for dataset in dict.fromkeys(tidy["dataset"]):
-        for variant in ("described", "published"):
+        for variant in ("as_written", "as_run"):
             mean = table_means(tidy, dataset, variant, "accuracy")
             if {"fedavg", "fedsem", "flt_enc1"} <= set(mean):
                 _table2_claims(claims, f"{dataset}, {variant}", dataset, mean, table_means(tidy, dataset, variant))
@@ -156,7 +156,7 @@ def _figure9_claims(claims: Claims, where: str, dataset: str, curves: pd.DataFra
 
 
 def _local_claim(claims: Claims, dataset: str, tidy: pd.DataFrame, scenario1: pd.DataFrame) -> None:
-    one, two = (table_means(t, dataset, "described", "accuracy") for t in (scenario1, tidy))
+    one, two = (table_means(t, dataset, "as_written", "accuracy") for t in (scenario1, tidy))
     if {"local", "oracle"} <= set(one) & set(two):
         fell = (one["oracle"] - one["local"], two["oracle"] - two["local"])
         claims.check(

@@ -71,7 +71,7 @@ def scenario3_claims(tidy: pd.DataFrame, curves: pd.DataFrame, adjacency: np.nda
         )
     for dataset in dict.fromkeys(tidy["dataset"]):
         for model in dict.fromkeys(tidy["model"]):
-            for variant in ("described", "published"):
+            for variant in ("as_written", "as_run"):
                 rows = tidy[tidy["model"] == model]
                 mean = table_means(rows, dataset, variant, "accuracy")
                 if {"fedavg", "flt", "flt_c2", "ifca", "fedsem"} <= set(mean):

@@ -76,7 +76,7 @@ def switch_table(tidy: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = tidy[(tidy["variant"] == "described") & (tidy["split"] == "test") & tidy["note"].str.startswith("M = ")]
+    rows = tidy[(tidy["variant"] == "as_written") & (tidy["split"] == "test") & tidy["note"].str.startswith("M = ")]
     rows = rows[rows["method"].isin(["flt_given", "oracle"])]
     wide = rows.pivot_table(index=["method", "note", "seed"], columns="metric", values="value", sort=False)
     mean = wide.groupby(level=[0, 1], sort=False).agg(["mean", "count"])
@@ -117,10 +117,10 @@ def scenario4_claims(tidy: pd.DataFrame, curves: pd.DataFrame, clusterings: pd.D
     if clusterings is not None:
         _clustering_claims(claims, clusterings)
     for dataset in dict.fromkeys(tidy["dataset"]):
-        mean = table_means(tidy, dataset, "described", "accuracy")
+        mean = table_means(tidy, dataset, "as_written", "accuracy")
         if {"fedavg", "fedsem", "flt"} <= set(mean):
-            _accuracy_claims(claims, dataset, mean, table_means(tidy, dataset, "described"))
-            own = curves[(curves["dataset"] == dataset) & (curves["note"] == "") & (curves["variant"] == "described")]
+            _accuracy_claims(claims, dataset, mean, table_means(tidy, dataset, "as_written"))
+            own = curves[(curves["dataset"] == dataset) & (curves["note"] == "") & (curves["variant"] == "as_written")]
             _curve_claims(claims, own[own["model"] == "mlp"])
             train_test_claims(claims, f"{dataset}, mlp", own[own["model"] == "mlp"])
             _cnn_claim(claims, own[(own["model"] == "leaf_cnn") & (own["split"] == "test")])
@@ -219,7 +219,7 @@ def _curve_claims(claims: Claims, curves: pd.DataFrame) -> None:
 
 
 def _matrix_claims(claims: Claims, tidy: pd.DataFrame) -> None:
-    rows = tidy[tidy["note"].str.match(r"M = \d+$") & (tidy["metric"] == "ari") & (tidy["variant"] == "described")]
+    rows = tidy[tidy["note"].str.match(r"M = \d+$") & (tidy["metric"] == "ari") & (tidy["variant"] == "as_written")]
     ari = rows.groupby("method")["value"].mean()
     if "flt" in ari:
         claims.check(

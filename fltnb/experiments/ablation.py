@@ -36,11 +36,11 @@ def specs(profile: str) -> list[Spec]:
 
 def row(dataset: str, name: str, M: int, rho: float, E: int, seed: int, profile: str) -> Spec:
     """One run of the ablation; the setting is in its note."""
-    settings = training(dataset, "described", profile) | {"participation": rho, "local_epochs": E}
+    settings = training(dataset, "as_written", profile) | {"participation": rho, "local_epochs": E}
     settings["rounds"] = ROUNDS[profile][-1]
     return Spec(
-        federation(dataset, "described", seed, shared_classes=1, n_clients=M),
-        method(name, dataset, "described", profile, n_classes=3),
+        federation(dataset, "as_written", seed, shared_classes=1, n_clients=M),
+        method(name, dataset, "as_written", profile, n_classes=3),
         **settings,
         seed=seed,
         experiment="05_ablation",

@@ -79,11 +79,11 @@ def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
     Options without a default get scenario 1's value where it is the number of clusters.
     """
     if cls.name == "flt":
-        return method("flt_enc1", dataset, "described", profile)
+        return method("flt_enc1", dataset, "as_written", profile)
     if cls.name in ("fedavg", "local", "pca_km_hc", "fedsem"):
-        return method(cls.name, dataset, "described", profile)
+        return method(cls.name, dataset, "as_written", profile)
     if issubclass(cls, FLT):
-        flt = method("flt_enc1", dataset, "described", profile)
+        flt = method("flt_enc1", dataset, "as_written", profile)
         shared = {name: flt[name] for name in ("rule", "clusterer", "encoder")}
         tau = {"tau": TAU[profile]} if "tau" in inspect.signature(cls).parameters else {}
         return {"kind": cls.__name__, "name": cls.name, **shared, **tau}
@@ -93,11 +93,11 @@ def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
 
 def _row(settings: dict[str, Any], profile: str, note: str = "") -> Spec:
     dataset = datasets(profile)[0]
-    options = training(dataset, "described", profile)
+    options = training(dataset, "as_written", profile)
     if profile == "demo":
         options["rounds"] = DEMO_ROUNDS
     return Spec(
-        federation(dataset, "described", 0),
+        federation(dataset, "as_written", 0),
         settings,
         **options,
         experiment="06_costs_and_theory",
@@ -112,9 +112,9 @@ def clusterings(profile: str) -> list[ClusterSpec]:
     dataset = datasets(profile)[0]
     return [
         ClusterSpec(
-            federation(dataset, "described", seed) | {"samples_per_client": samples},
-            clusterer(dataset, "described"),
-            encoder(dataset, "enc1", "described", profile),
+            federation(dataset, "as_written", seed) | {"samples_per_client": samples},
+            clusterer(dataset, "as_written"),
+            encoder(dataset, "enc1", "as_written", profile),
             seed=seed,
             experiment="06_costs_and_theory",
             dataset=dataset,

@@ -49,11 +49,11 @@ def row(name: str, note: str, seed: int, profile: str) -> Spec:
     """One run; ``note`` names the event or the scenario."""
     size, dataset = SIZES[profile], dataset_of(profile)
     shared = SCENARIOS.get(note, 0)
-    fed = federation(dataset, "described", seed, shared_classes=shared, n_clients=size["M"])
+    fed = federation(dataset, "as_written", seed, shared_classes=shared, n_clients=size["M"])
     if note not in SCENARIOS:
         named = fed.pop("dataset")
         fed = {"kind": "changing", "dataset": named, "base": fed, "events": events(note, profile), "seed": seed}
-    settings = training(dataset, "described", profile) | {"rounds": size["rounds"]}
+    settings = training(dataset, "as_written", profile) | {"rounds": size["rounds"]}
     # an evaluation costs more than a round of MNIST: every second one, and few where nothing happens
     settings["eval_every"] = (1 if profile == "demo" else 2) * (2 if note in SCENARIOS else 1)
     return Spec(
@@ -86,7 +86,7 @@ def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> di
     if not name.startswith("flt"):
         return {"name": name, "rule": "participants"}
     size = SIZES[profile]
-    plain = method("flt_enc1", dataset, "described", profile, n_classes) | {"name": name}
+    plain = method("flt_enc1", dataset, "as_written", profile, n_classes) | {"name": name}
     dynamic = {
         "flt_tau": {"tau": size["tau"]},
         "flt_lambda": {"lam": size["low"]},

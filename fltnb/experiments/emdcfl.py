@@ -45,7 +45,7 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     return {}
 
 
-def method(name: str, n_clusters: int, variant: str = "described", **options: Any) -> dict[str, Any]:
+def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
     """Return the settings of one row.
 
     Parameters
@@ -55,7 +55,7 @@ def method(name: str, n_clusters: int, variant: str = "described", **options: An
     n_clusters : int
         K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters, which is what the
         paper's tuning of their thresholds amounts to.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         The method as its own paper describes it, or as the table's code ran it.
     options
         Further options of the method.
@@ -77,7 +77,7 @@ def method(name: str, n_clusters: int, variant: str = "described", **options: An
         settings |= {"clusterer": {"name": "PACFL", "n_clusters": n_clusters}, "rule": "participants"}
     elif name == "emdcfl":
         settings |= {"clusterer": {"name": "EMDClustering", "tolerance": TOLERANCE} | settings.get("clusterer", {})}
-    if variant == "published" and name not in ("ifca", "cfl"):
+    if variant == "as_run" and name not in ("ifca", "cfl"):
         settings = {key: value for key, value in settings.items() if key != "rule"} | {"variant": variant}
     return settings
 
@@ -91,7 +91,7 @@ def row(
     experiment: str,
     model: str,
     n_clusters: int,
-    variant: str = "described",
+    variant: str = "as_written",
     note: str = "",
     options: dict[str, Any] | None = None,
     **training: Any,

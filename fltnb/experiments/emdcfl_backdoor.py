@@ -85,7 +85,7 @@ def specs(profile: str) -> list[Spec]:
         seeds = SEEDS[profile][: size.get("seeds", 3)]
         runs += [row(profile, data, name, s) for name in size.get("methods", emdcfl.METHODS) for s in seeds]
         if "methods" not in size:
-            runs += [row(profile, data, name, s, variant="published") for name in BOTH_WAYS[profile] for s in seeds]
+            runs += [row(profile, data, name, s, variant="as_run") for name in BOTH_WAYS[profile] for s in seeds]
         if size.get("intensity", 1.0) != 1.0:
             runs += [row(profile, data, name, s, intensity=1.0, note=SUBTLE) for name in ANATOMY for s in seeds]
     return runs
@@ -158,7 +158,7 @@ def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, 
         **emdcfl.scaling(size["model"], coloured=True),
     }
     if data != "cifar10":
-        settings |= {"variant": "published", "intensity": size.get("intensity", 1.0)}
+        settings |= {"variant": "as_run", "intensity": size.get("intensity", 1.0)}
     return settings | ({"scaling": size["scaling"]} if "scaling" in size else {})
 
 
@@ -167,7 +167,7 @@ def row(
     data: str,
     name: str,
     seed: int,
-    variant: str = "described",
+    variant: str = "as_written",
     note: str = "",
     **changes: Any,
 ) -> Spec:

@@ -49,7 +49,7 @@ def specs(profile: str) -> list[Spec]:
     seeds = SEEDS[profile][: size["seeds"]]
     runs = [row(profile, name, s) for name in size["methods"] for s in seeds]
     if profile == "paper":
-        runs += [row(profile, name, s, "published") for name in emdcfl.DEPARTS for s in seeds]
+        runs += [row(profile, name, s, "as_run") for name in emdcfl.DEPARTS for s in seeds]
     return runs
 
 
@@ -87,7 +87,7 @@ def training(profile: str) -> dict[str, Any]:
     return {name: both[name] for name in (*_TRAINING, "momentum")}
 
 
-def row(profile: str, name: str, seed: int, variant: str = "described") -> Spec:
+def row(profile: str, name: str, seed: int, variant: str = "as_written") -> Spec:
     """Return one run of the table."""
     size = SIZES[profile]
     return emdcfl.row(

@@ -37,7 +37,7 @@ SHOWN = {
 _ANGLES = [[0], [90], [180], [270]]
 _KINDS: dict[str, dict[str, Any]] = {
     "rotated": {"kind": "rotated_copies", "n_clients": 40, "angles": _ANGLES},
-    "backdoor": {"kind": "backdoor_colours", "n_clients": 30, "variant": "published"},
+    "backdoor": {"kind": "backdoor_colours", "n_clients": 30, "variant": "as_run"},
     "patches": {"kind": "backdoor_patches", "n_clients": 15},
     "pacs": {"kind": "domains", "dataset": "pacs"},
 }

@@ -152,7 +152,7 @@ def _beside(profile: str, data: str) -> Iterator[Spec]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     seeds = SEEDS[profile] if profile == "paper" else (0,)
     for name in DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS:
-        yield from (row(profile, data, "rotated", name, seed, variant="published") for seed in seeds)
+        yield from (row(profile, data, "rotated", name, seed, variant="as_run") for seed in seeds)
     if profile == "demo":
         return
     clusters = len(VERSIONS["rotated"])

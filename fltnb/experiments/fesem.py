@@ -88,7 +88,7 @@ def specs(profile: str) -> list[Spec]:
         ]
         for note, (method, options) in SWITCHES.items():
             runs.append(row(profile, name, method, seeds[0], note=note, **options))
-        runs += [row(profile, name, method, seeds[0], "published") for method in FESEM]
+        runs += [row(profile, name, method, seeds[0], "as_run") for method in FESEM]
         few = seeds if name == size["federations"][0] else seeds[:1]
         runs += [row(profile, name, method, seed) for method in ONE_SHOT for seed in few]
     first = size["federations"][0]
@@ -132,7 +132,7 @@ def federation(
 
 
 def row(
-    profile: str, name: str, method_id: str, seed: int, variant: str = "described", note: str = "", **options: Any
+    profile: str, name: str, method_id: str, seed: int, variant: str = "as_written", note: str = "", **options: Any
 ) -> Spec:
     """Return one run; ``options`` go to the method."""
     size = SIZES[profile]
@@ -155,7 +155,7 @@ def row(
     )
 
 
-def method(name: str, dataset: str, rounds: int, variant: str = "described", **options: Any) -> dict[str, Any]:
+def method(name: str, dataset: str, rounds: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
     """Return the settings of one row."""
     if name == "nofed":
         return {"name": "local"}
@@ -171,7 +171,7 @@ def method(name: str, dataset: str, rounds: int, variant: str = "described", **o
     if name == "fedavg":
         return {"name": "fedavg", "rule": "participants"}
     if name == "flt":
-        return {"name": "flt", "graph": "clusters", "clusterer": clusterer(dataset, "described")} | _encoded(dataset)
+        return {"name": "flt", "graph": "clusters", "clusterer": clusterer(dataset, "as_written")} | _encoded(dataset)
     if name == "transport":
         return {"name": "transport", "kind": "FLT", "graph": "clusters", "clusterer": transport(dataset)} | _encoded(
             dataset

@@ -17,7 +17,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "absent clients: last local model": {"rule": "last_local"},
     "absent clients: last aggregate": {"rule": "last_aggregate"},
     "momentum 0.5": {"momentum": 0.5},
-    "partition: published": {"partition": "published"},
+    "partition: published": {"partition": "as_run"},
     "k = true number of labels": {"clusterer": {"k": 3}},
     "distance: matching": {"clusterer": {"distance": "matching"}},
     "average over the full graph": {"graph": "full"},
@@ -31,14 +31,14 @@ def specs(profile: str) -> list[Spec]:
     main = [
         row(dataset, name, variant, seed, profile)
         for dataset in datasets(profile)
-        for variant in ("described", "published")
+        for variant in ("as_written", "as_run")
         for name in METHODS
         # CIFAR-10 takes minutes a run on two cores: one seed there
         for seed in (SEEDS[profile][:1] if (profile, dataset) == ("small", "cifar10") else SEEDS[profile])
         if (profile, dataset) != ("small", "cifar10") or (variant, name) in SMALL_CIFAR10
     ]
     alone = [
-        row(datasets(profile)[0], name, "described", seed, profile, switch)
+        row(datasets(profile)[0], name, "as_written", seed, profile, switch)
         for name in ("fedavg", "flt_enc1")
         for switch, change in SWITCHES.items()
         for seed in SEEDS[profile]

@@ -26,7 +26,7 @@ FORMATION_ROUNDS = (1, 3, 6, 9, 12, 15, 18, 50)  # Figure 7
 # cores. The clustered rows of the published variant are therefore run at M = 240 only.
 SMALL_PUBLISHED = ("fedavg", "fedsem")
 SWITCHES: dict[str, dict[str, Any]] = {
-    "test set of the last cluster: published": {"test": "published"},
+    "test set of the last cluster: published": {"test": "as_run"},
     "members read in leaf order": {"membership": "leaf_order"},
     "one local epoch": {"local_epochs": 1},
 }
@@ -37,18 +37,18 @@ def specs(profile: str) -> list[Spec]:
     runs = [
         row(name, model, variant, seed, profile)
         for model in CLIENTS[profile]
-        for variant in ("described", "published")
-        for name in METHODS + (OURS if variant == "described" else ("oracle",))
+        for variant in ("as_written", "as_run")
+        for name in METHODS + (OURS if variant == "as_written" else ("oracle",))
         for seed in SEEDS[profile][: 1 if profile == "small" else None]
-        if (profile, variant) != ("small", "published") or name in SMALL_PUBLISHED
+        if (profile, variant) != ("small", "as_run") or name in SMALL_PUBLISHED
     ]
     runs += [
         row(name, "mlp", variant, 0, profile, matrix=True)
-        for variant in ("described", "published")
+        for variant in ("as_written", "as_run")
         for name in MATRIX_METHODS
     ]
     runs += [
-        row(name, "mlp", "described", seed, profile, matrix=True, switch=switch)
+        row(name, "mlp", "as_written", seed, profile, matrix=True, switch=switch)
         for name in ("flt_given", "oracle")
         for switch in ("", *SWITCHES)
         for seed in SEEDS[profile]
@@ -62,8 +62,8 @@ def row(name: str, model: str, variant: str, seed: int, profile: str, matrix: bo
     dataset = DATASETS[profile]
     n_clients = MATRIX_CLIENTS[profile] if matrix else CLIENTS[profile][model]
     change = dict(SWITCHES.get(switch, {}))
-    test = change.pop("test", "published" if variant == "published" else "clean")
-    epochs = 5 if variant == "described" or name == "fedsem" else 1  # the code's files: 1, FedSEM alone 5
+    test = change.pop("test", "as_run" if variant == "as_run" else "clean")
+    epochs = 5 if variant == "as_written" or name == "fedsem" else 1  # the code's files: 1, FedSEM alone 5
     training = {
         "local_epochs": change.pop("local_epochs", epochs),
         "eval_every": 1 if matrix or profile == "demo" else 5,
@@ -105,7 +105,7 @@ def encoder(dataset: str, finetune_epochs: int = 5) -> dict[str, Any]:
 def clusterer(dataset: str, variant: str, **options: Any) -> dict[str, Any]:
     """FCR as written or as run; in scenario 4 both have k = 5."""
     settings: dict[str, Any] = {"name": "FCR", "k": 5, "threshold": 1.0, "random_state": 42}
-    settings["distance"] = "matching" if variant == "published" else "min"
+    settings["distance"] = "matching" if variant == "as_run" else "min"
     if dataset == "digits":
         settings |= {"k": 2, "n_neighbors": 5}  # small clients: see notebook 00
     return settings | options
@@ -114,7 +114,7 @@ def clusterer(dataset: str, variant: str, **options: Any) -> dict[str, Any]:
 def method(name: str, dataset: str, variant: str) -> dict[str, Any]:
     """Return the settings of one row of Table 4."""
     settings: dict[str, Any] = {"name": name, "rule": resolve_rule(None, variant)}
-    graph = {"described": "clusters", "published": "full"}[variant]  # no HC in the code's scenario 4
+    graph = {"as_written": "clusters", "as_run": "full"}[variant]  # no HC in the code's scenario 4
     n_clusters = N_CLUSTERS.get(dataset, 10)
     if name == "fedsem":
         settings |= {"n_clusters": n_clusters}
@@ -149,11 +149,11 @@ def clusterings(profile: str) -> list[ClusterSpec]:
     n_clients, n_clusters = MATRIX_CLIENTS[profile], N_CLUSTERS.get(dataset, 10)
     tuned, frozen = encoder(dataset), encoder(dataset, finetune_epochs=0)
     ways = {
-        "fcr_written": (clusterer(dataset, "described"), tuned),
-        "fcr_written_given": (clusterer(dataset, "described", n_clusters=n_clusters), tuned),
-        "fcr_run": (clusterer(dataset, "published"), tuned),
-        "fcr_run_given": (clusterer(dataset, "published", n_clusters=n_clusters), tuned),
-        "pca_km_hc": (method("pca_km_hc", dataset, "described")["clusterer"], pixels()),
+        "fcr_written": (clusterer(dataset, "as_written"), tuned),
+        "fcr_written_given": (clusterer(dataset, "as_written", n_clusters=n_clusters), tuned),
+        "fcr_run": (clusterer(dataset, "as_run"), tuned),
+        "fcr_run_given": (clusterer(dataset, "as_run", n_clusters=n_clusters), tuned),
+        "pca_km_hc": (method("pca_km_hc", dataset, "as_written")["clusterer"], pixels()),
         "transport": (transport(dataset), frozen),
     }
     wanted = [

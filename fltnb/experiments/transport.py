@@ -44,16 +44,16 @@ def specs(profile: str) -> list[Spec]:
     """Training on 25 clients of the embedded digits, FLT's case II on our clusters and on FCR's."""
     ours = {"name": "transport", "kind": "FLT", "graph": "clusters", "clusterer": {"name": NAMES["transport"]}}
     rows = {
-        "fedavg": method("fedavg", "digits", "described", profile),
-        "flt": method("flt_enc1", "digits", "described", profile) | {"name": "flt"},
+        "fedavg": method("fedavg", "digits", "as_written", profile),
+        "flt": method("flt_enc1", "digits", "as_written", profile) | {"name": "flt"},
         "transport": ours | {"rule": "participants", "encoder": encoder("digits")},
         "oracle": {"name": "oracle"},
     }
     return [
         Spec(
-            federation("digits", "described", seed),
+            federation("digits", "as_written", seed),
             settings,
-            **training("digits", "described", profile),
+            **training("digits", "as_written", profile),
             seed=seed,
             experiment=NOTEBOOK,
             dataset="digits",
@@ -141,7 +141,7 @@ def _curves(profile: str) -> Iterator[ClusterSpec]:
 
 
 def _labels(dataset: str, classes: int, shared: int) -> dict[str, Any]:
-    held = federation(dataset, "described", 0)
+    held = federation(dataset, "as_written", 0)
     return held | {"classes_per_cluster": classes, "shared_classes": shared}
 
 

@@ -35,7 +35,7 @@ from .dealing import deal, hold_out, optional_integer, share, spread
 from .shares import integer, source
 
 TESTS = ("clean", "backdoored", "both")
-VARIANTS = ("described", "published")
+VARIANTS = ("as_written", "as_run")
 GROUPS = ("target", "attacker", "other")
 """What clusters 0, 1 and 2 are."""
 
@@ -56,7 +56,7 @@ def backdoor_colours(
     test_per_client: int | None = None,
     val_fraction: float = 0.1,
     test: str = "clean",
-    variant: str = "described",
+    variant: str = "as_written",
     intensity: float = 1.0,
     seed: int = 0,
 ) -> Federation:
@@ -79,8 +79,8 @@ def backdoor_colours(
         Share of the samples held back for validation; the paper has 0.1.
     test : {"clean", "backdoored", "both"}
         See the module.
-    variant : {"described", "published"}
-        "published": targets and others keep only every second training image (validation is left whole), as in the
+    variant : {"as_written", "as_run"}
+        "as_run": targets and others keep only every second training image (validation is left whole), as in the
         authors' public notebook, so that attackers weigh twice as much. The paper does not mention it.
     intensity : float
         At least 0; how far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody
@@ -111,7 +111,7 @@ def backdoor_colours(
         return tinted(grey, shade(K - 1 - labels, intensity))
 
     classes = [np.arange(K)] * len(GROUPS)
-    halved = (0, 2) if variant == "published" else ()
+    halved = (0, 2) if variant == "as_run" else ()
     return _build(images, classes, paint, trigger, halved, settings, f"backdoor {images.name} (colours)")
 
 

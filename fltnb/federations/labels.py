@@ -21,7 +21,7 @@ def label_clusters(
     classes_per_cluster: int,
     shared_classes: int = 0,
     seed: int = 0,
-    variant: str = "described",
+    variant: str = "as_written",
     samples_per_client: int | None = None,
     max_train: int | None = None,
 ) -> Federation:
@@ -34,13 +34,13 @@ def label_clusters(
     hold n = floor(N / M) training images, N being those of the classes in use. Everybody in a cluster is tested on
     the same test images: all those of the cluster's classes.
 
-    ``variant="described"``: the clean partition. The images of a class are shuffled and dealt out without repetition to
+    ``variant="as_written"``: the clean partition. The images of a class are shuffled and dealt out without repetition to
     all clients that hold the class, so clusters sharing it have different images of it. All clients of a cluster
     hold equally many of each class: n divided over its classes as evenly as possible, never more than
     floor(images of the class / clients that hold it). Where classes are too small for n (MNIST), all clients of that
     cluster hold less.
 
-    ``variant="published"``: the partition of FLT's printed tables, read from its public code. The class order comes
+    ``variant="as_run"``: the partition of FLT's printed tables, read from its public code. The class order comes
     from NumPy's legacy generator with seed 321 whatever ``seed`` is. Every client takes floor(n / classes) images of
     each class: the j-th client of a cluster the j-th block, in data-set order. Where the class has run out it
     gets the data set's last training image instead, again and again (on MNIST an 8: 1,138 of 60,000 samples in six
@@ -58,7 +58,7 @@ def label_clusters(
         s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) scenario 2.
     seed : int
         Partition seed.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
     samples_per_client : int, optional
         n. Under ``described`` it is refused when the classes are too small for it.
     max_train : int, optional
@@ -74,7 +74,7 @@ def label_clusters(
     FltnbError
         More clusters than the classes allow, more clients than samples, or an argument out of range.
     """
-    choose(variant, ["described", "published"], "variant")
+    choose(variant, ["as_written", "as_run"], "variant")
     settings = {
         "kind": "label_clusters",
         **source(images),
@@ -105,7 +105,7 @@ def label_clusters(
             f"There are more clients than samples: {n_clients} clients that hold {classes_per_cluster} classes each"
             f" cannot be served from {total} training images with {target} per client."
         )
-    if variant == "published":
+    if variant == "as_run":
         train = _blocks(members, lists, clusters, target // classes_per_cluster, index[-1])
     else:
         exact = samples_per_client is not None
@@ -141,7 +141,7 @@ def _class_lists(
             f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes but {images.name} has"
             f" {len(usable)} with training and test images: ask for fewer clusters or fewer classes per cluster."
         )
-    if variant == "published":
+    if variant == "as_run":
         # The legacy generator on purpose: its permutation is what the printed tables are made of.
         order = np.random.RandomState(PUBLISHED_SEED).permutation(usable)
     else:

@@ -43,8 +43,8 @@ def structured(
         Exponent of the power law, above 0. The paper leaves it open; 2 is the public code's.
     seed : int
         Partition seed.
-    test : {"clean", "published"}
-        ``"published"`` adds all test images of class 0 to the last cluster if it has fewer classes than the others,
+    test : {"clean", "as_run"}
+        ``"as_run"`` adds all test images of class 0 to the last cluster if it has fewer classes than the others,
         although its clients never train on them. That is how the printed tables came about: in the public code, the
         list of a short cluster's classes is filled up with zeros. Without a short cluster both are the same.
     max_per_class : int, optional
@@ -68,7 +68,7 @@ def structured(
     FLT, Section 4.2 (scenario 4) and Appendix D.1, Algorithm 4. M = 600 makes 60 clients per cluster, as in the
     public code; the paper's text says 100.
     """
-    choose(test, ["clean", "published"], "test set of structured clusters")
+    choose(test, ["clean", "as_run"], "test set of structured clusters")
     settings = {
         "kind": "structured",
         **source(images),
@@ -89,7 +89,7 @@ def structured(
             f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters but there are"
             f" only {n_clients} clients: ask for more clients or more classes per cluster."
         )
-    tests_of = [*lists[:-1], sorted({*lists[-1], 0})] if test == "published" and _short(lists) else lists
+    tests_of = [*lists[:-1], sorted({*lists[-1], 0})] if test == "as_run" and _short(lists) else lists
     members = _by_class(images, images.train_index, max_per_class, seed, 0)
     tested = _by_class(images, images.test_index, max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
     clusters = np.sort(np.arange(n_clients) % len(lists))

@@ -9,6 +9,7 @@ import inspect
 from typing import Any
 
 from ..errors import FltnbError, choose
+from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
 from .cfl import CFL
 from .cflgp import CFLGP
@@ -115,23 +116,12 @@ def build(settings: dict[str, Any]) -> Method:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    known = inspect.signature(cls).parameters
-    for option in options:
-        choose(option, known, f"option of method {cls.name}")
-    if isinstance(options.get("clusterer"), dict):
-        options["clusterer"] = _build_clusterer(options["clusterer"])
-    if isinstance(options.get("encoder"), dict):
-        options["encoder"] = _build_encoder(options["encoder"])
-    if "name" in known and name is not None:
+    for option, make in (("clusterer", _build_clusterer), ("encoder", _build_encoder)):
+        if isinstance(options.get(option), dict):
+            options[option] = make(options[option])
+    if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
-    required = {option for option, how in known.items() if how.default is how.empty and how.kind is not how.VAR_KEYWORD}
-    for option in sorted(required - set(options)):
-        meaning = " (K, the number of clusters)" if option == "n_clusters" else ""
-        raise FltnbError(f"Method {cls.name} needs {option}{meaning}: add it to {settings}.")
-    try:
-        return cls(**options)
-    except TypeError as error:
-        raise FltnbError(f"Method {cls.name} cannot be built from {settings}: {error}.") from error
+    return cls(**checked(cls, options, f"method {cls.name}"))
 
 
 def _build_clusterer(settings: dict[str, Any]):

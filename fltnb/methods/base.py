@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FltnbError, choose
+from ..settings import Configured, brief
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 State = dict[str, np.ndarray]
 
-VARIANTS = ("described", "published")
+VARIANTS = ("as_written", "as_run")
 RULES = ("participants", "last_local", "last_aggregate")
 PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed Tables 1 and 2 (docs/differences.md)
 
@@ -52,8 +53,12 @@ class Context:
     n_jobs: int | None = None
 
 
-class Method:
+class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
+
+    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`). A method whose authors'
+    code departs from their text has a small subclass beside it, ``class MineAsRun(Mine, as_run=True)``, which
+    ``Mine(variant="as_run")`` makes.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -64,10 +69,21 @@ class Method:
     tests_served = True
     models_down = 1
     models_up = 1
+    _as_run: type[Method] | None = None
+
+    def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        cls._as_run = None  # a subclass of a method has its own variants
+        if as_run:
+            cls.__mro__[1]._as_run = cls
+
+    def __new__(cls, *args: Any, **options: Any):
+        """Make the subclass of the variant that was asked for."""
+        return super().__new__(cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls)
 
     def settings(self) -> dict[str, Any]:
-        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method."""
-        return {"name": self.name}
+        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out."""
+        return {"name": self.name, **brief(type(self), self.options())}
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on; called before anything is computed."""
@@ -165,7 +181,7 @@ def resolve_rule(rule: str | None, variant: str) -> str:
     """
     choose(variant, VARIANTS, "variant")
     if rule is None:
-        return PUBLISHED_RULE if variant == "published" else "participants"
+        return PUBLISHED_RULE if variant == "as_run" else "participants"
     return choose(rule, RULES, "non-participant rule")
 
 

@@ -28,18 +28,18 @@ class CFLGP(Method):
     n_clusters : int
         Number of clusters K, given.
     period : int, optional
-        Q, rounds from one clustering to the next; default 2 (``variant="published"``: 1).
+        Q, rounds from one clustering to the next; default 2 (``variant="as_run"``: 1).
     stop : int, optional
-        Labels are frozen after this round; 0 never. Default 10 (``"published"``: 0).
+        Labels are frozen after this round; 0 never. Default 10 (``"as_run"``: 0).
     criterion : {"first", "own"}, optional
         Where an update enters the profile, which has one block per cluster model. "first": always in the same block,
-        as in the released code; the profile is then as long as a model. "own" (``"published"``): in that of the
+        as in the released code; the profile is then as long as a model. "own" (``"as_run"``): in that of the
         client's present cluster, so that clients of different clusters have different blocks filled, which makes early
         labels stick. The paper's text lets one criterion model after the other be sent to everybody; that is not here.
     weighting : {"plain", "samples"}, optional
-        Weights inside a cluster: equal, or by training samples (``"published"``).
-    variant : {"described", "published"}
-        Where options that are not given come from; "published" is what printed EMD-CFL's tables.
+        Weights inside a cluster: equal, or by training samples (``"as_run"``).
+    variant : {"as_written", "as_run"}
+        Where options that are not given come from; "as_run" is what printed EMD-CFL's tables.
 
     Notes
     -----
@@ -62,9 +62,9 @@ class CFLGP(Method):
         stop: int | None = None,
         criterion: str | None = None,
         weighting: str | None = None,
-        variant: str = "described",
+        variant: str = "as_written",
     ):
-        published = choose(variant, VARIANTS, "variant") == "published"
+        published = choose(variant, VARIANTS, "variant") == "as_run"
         self.n_clusters = n_clusters
         self.period = check_count("period", (1 if published else 2) if period is None else period, least=1)
         self.stop = check_count("stop", (0 if published else 10) if stop is None else stop)

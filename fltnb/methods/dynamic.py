@@ -85,7 +85,7 @@ class DynamicFLT(FLT):
         drifted: str = "recluster",
         graph: str | None = None,
         rule: str | None = None,
-        variant: str = "described",
+        variant: str = "as_written",
         name: str | None = None,
     ):
         from ..relatedness import FCR

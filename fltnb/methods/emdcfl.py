@@ -39,7 +39,7 @@ class EMDCFL(Method):
         Only where some clients sit out the first round. False: every pair is measured once, at the end of the first
         round by which both have trained. True: all pairs that have trained are measured anew after every round, as in
         the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         What ``rule`` and ``repeat`` are where they are not given: "participants" and False, or "last_local" and True.
 
     Notes
@@ -63,11 +63,11 @@ class EMDCFL(Method):
         clusterer: EMDClustering | None = None,
         rule: str | None = None,
         repeat: bool | None = None,
-        variant: str = "described",
+        variant: str = "as_written",
     ):
         from ..relatedness import EMDClustering
 
-        published = choose(variant, VARIANTS, "variant") == "published"
+        published = choose(variant, VARIANTS, "variant") == "as_run"
         self.clusterer = EMDClustering() if clusterer is None else clusterer
         if not isinstance(self.clusterer, EMDClustering):
             raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")

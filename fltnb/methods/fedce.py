@@ -30,8 +30,8 @@ class FedCE(Method):
         At least 0; 0.5 in EMD-CFL's runs.
     split : {"val", "train"}
         Samples that participants compare the models on, in batches of the run's ``batch_size``.
-    variant : {"described", "published"}
-        "published" repeats a detail of the code behind EMD-CFL's tables: the 1 is added once per model looked at, each
+    variant : {"as_written", "as_run"}
+        "as_run" repeats a detail of the code behind EMD-CFL's tables: the 1 is added once per model looked at, each
         time to the best so far, so a round adds K ones.
 
     Notes
@@ -47,7 +47,7 @@ class FedCE(Method):
 
     name = "fedce"
 
-    def __init__(self, n_clusters: int, delta: float = 0.5, split: str = "val", variant: str = "described"):
+    def __init__(self, n_clusters: int, delta: float = 0.5, split: str = "val", variant: str = "as_written"):
         self.n_clusters = check_count("n_clusters", n_clusters, least=1)
         self.delta = check_number("delta", delta)
         self.split = choose(split, SPLITS, "split to compare models on")
@@ -84,7 +84,7 @@ class FedCE(Method):
         for client, losses in zip(clients, sample_losses(engine, state["models"], clients, self.split), strict=True):
             batches = batch_means(losses, engine.spec.batch_size)
             row[client] = batches.mean(axis=1).argmin()
-            associations[client] += growth(batches, self.delta, once=self.variant == "described")
+            associations[client] += growth(batches, self.delta, once=self.variant == "as_written")
         return state | {"row": row, "labels": row, "associations": associations}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:

@@ -28,8 +28,8 @@ class FedClust(ColdStart):
         lambda: no two members of a cluster are farther apart. It depends on model, learning rate and epochs.
     n_clusters : int, optional
         Cut the dendrogram into so many clusters instead. Give one of the two.
-    variant : {"described", "published"}
-        "published" is what printed EMD-CFL's tables: distances between *all* weights, and cluster models that are the
+    variant : {"as_written", "as_run"}
+        "as_run" is what printed EMD-CFL's tables: distances between *all* weights, and cluster models that are the
         averages (by samples) of the warm-up's models and are **never updated again**. The accuracies of those rows
         are those of models of one round.
 
@@ -48,7 +48,7 @@ class FedClust(ColdStart):
 
     name = "fedclust"
 
-    def __init__(self, threshold: float | None = None, n_clusters: int | None = None, variant: str = "described"):
+    def __init__(self, threshold: float | None = None, n_clusters: int | None = None, variant: str = "as_written"):
         if (threshold is None) == (n_clusters is None):
             raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
         self.threshold = threshold if threshold is None else _height(threshold)
@@ -78,7 +78,7 @@ class FedClust(ColdStart):
     def start(self, fed, model, context: Context) -> State:
         """One common model."""
         state = super().start(fed, model, context)
-        if self.variant == "published":
+        if self.variant == "as_run":
             state["head"] = np.array([0, model.n_trainable])
         return state
 
@@ -98,7 +98,7 @@ class FedClust(ColdStart):
         count = labels.max() + 1
         means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(count)])
         models = np.repeat(state["models"], count, axis=0)
-        if self.variant == "published":
+        if self.variant == "as_run":
             state = state | {"models": np.vstack([state["models"], models])}
             models = super().aggregate(state, labels, state["weights"][clients], theta)
         return labels, models, {"heads": means}
@@ -110,14 +110,14 @@ class FedClust(ColdStart):
         return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
-        """Average inside the clusters; "published" leaves them as they are."""
-        if self.variant == "published":
+        """Average inside the clusters; "as_run" leaves them as they are."""
+        if self.variant == "as_run":
             return state["models"][1:]
         return super().aggregate(state, labels, weights, theta)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up; in the warm-up the final layer up."""
-        last = self.variant == "described" and state["forming"]
+        last = self.variant == "as_written" and state["forming"]
         return n_parameters, int(np.diff(state["head"])[0]) if last else n_parameters
 
 

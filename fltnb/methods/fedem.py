@@ -31,10 +31,10 @@ class FedEM(Method):
         Number of components K, given. Component 0 starts where FedAvg starts.
     prediction : {"mixture", "largest", "last"}, optional
         "mixture": the shares' mean of the components' probabilities, as the method says. "largest": the component with
-        the client's largest share alone. "last" (``variant="published"``): the client's *local copy of the last
+        the client's largest share alone. "last" (``variant="as_run"``): the client's *local copy of the last
         component* after its training. EMD-CFL's runs saved that one by accident, so its rows of FedEM and FedRC judge
         one component out of K, whichever the client needs.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         Which prediction is meant when it is not given.
 
     Notes
@@ -55,9 +55,9 @@ class FedEM(Method):
 
     name = "fedem"
 
-    def __init__(self, n_clusters: int, prediction: str | None = None, variant: str = "described"):
+    def __init__(self, n_clusters: int, prediction: str | None = None, variant: str = "as_written"):
         self.n_clusters = check_count("n_clusters", n_clusters, least=1)
-        published = choose(variant, VARIANTS, "variant") == "published"
+        published = choose(variant, VARIANTS, "variant") == "as_run"
         self.prediction = choose(prediction or ("last" if published else "mixture"), PREDICTIONS, "prediction")
         self.tests_served = self.prediction != "mixture"
 

@@ -31,7 +31,7 @@ class FedProx(FedAvg):
 
     name = "fedprox"
 
-    def __init__(self, mu: float = 0.1, rule: str | None = None, variant: str = "described"):
+    def __init__(self, mu: float = 0.1, rule: str | None = None, variant: str = "as_written"):
         super().__init__(rule, variant)
         self.mu = check_number("mu", mu)
 

@@ -26,13 +26,13 @@ class FedSEM(Method):
     rule : {"participants", "last_local", "last_aggregate"}, optional
         What absent clients contribute to the *average*. Their *group* always follows from the last model known of
         them: the one they trained last, or under ``last_aggregate`` the one they were served last.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         Which rule is meant when ``rule`` is not given.
     """
 
     name = "fedsem"
 
-    def __init__(self, n_clusters: int, rule: str | None = None, variant: str = "described"):
+    def __init__(self, n_clusters: int, rule: str | None = None, variant: str = "as_written"):
         self.n_clusters = n_clusters
         self.rule = resolve_rule(rule, variant)
 

@@ -26,8 +26,8 @@ class FedSGD(FedAvg):
     ----------
     batch : int, optional
         Samples of a client's gradient, drawn anew each round; default all of them.
-    variant : {"described", "published"}
-        "published" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number
+    variant : {"as_written", "as_run"}
+        "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number
         of entries in the record of a client's data, which are two: images and labels.
 
     Notes
@@ -43,9 +43,9 @@ class FedSGD(FedAvg):
 
     name = "fedsgd"
 
-    def __init__(self, batch: int | None = None, variant: str = "described"):
+    def __init__(self, batch: int | None = None, variant: str = "as_written"):
         super().__init__()
-        if choose(variant, VARIANTS, "variant") == "published" and batch is None:
+        if choose(variant, VARIANTS, "variant") == "as_run" and batch is None:
             batch = PUBLISHED_BATCH
         self.batch = batch if batch is None else check_count("batch", batch, least=1)
 

@@ -28,11 +28,11 @@ class FedSoft(Method):
     lam : float
         lambda, weight of the proximal term, at least 0. The official examples have 0.01 (CIFAR-10) and 0.1 (MNIST).
     period : int, optional
-        tau, rounds from one measurement of u to the next; default 2 (``variant="published"``: 1).
+        tau, rounds from one measurement of u to the next; default 2 (``variant="as_run"``: 1).
     serves : {"own", "center"}
         What a client is tested with: the model it trained last itself, or the centre with its largest importance.
-    variant : {"described", "published"}
-        "published" is what printed EMD-CFL's tables: u counts whole *validation batches* (all samples of a batch go to
+    variant : {"as_written", "as_run"}
+        "as_run" is what printed EMD-CFL's tables: u counts whole *validation batches* (all samples of a batch go to
         the centre with the least loss on it), there is no proximal term, and centres are weighed by these counts.
 
     Notes
@@ -56,12 +56,12 @@ class FedSoft(Method):
         lam: float = 0.01,
         period: int | None = None,
         serves: str = "own",
-        variant: str = "described",
+        variant: str = "as_written",
     ):
         self.variant = choose(variant, VARIANTS, "variant")
         self.n_clusters = check_count("n_clusters", n_clusters, least=1)
         self.lam = check_number("lam", lam)
-        default = 1 if variant == "published" else 2
+        default = 1 if variant == "as_run" else 2
         self.period = check_count("period", default if period is None else period, least=1)
         self.serves = choose(serves, SERVED, "model that clients are served")
 
@@ -78,12 +78,12 @@ class FedSoft(Method):
 
     def check(self, fed) -> None:
         """Refuse a measurement on validation samples that some client does not have."""
-        if self.variant == "published":
-            check_validation(fed, "FedSoft", 'take variant="described"')
+        if self.variant == "as_run":
+            check_validation(fed, "FedSoft", 'take variant="as_written"')
 
     def local_training(self) -> dict[str, float]:
         """Add the proximal term; the published runs had none."""
-        return {"proximal": self.lam if self.variant == "described" else 0.0}
+        return {"proximal": self.lam if self.variant == "as_written" else 0.0}
 
     def start(self, fed, model, context: Context) -> State:
         """K independent centres, no client measured yet."""
@@ -102,10 +102,10 @@ class FedSoft(Method):
         """Let participants count which centre suits how many of their samples, if it is time or they never have."""
         due = clients if (round - 1) % self.period == 0 else clients[~state["measured"][clients]]
         importance, counts, measured = (state[key].copy() for key in ("importance", "counts", "measured"))
-        split = "val" if self.variant == "published" else "train"
+        split = "val" if self.variant == "as_run" else "train"
         for client, losses in zip(due, sample_losses(engine, state["models"], due, split), strict=True):
             n = losses.shape[1]
-            if self.variant == "published":
+            if self.variant == "as_run":
                 count = batch_counts(losses, engine.spec.batch_size)
                 counts[client] = np.where(count > 0, count, max(1, int(0.001 * n)))
             else:

@@ -46,7 +46,7 @@ class FeSEM(Method):
     report : {"own", "best"}, optional
         "best": a test is that of one centre on *all* clients, the centre with the most right answers there, instead of
         each client's own. It changes reported accuracies only.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         Where they are not given: ``lam=0.1, grouping="em", report="own"``, or what the shipped code does, ``lam=0,
         grouping="random", report="best"``. Its clusters start from k-means on vectors of random numbers, and are made
         anew every 150 rounds in a run of 60. (It draws three participants from each cluster; here the run draws them.)
@@ -73,15 +73,15 @@ class FeSEM(Method):
         lam: float | None = None,
         weighting: str = "plain",
         rule: str | None = None,
-        variant: str = "described",
+        variant: str = "as_written",
         grouping: str | None = None,
         report: str | None = None,
     ):
-        shipped = choose(variant, VARIANTS, "variant") == "published"
+        shipped = choose(variant, VARIANTS, "variant") == "as_run"
         self.n_clusters = n_clusters
         self.lam = check_number("lam", (0.0 if shipped else 0.1) if lam is None else lam)
         self.weighting = choose(weighting, WEIGHTINGS, "weighting of the M-step")
-        self.rule = resolve_rule(rule, "described")
+        self.rule = resolve_rule(rule, "as_written")
         self.grouping = choose(grouping or GROUPINGS[shipped], GROUPINGS, "grouping")
         self.report = choose(report or REPORTS[shipped], REPORTS, "centre to report")
         self.tests_served = self.report == "own"

@@ -31,9 +31,9 @@ class FlexCFL(ColdStart):
     eta : float, optional
         Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
         of the other groups' models, with weights ``eta / norm``. Default 0 (the official configuration);
-        ``variant="published"`` takes 5.
-    variant : {"described", "published"}
-        "published" is what printed EMD-CFL's tables: the weights are not made to sum to 1, so every round adds length
+        ``variant="as_run"`` takes 5.
+    variant : {"as_written", "as_run"}
+        "as_run" is what printed EMD-CFL's tables: the weights are not made to sum to 1, so every round adds length
         ``eta * (K - 1)`` at most to each model.
 
     Notes
@@ -49,10 +49,10 @@ class FlexCFL(ColdStart):
 
     name = "flexcfl"
 
-    def __init__(self, n_clusters: int, eta: float | None = None, variant: str = "described"):
+    def __init__(self, n_clusters: int, eta: float | None = None, variant: str = "as_written"):
         self.n_clusters = n_clusters
         self.variant = choose(variant, VARIANTS, "variant")
-        self.eta = check_number("eta", (PUBLISHED_ETA if variant == "published" else 0.0) if eta is None else eta)
+        self.eta = check_number("eta", (PUBLISHED_ETA if variant == "as_run" else 0.0) if eta is None else eta)
 
     def settings(self) -> dict[str, Any]:
         """Name, K, rate and variant."""
@@ -88,7 +88,7 @@ class FlexCFL(ColdStart):
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
         models = super().aggregate(state, labels, weights, theta)
-        return pull(models, self.eta, self.variant == "described", int(state["trainable"]))
+        return pull(models, self.eta, self.variant == "as_written", int(state["trainable"]))
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:

@@ -114,7 +114,7 @@ class FLT(GraphMethod):
     membership : {"clients", "leaf_order"}
         "leaf_order" repeats a slip of the public code, for measuring what it does: labels in client order were used to
         pick from the dendrogram's leaf order, which scrambles the clusters (:func:`leaf_order_labels`). Case II only.
-        ``variant="published"`` does not imply it. (That code also looked up sample weights by a client's place in its
+        ``variant="as_run"`` does not imply it. (That code also looked up sample weights by a client's place in its
         cluster; this is not repeated.)
     """
 
@@ -126,7 +126,7 @@ class FLT(GraphMethod):
         graph=None,
         encoder=None,
         rule=None,
-        variant="described",
+        variant="as_written",
         name=None,
         membership="clients",
     ):
@@ -139,7 +139,7 @@ class FLT(GraphMethod):
         if encoder is not None and not isinstance(encoder, encoders.EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
         self.graph_kind = choose(
-            graph or ("full" if variant == "published" else "clusters"),
+            graph or ("full" if variant == "as_run" else "clusters"),
             GRAPHS,
             "graph (case I full, case II clusters)",
         )

@@ -27,14 +27,14 @@ class GraphMethod(Method):
     ----------
     rule : {"participants", "last_local", "last_aggregate"}, optional
         What clients that did not take part contribute (:func:`fltnb.methods.base.resolve_rule`).
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         Which rule is meant when ``rule`` is not given.
     """
 
     redrawn = False
     """Whether a change of the federation redraws the graph (as it does where that takes no clustering)."""
 
-    def __init__(self, rule: str | None = None, variant: str = "described"):
+    def __init__(self, rule: str | None = None, variant: str = "as_written"):
         self.rule = resolve_rule(rule, variant)
 
     def settings(self) -> dict[str, Any]:

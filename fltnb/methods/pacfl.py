@@ -27,9 +27,9 @@ class PACFL(GraphMethod):
         By default with its default threshold, which suits few data sets: give ``threshold`` or ``n_clusters``.
     split : {"train", "val"}, optional
         Images that the subspaces are made of. The method takes training images, EMD-CFL's runs
-        (``variant="published"``) took validation images.
+        (``variant="as_run"``) took validation images.
     pixels : {"plain", "scaled"}, optional
-        "plain": pixels in [0, 1], all colours of an image one column. "scaled" (``variant="published"``): pixels less
+        "plain": pixels in [0, 1], all colours of an image one column. "scaled" (``variant="as_run"``): pixels less
         their mean, over their standard deviation, as the network sees them, every colour channel a column of its own.
     rule, variant
         See :class:`fltnb.methods.graph.GraphMethod`.
@@ -48,12 +48,12 @@ class PACFL(GraphMethod):
         split: str | None = None,
         pixels: str | None = None,
         rule: str | None = None,
-        variant: str = "described",
+        variant: str = "as_written",
     ):
         from .. import relatedness
 
         super().__init__(rule, variant)
-        published = variant == "published"
+        published = variant == "as_run"
         self.clusterer = relatedness.PACFL() if clusterer is None else clusterer
         if not isinstance(self.clusterer, relatedness.PACFL):
             raise FltnbError(f"clusterer must be a PACFL clusterer such as fl.PACFL(threshold=12), not {clusterer!r}.")

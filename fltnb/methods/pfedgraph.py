@@ -31,9 +31,9 @@ class PFedGraph(Method):
     ----------
     alpha : float
         Above 0. Large: FedAvg; towards 0: everybody alone.
-    variant : {"described", "published"}
-        "described": updates are measured from the *initial* model, and cosines above 0.9 count as 1, as in the official
-        code. "published" (EMD-CFL's runs): updates of this round, cosines as they are.
+    variant : {"as_written", "as_run"}
+        "as_written": updates are measured from the *initial* model, and cosines above 0.9 count as 1, as in the
+        official code. "as_run" (EMD-CFL's runs): updates of this round, cosines as they are.
 
     Notes
     -----
@@ -49,7 +49,7 @@ class PFedGraph(Method):
 
     name = "pfedgraph"
 
-    def __init__(self, alpha: float = 0.8, variant: str = "described"):
+    def __init__(self, alpha: float = 0.8, variant: str = "as_written"):
         self.alpha = check_number("alpha", alpha)
         if not self.alpha:
             raise FltnbError("alpha=0 leaves the weights undetermined: choose a number above 0, or the method Local.")
@@ -73,9 +73,9 @@ class PFedGraph(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Mix the participants' models, for each participant in its own way; the others keep theirs."""
-        before = state["initial"] if self.variant == "described" else state["models"][clients]
+        before = state["initial"] if self.variant == "as_written" else state["models"][clients]
         d = -cosines((theta - before)[:, : int(state["trainable"])], np.arange(len(clients)))
-        if self.variant == "described":
+        if self.variant == "as_written":
             d = np.where(d < ALIKE, -1.0, d)
         p = state["weights"][clients] / state["weights"][clients].sum()
         W = nearest_weights(p - self.cost(state, clients, d))
@@ -101,7 +101,7 @@ class FedSaC(PFedGraph):
     ----------
     l1, l2 : float
         lambda_1 of c and lambda_2 of d, at least 0.
-    variant : {"described", "published"}
+    variant : {"as_written", "as_run"}
         As in :class:`PFedGraph`.
 
     Notes
@@ -117,7 +117,7 @@ class FedSaC(PFedGraph):
 
     name = "fedsac"
 
-    def __init__(self, l1: float = 0.9, l2: float = 1.4, variant: str = "described"):
+    def __init__(self, l1: float = 0.9, l2: float = 1.4, variant: str = "as_written"):
         self.l1, self.l2 = check_number("l1", l1), check_number("l2", l2)
         self.variant = choose(variant, VARIANTS, "variant")
 

@@ -32,9 +32,9 @@ class RobustTKM(Method):
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` of the members farthest from it. A
         cluster's model is, number by number, the mean of its participants' models without the ``trim`` lowest and the
         ``trim`` highest; sample counts play no part. With 0 both are plain means.
-    variant : {"described", "published"}
-        "described" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
-        nearest centre. "published" is FeSEM's code: every round, on the last layer's weights alone, with the median of
+    variant : {"as_written", "as_run"}
+        "as_written" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
+        nearest centre. "as_run" is FeSEM's code: every round, on the last layer's weights alone, with the median of
         each coordinate as centre, eight Lloyd steps the first time and one in later rounds.
 
     Notes
@@ -51,7 +51,7 @@ class RobustTKM(Method):
 
     name = "robust_tkm"
 
-    def __init__(self, n_clusters: int = 3, trim: float = 0.2, variant: str = "described"):
+    def __init__(self, n_clusters: int = 3, trim: float = 0.2, variant: str = "as_written"):
         self.n_clusters = n_clusters
         self.trim = check_number("trim", trim)
         if self.trim >= 0.5:
@@ -71,7 +71,7 @@ class RobustTKM(Method):
         self.check(fed)
         theta = model.init(context.seed)
         seen = [0, model.n_trainable]
-        if self.variant == "published":
+        if self.variant == "as_run":
             seen = [model.head.start, model.head.stop - model.n_classes]  # the last layer without its biases
         compared = theta[slice(*seen)]
         return {
@@ -99,7 +99,7 @@ class RobustTKM(Method):
             formed, moving = True, np.arange(len(row))
             centers = self._first_centers(points[heard], state["initial"], int(state["seed"]), round)
             models = np.repeat(models, self.n_clusters, axis=0)
-        elif formed and self.variant == "published":
+        elif formed and self.variant == "as_run":
             moving = np.arange(len(row))
             centers = lloyd(points[heard].astype(np.float64), centers, median, 1)[1]
         if formed:
@@ -126,7 +126,7 @@ class RobustTKM(Method):
         def drawn(start: int) -> np.ndarray:
             return np.sort(stream(seed, "method", round, start).choice(len(points), K, replace=False))
 
-        if self.variant == "published":
+        if self.variant == "as_run":
             points = points.astype(np.float64)
             return lloyd(points, points[drawn(0)], median, PUBLISHED_STEPS)[1]
         # k-means sees nothing but distances, and n points span n directions at most: turn them into that basis

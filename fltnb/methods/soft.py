@@ -53,7 +53,7 @@ class SoftFLT(FLT):
         scale: float | None = None,
         encoder=None,
         rule: str | None = None,
-        variant: str = "described",
+        variant: str = "as_written",
         name: str | None = None,
     ):
         super().__init__(clusterer, "full", encoder, rule, variant, name)

@@ -30,7 +30,7 @@ def method_dots(
     ----------
     rows : DataFrame
         One row per run: ``method, variant, note`` and the measures. Runs with a note are left out; a variant
-        "published" is drawn hollow.
+        "as_run" is drawn hollow.
     expected : mapping, optional
         (Method, measure) -> (text, number), from :func:`fltnb.analysis.emdcfl.printed`.
     measures : mapping, optional
@@ -46,12 +46,12 @@ def method_dots(
         raise FltnbError("There are no runs to draw: compute some first.")
     size = (3.4 * len(measures) + 1.4, 0.24 * len(methods) + 1.5)
     fig, axes = plt.subplots(1, len(measures), figsize=size, squeeze=False, sharey=True, layout="constrained")
-    hollow = bool((rows["variant"] == "published").any())
+    hollow = bool((rows["variant"] == "as_run").any())
     for ax, (measure, text) in zip(axes[0], measures.items(), strict=True):
         for at, method in enumerate(methods):
             color = style(method).color
             own = rows[rows["method"] == method]
-            for variant, fill in (("described", color), ("published", "white")):
+            for variant, fill in (("as_written", color), ("as_run", "white")):
                 values = own[own["variant"] == variant][measure].to_numpy()
                 ax.plot(values, np.full(len(values), at), "o", color=color, mfc=fill, ms=6, mew=1.3, zorder=3)
             number = (expected or {}).get((method, measure), ("", np.nan))[1]

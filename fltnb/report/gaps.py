@@ -74,7 +74,7 @@ def _why(line: dict[str, Any], variant: str) -> str:
                 if profile == "small":
                     return "profile small has it, but no results of it are stored"
                 return "only profile paper runs it (a GPU), and no results of it are stored"
-    return "no profile runs the published variant of it" if variant == "published" else "no profile runs it"
+    return "no profile runs the published variant of it" if variant == "as_run" else "no profile runs it"
 
 
 def _notebook(paper: str, table: str) -> str:

@@ -200,7 +200,7 @@ def _ablation(stored: store.Stored) -> list[dict[str, Any]]:
         return []
     curves = stored.curves[stored.curves["note"].str.match(r"M = \d+, rho = [\d.]+, E = \d+$")]
     runs = ablation_runs(curves, stored.profile).rename(columns={"accuracy": "mean"})
-    fixed = {"split": "test", "metric": "accuracy", "model": "", "variant": "described", "departs": lambda params: ""}
+    fixed = {"split": "test", "metric": "accuracy", "model": "", "variant": "as_written", "departs": lambda params: ""}
     rows = []
     for run in runs.to_dict("records"):
         entries = [entry for entry in stored.record.values() if entry["labels"]["dataset"] == run["dataset"]]
@@ -217,7 +217,7 @@ def _departures(entries: list[dict[str, Any]], variant: str):
     settings = entries[0]["settings"]
     ours = {"M": settings["federation"].get("n_clients"), "rho": settings["participation"]}
     ours |= {"E": settings["local_epochs"], "T": settings["rounds"]}
-    looked_at = ("M", "T") if variant == "published" else _LINE
+    looked_at = ("M", "T") if variant == "as_run" else _LINE
     stopped = any(entry["provenance"].get("stopped") for entry in entries)
 
     def departures(params: dict[str, Any]) -> str:

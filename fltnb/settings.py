@@ -1,0 +1,191 @@
+"""Options of methods, clusterers, encoders and federations: checked, listed and shown from their signatures.
+
+A parameter's annotation says what it may be: :data:`Count`, :data:`Natural`, :data:`Share`, :data:`NonNegative`,
+:data:`Positive`, a ``Literal`` of names, a plain ``bool``, each with ``| None`` where it may be left out. Other
+annotations are not checked here. Settings hold what differs from the default only, so a new option leaves the keys of
+old results alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+import types
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from .errors import FltnbError, choose
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number of at least ``least``."""
+
+    least: int = 0
+
+    def __call__(self, name: str, value: Any) -> int:
+        """Return the value as Python's int, or refuse it."""
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < self.least:
+            raise FltnbError(f"{name} must be a whole number of at least {self.least}, not {value!r}.")
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Within:
+    """A finite number from ``low`` (left out itself where ``above``) to ``high``."""
+
+    low: float = 0.0
+    high: float = math.inf
+    above: bool = False
+
+    def __call__(self, name: str, value: Any) -> float:
+        """Return the value as Python's number, or refuse it."""
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        if not real or not self.low <= value <= self.high or (self.above and value == self.low):
+            low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
+            high = "" if self.high == math.inf else f" and at most {self.high:g}"
+            raise FltnbError(f"{name} must be a number {low}{high}, not {value!r}.")
+        return value.item() if hasattr(value, "item") else value
+
+
+Natural = Annotated[int, Whole(0)]
+Count = Annotated[int, Whole(1)]
+NonNegative = Annotated[float, Within()]
+Positive = Annotated[float, Within(above=True)]
+Share = Annotated[float, Within(high=1.0)]
+Variant = Literal["as_written", "as_run"]
+
+_OLD = {"described": "as_written", "published": "as_run"}
+
+
+def check(name: str, value: Any, kind: Any) -> Any:
+    """Return an option's value as its annotation wants it.
+
+    Raises
+    ------
+    FltnbError
+        The value is not what the annotation says.
+    """
+    if get_origin(kind) in (Union, types.UnionType):
+        inner = [one for one in get_args(kind) if one is not type(None)]
+        if value is None and len(inner) < len(get_args(kind)):
+            return None
+        return check(name, value, inner[0]) if len(inner) == 1 else value
+    if get_origin(kind) is Annotated:
+        for rule in kind.__metadata__:
+            value = rule(name, value)
+        return value
+    if get_origin(kind) is Literal:
+        if isinstance(value, str) and _OLD.get(value) in get_args(kind):
+            raise FltnbError(f"{name}={value!r} has a new name: write {name}={_OLD[value]!r}.")
+        return choose(value, get_args(kind), name)
+    if kind is bool and not isinstance(value, bool):
+        raise FltnbError(f"{name} must be True or False, not {value!r}.")
+    return value
+
+
+@functools.cache
+def _signature(made: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
+    """Parameters of a class or function by name, and what their annotations mean."""
+    kept, hints = {}, {}
+    scope = inspect.unwrap(made.__init__ if isinstance(made, type) else made)
+    for name, one in inspect.signature(made).parameters.items():
+        if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL):
+            kept[name], hint = one, one.annotation
+            with suppress(NameError):  # a type that is imported for type checkers alone: nothing to check here
+                hints[name] = eval(hint, scope.__globals__) if isinstance(hint, str) else hint
+    return kept, hints
+
+
+def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return all options of a class or function, defaults filled in, in the order of its signature.
+
+    Parameters
+    ----------
+    made : callable
+        Whose signature counts.
+    options : mapping
+        By name.
+    what : str
+        How an error calls it, such as ``"method ifca"``.
+
+    Raises
+    ------
+    FltnbError
+        An unknown option, a missing one, or a value that its annotation refuses.
+    """
+    known, hints = _signature(made)
+    for name in options:
+        choose(name, known, f"option of {what}")
+    full = {}
+    for name, one in known.items():
+        if name not in options and one.default is one.empty:
+            meaning = " (K, the number of clusters)" if name == "n_clusters" else ""
+            raise FltnbError(f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it to {dict(options)}.")
+        full[name] = check(name, options[name], hints.get(name)) if name in options else one.default
+    return full
+
+
+def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that differ from their defaults, in the order of the signature."""
+    known, _ = _signature(made)
+    return {
+        name: options[name]
+        for name, one in known.items()
+        if name in options and (one.default is one.empty or not _equal(options[name], one.default))
+    }
+
+
+def _equal(value: Any, default: Any) -> bool:
+    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
+        return len(value) == len(default) and all(map(_equal, value, default))
+    return value == default and isinstance(value, bool) == isinstance(default, bool)
+
+
+class Configured:
+    """Base of what is made from options: they are checked, kept as attributes, listed and shown without more code.
+
+    A subclass writes ``__init__`` with annotated options. It is called with checked values, and every option that it
+    has not set as an attribute itself is set afterwards.
+    """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__init__" not in vars(cls):
+            return
+        init = vars(cls)["__init__"]
+
+        @functools.wraps(init)
+        def checking(self, *given: Any, **options: Any) -> None:
+            if type(self).__init__ is not checking:  # a subclass calls super().__init__, whose options it has checked
+                return init(self, *given, **options)
+            try:
+                bound = inspect.signature(init).bind_partial(self, *given, **options)
+            except TypeError as error:
+                known = list(_signature(type(self))[0])
+                for name in options:
+                    choose(name, known, f"option of {type(self).__name__}")
+                raise FltnbError(
+                    f"{type(self).__name__} takes {', '.join(known) or 'no options'} ({error})."
+                ) from error
+            named = dict(list(bound.arguments.items())[1:])
+            full = checked(type(self), named, getattr(self, "name", type(self).__name__))
+            init(self, **full)
+            for name, value in full.items():
+                if name not in vars(self) and not callable(getattr(type(self), name, None)):
+                    setattr(self, name, value)
+            return None
+
+        cls.__init__ = checking
+
+    def options(self) -> dict[str, Any]:
+        """All options as they are now."""
+        return {name: getattr(self, name) for name in _signature(type(self))[0]}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in brief(type(self), self.options()).items())
+        return f"{type(self).__name__}({shown})"
