@@ -34,8 +34,8 @@ def label_clusters(
     hold n = floor(N / M) training images, N being those of the classes in use. Everybody in a cluster is tested on
     the same test images: all those of the cluster's classes.
 
-    ``variant="as_written"``: the clean partition. The images of a class are shuffled and dealt out without repetition to
-    all clients that hold the class, so clusters sharing it have different images of it. All clients of a cluster
+    ``variant="as_written"``: the clean partition. The images of a class are shuffled and dealt out without repetition
+    to all clients that hold the class, so clusters sharing it have different images of it. All clients of a cluster
     hold equally many of each class: n divided over its classes as evenly as possible, never more than
     floor(images of the class / clients that hold it). Where classes are too small for n (MNIST), all clients of that
     cluster hold less.
