@@ -10,8 +10,8 @@ from .errors import FltnbError as FltnbError
 __version__ = "0.1.0"
 
 _MODULES = [
-    *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics", "confusion"),
-    *("rounds", "store", "experiments", "analysis", "published", "plots", "notebook", "report"),
+    *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
+    *("rounds", "results", "studies", "papers", "plots", "notebook", "theory"),
 ]
 _OBJECTS = {
     "load": "data",
@@ -24,7 +24,13 @@ _OBJECTS = {
     "PCAKMeans": "relatedness",
     "TransportSignatures": "relatedness",
     "run": "rounds",
-    "compute": "store",
+    "Job": "results",
+    "compute": "results",
+}
+
+_OLD = {
+    **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},
+    **{"analysis": "papers", "confusion": "metrics"},
 }
 
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
@@ -38,6 +44,8 @@ def __getattr__(name: str):
         value = getattr(import_module(f".{_OBJECTS[name]}", __name__), name)
         globals()[name] = value
         return value
+    if name in _OLD:
+        raise AttributeError(f"fltnb.{name} has a new home: use fltnb.{_OLD[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

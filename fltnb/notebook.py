@@ -1,20 +1,17 @@
-"""The few helpers that every notebook uses: settings, claims, tables, versions."""
+"""The few helpers that every notebook uses: settings, tables, versions."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
-from .errors import FltnbError, choose
-from .experiments import PROFILES
+from .errors import choose
+from .results import PROFILES, Results
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
     from matplotlib.figure import Figure
 
@@ -28,14 +25,20 @@ class Settings:
     name : str
         The notebook, for example ``01_scenario1``; names its figures and tables.
     profile : str
-        ``demo``, ``small`` or ``paper``.
-    parameters : mapping
-        The other values of the parameters cell; read-only.
+        ``stored``, ``demo``, ``small`` or ``paper``.
+    n_jobs : int
+        Jobs at a time; 0 takes the profile's own number.
     """
 
     name: str
     profile: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    n_jobs: int = 0
+
+    def results(self) -> Results:
+        """Return the notebook's results: read (``stored``), or looked up, resumed and computed."""
+        from . import results
+
+        return results(self.name, self.profile, n_jobs=self.n_jobs or None)
 
     def show(self, fig: Figure, name: str) -> None:
         """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`fltnb.plots.save`), and display that picture."""
@@ -50,7 +53,7 @@ class Settings:
         plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
 
 
-def setup(name: str, profile: str = "demo", **parameters: Any) -> Settings:
+def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
     """Check the parameters of a notebook and set up how it warns.
 
     Parameters
@@ -58,109 +61,25 @@ def setup(name: str, profile: str = "demo", **parameters: Any) -> Settings:
     name : str
         Name of the notebook, without its ending.
     profile : str
-        The notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"demo"``, so that a
-        notebook opened by hand or checked by nbval follows it, and never of a profile that was chosen.
-    **parameters
-        The other parameters of the notebook.
+        The notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"stored"``, so that a
+        notebook opened by hand follows it, and never of a profile that was chosen.
+    n_jobs : int
+        The notebook's parameter.
 
     Raises
     ------
     FltnbError
         The profile is unknown.
     """
-    if profile == "demo":
+    if profile == "stored":
         profile = os.environ.get("FLTNB_PROFILE") or profile
-    settings = Settings(name, choose(profile, PROFILES, "profile"), MappingProxyType(parameters))
+    settings = Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
 
     import warnings
 
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
     return settings
-
-
-class Claims:
-    """A list of what should be seen, each with the word whether it is.
-
-    Examples
-    --------
-    >>> claims = Claims()
-    >>> claims.check("Two and two are four", 2 + 2 == 4, "2 + 2 = 4", must=True)
-    >>> claims.check("All is well", False)
-    >>> claims.show()
-    holds          Two and two are four  (2 + 2 = 4)
-    DOES NOT HOLD  All is well
-    """
-
-    def __init__(self):
-        self._rows: list[dict[str, Any]] = []
-
-    def check(self, sentence: str, holds: bool, evidence: str = "", must: bool = False, claim: str = "") -> None:
-        """Note one claim.
-
-        Parameters
-        ----------
-        sentence : str
-            The claim, in words.
-        holds : bool
-            Python or NumPy truth value; write the tolerance into the comparison.
-        evidence : str
-            The numbers behind it, rounded so that they are the same on every machine.
-        must : bool
-            The notebook is wrong if this does not hold: :meth:`show` then fails after printing. Claims of a
-            paper, which may well not reproduce, are only reported.
-        claim : str
-            Id of the paper's claim (:func:`fltnb.published.claims`) that this bears on; the report counts by it.
-
-        Raises
-        ------
-        FltnbError
-            ``holds`` is no truth value, such as an array or a NaN (which Python would take for true).
-        """
-        if type(holds).__name__ not in ("bool", "bool_"):
-            raise FltnbError(
-                f"The claim {sentence!r} got {holds!r} instead of True or False: compare it with something."
-            )
-        verdict = "holds" if holds else "does not hold"
-        self._rows.append(
-            {"claim": claim, "sentence": sentence, "verdict": verdict, "evidence": evidence, "must": must}
-        )
-
-    def untestable(self, sentence: str, reason: str, claim: str = "") -> None:
-        """Note a claim that these runs cannot test, and why."""
-        self._rows.append(
-            {"claim": claim, "sentence": sentence, "verdict": "not tested", "evidence": reason, "must": False}
-        )
-
-    def table(self) -> pd.DataFrame:
-        """Return all claims noted: ``claim, sentence, verdict, evidence``."""
-        import pandas as pd
-
-        return pd.DataFrame(self._rows, columns=["claim", "sentence", "verdict", "evidence"])
-
-    def write(self, profile: str, name: str) -> None:
-        """Write ``results/<profile>/<name>_claims.csv``, which the report reads."""
-        from . import paths
-
-        text = self.table().to_csv(index=False).encode()
-        paths.write_atomically(paths.results(profile) / f"{name}_claims.csv", lambda file: file.write(text))
-
-    def show(self) -> None:
-        """Print the list, then fail if a claim that must hold does not.
-
-        Raises
-        ------
-        AssertionError
-            Names the claims that must hold and do not.
-        """
-        words = {"holds": "holds", "does not hold": "DOES NOT HOLD", "not tested": "not tested"}
-        width = max((len(row["sentence"]) for row in self._rows), default=0)
-        for row in self._rows:
-            evidence = f"({row['evidence']})" if row["evidence"] else ""
-            print(f"{words[row['verdict']]:<13}  {row['sentence']:<{width}}  {evidence}".rstrip())
-        broken = [row["sentence"] for row in self._rows if row["must"] and row["verdict"] != "holds"]
-        if broken:
-            raise AssertionError("Must hold and does not: " + "; ".join(broken))
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
@@ -203,16 +122,9 @@ def show_table(table: pd.DataFrame, digits: int = 2) -> None:
     display(Markdown(to_markdown(table, digits)))
 
 
-def show_heading(text: str) -> None:
-    """Display a heading from a code cell, for sections that exist only where their results do."""
-    from IPython.display import Markdown, display
-
-    display(Markdown(f"#### {text}"))
-
-
 def versions() -> None:
     """Print what the numbers were computed with: Python, packages, this project and its commit, the machine."""
-    from .store import environment
+    from .results.provenance import environment
 
     about = environment()
     rows = {"python": about["python"], **about["packages"], "pot": metadata.version("pot")}

@@ -23,7 +23,7 @@ from typing import Any
 
 from . import paths
 from .errors import FltnbError, choose
-from .experiments import PROFILES
+from .studies import PROFILES
 
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
 
@@ -252,9 +252,9 @@ def sources_hash(source: Path) -> str:
 
 
 def _code_version() -> str:
-    from . import store
+    from .results.provenance import code_digest
 
-    return store.code_version()
+    return code_digest()
 
 
 def _stamp(name: str, profile: str) -> Path:

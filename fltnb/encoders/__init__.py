@@ -4,3 +4,17 @@ from .embedding import embed_clients
 from .pretraining import KINDS, EncoderSpec, pretrain, sent_parameters
 
 __all__ = ["KINDS", "EncoderSpec", "embed_clients", "pretrain", "sent_parameters"]
+
+
+def canonical(settings: dict) -> dict:
+    """Return an encoder's settings without what equals a default."""
+    from ..settings import brief
+
+    return settings if settings.get("kind") == "own" else brief(EncoderSpec, settings)
+
+
+def build(settings: dict) -> EncoderSpec:
+    """Make an encoder from its settings."""
+    from ..settings import checked
+
+    return EncoderSpec(**checked(EncoderSpec, settings, "encoder"))

@@ -147,3 +147,17 @@ def made(images: ImageSet, settings: dict) -> Federation:
     del options["dataset"]
     fed = make(images, **options)
     return fed if scaling is None else fed.scaled(scaling)
+
+
+def canonical(settings: dict) -> dict:
+    """Return federation settings without what equals a default; loads nothing."""
+    from ..settings import brief
+
+    full = complete(settings)
+    make = KINDS[full["kind"]]
+    short = {"kind": full["kind"], "dataset": full["dataset"], **brief(make, full)}
+    if "base" in short:
+        short["base"] = {
+            k: v for k, v in canonical(short["base"] | {"dataset": full["dataset"]}).items() if k != "dataset"
+        }
+    return short | ({"scaling": full["scaling"]} if "scaling" in full else {})

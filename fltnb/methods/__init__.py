@@ -142,3 +142,14 @@ def _build_encoder(settings: dict[str, Any]):
     for option in settings:
         choose(option, known, "encoder option")
     return EncoderSpec(**settings)
+
+
+def canonical(settings: dict) -> dict:
+    """Return a method's settings without what equals a default."""
+    from .. import encoders, relatedness
+
+    made = build(settings).settings()
+    for name, short in (("clusterer", relatedness.canonical), ("encoder", encoders.canonical)):
+        if isinstance(made.get(name), dict):
+            made[name] = short(made[name])
+    return made

@@ -1,0 +1,231 @@
+"""The one way from jobs to results: look up, resume or compute, here or on a Dask cluster."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from numbers import Integral
+from typing import Any
+
+from ..errors import FltnbError
+from ..progress import bar as progress_bar
+from . import machines, work
+from .finished import Finished, load, save, store_path
+from .job import Job, Prepared, prepare
+from .ledger import Ledger
+
+_BEGUN = time.time()
+
+
+def compute(
+    jobs: Sequence[Job] | Job,
+    n_jobs: int = 1,
+    fresh: bool | None = None,
+    progress: bool = True,
+    device: str = "auto",
+    backend: str = "auto",
+    ledgers: Iterable[Ledger] = (),
+) -> list[Finished]:
+    """Return what jobs give, in their order: from a ledger or the store, resumed, or computed and stored.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+    n_jobs : int
+        Jobs at a time, in processes of their own. A Dask cluster takes their place (:mod:`fltnb.results.machines`).
+    fresh : bool, optional
+        Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides, and then what this process has
+        stored counts.
+    progress : bool
+    device, backend
+        See :func:`fltnb.training.make_engine`.
+    ledgers : iterable of Ledger
+        Where to look before anything is computed.
+
+    Raises
+    ------
+    FltnbError
+        A job cannot run (unknown method, too many clusters, ...), or the cluster cannot be used; found before any of
+        them starts.
+
+    Warns
+    -----
+    UserWarning
+        A client's loss was not finite: the run is stored up to the round before, with the reason.
+    """
+    jobs = [jobs] if isinstance(jobs, Job) else list(jobs)
+    if not isinstance(n_jobs, Integral) or n_jobs < 1:
+        raise FltnbError(f"n_jobs must be a whole number of at least 1, not {n_jobs!r}.")
+    prepared = [prepare(job) for job in jobs]
+    since = ignored_before(fresh)
+    known = look_up(prepared, since, () if since else ledgers)
+    missing = {made.key: made for made in prepared if made.key not in known}
+    for made in missing.values():
+        if made.job.kind == "clustering":
+            work.check_clustering(made)
+    for done in _done(list(missing.values()), n_jobs, progress, device, backend, since):
+        known[done.key] = done
+    results = [known[made.key].with_axes(made.job.axes) for made in prepared]
+    for made, done in zip(prepared, results, strict=True):
+        if done.numbers.get("stopped"):
+            warnings.warn(f"{made.job}: {done.numbers['stopped']}", stacklevel=2)
+    return results
+
+
+def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()) -> dict[str, Finished]:
+    """Return what is there already, by key: from the store, else from a ledger."""
+    known = {}
+    for made in prepared:
+        if made.key not in known and _there(made.key, since) and (done := load(made.key, made.job.axes)) is not None:
+            known[made.key] = done
+    for ledger in ledgers:
+        wanted = {made.key for made in prepared} - set(known)
+        if wanted and ledger.exists:
+            known |= {done.key: done for done in ledger.finished(wanted)}
+    return known
+
+
+def ignored_before(fresh: bool | None) -> float:
+    """Return the time before which stored files are ignored: 0, now, or with FLTNB_FRESH the process's start."""
+    if fresh is None:
+        return _BEGUN if os.environ.get("FLTNB_FRESH", "") not in ("", "0") else 0.0
+    return time.time() if fresh else 0.0
+
+
+def _there(key: str, since: float) -> bool:
+    path = store_path(key)
+    return path.exists() and path.stat().st_mtime >= since
+
+
+def _done(
+    missing: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
+) -> Iterator[Finished]:
+    """Compute what is missing, with one bar over all of it."""
+    work_of: dict[str, list[Prepared]] = {}
+    for made in missing:
+        work_of.setdefault(made.job.kind, []).append(made)
+    trainings = work_of.get("training", [])
+    cluster = machines.active() if trainings else None
+    with progress_bar(shown=progress, total=len(missing), desc="jobs") as bar:
+        for done in _studies(work_of, n_jobs):
+            bar.update()
+            yield done
+        if cluster is not None:
+            machines.check(cluster)
+        for made in trainings:
+            with suppress(OSError):  # a checkpoint from before is ignored with what was stored before
+                path = work.checkpoint_path(made.key)
+                if path.stat().st_mtime < since:
+                    path.unlink()
+        clusterings = _clusterings(trainings, progress, since, cluster)
+        if cluster is not None:
+            done = _on_cluster(cluster, trainings, clusterings, device, backend, since)
+        else:
+            done = _here(trainings, n_jobs, progress, device, backend, since)
+        for one in done:
+            bar.update()
+            yield one
+
+
+def _studies(work_of: dict[str, list[Prepared]], n_jobs: int) -> Iterator[Finished]:
+    """Clusterings, distances and other studies; those that share an embedding or local models are made together."""
+    import joblib
+
+    shared = {"clustering": ("federation", "encoder"), "distances": ("federation", "model", "training", "seed")}
+    for kind, names in shared.items():
+        groups: dict[str, list[Prepared]] = {}
+        for made in work_of.get(kind, []):
+            same = {name: made.job.canonical.get(name) for name in names}
+            groups.setdefault(json.dumps(same, sort_keys=True), []).append(made)
+        todo = list(groups.values())
+        if kind == "clustering" and n_jobs > 1 and len(todo) > 1:
+            calls = (joblib.delayed(_clustered)(group) for group in todo)
+            for done in joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls):
+                yield from done
+        else:
+            make = {"clustering": work.cluster, "distances": work.distances}[kind]
+            for group in todo:
+                yield from make(group, n_jobs)
+    for made in work_of.get("study", []):
+        yield work.study(made)
+
+
+def _clustered(group: list[Prepared]) -> list[Finished]:
+    return list(work.cluster(group))
+
+
+def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluster) -> dict[str, list]:
+    """Make the clusterings that many runs share, each once and with all cores; return the files that each run uses."""
+    import joblib
+
+    from ..methods import Context
+
+    used: dict[str, list] = {made.key: [] for made in trainings}
+    with joblib.parallel_config(backend="loky") if cluster is not None else nullcontext():
+        for made in trainings:
+
+            def cache(key, make, files=used[made.key]):
+                files.append(work.arrays_path(key))
+                return work.cached_arrays(key, make, since)
+
+            made.method.prepare(made.fed, Context(made.job.seed, cache, progress))
+    return used
+
+
+def _here(
+    trainings: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
+) -> Iterator[Finished]:
+    import joblib
+
+    cache = functools.partial(work.cached_arrays, since=since)
+    if n_jobs == 1 or len(trainings) < 2:
+        for made in trainings:
+            yield work.train(made, cache, device, backend, None, progress, made.job.keep)
+        return
+    calls = (joblib.delayed(_one)(made.job, made.key, device, backend, since) for made in trainings)
+    yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
+
+
+def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None) -> Finished:
+    """Compute one training in a process of its own; what another one has just computed is not computed again."""
+    made = prepare(job)
+    if made.key != key:
+        raise FltnbError(f"{job}: its code or its data are not the caller's; give every machine the same.")
+    if _there(key, since) and (known := load(key, job.axes)) is not None:
+        return known
+    cache = cache or functools.partial(work.cached_arrays, since=since)
+    return work.train(made, cache, device, backend, 1, False, job.keep)
+
+
+def _on_cluster(client, trainings: list[Prepared], used: dict[str, list], device, backend, since) -> Iterator[Finished]:
+    """Send trainings and the clusterings that they use to a Dask cluster; keep each result as it comes back."""
+    files = {path.name: path.read_bytes() for paths in used.values() for path in paths}
+    needs = {key: [path.name for path in paths] for key, paths in used.items()}
+    tasks = {made.key: (made.job, made.key, device, backend, since) for made in trainings}
+    for key, done in machines.gather(client, _remote, tasks, files, needs):
+        # without a common file system the worker's store is not this one
+        yield done if _there(key, since) else save(done)
+
+
+_ALONE = threading.Lock()  # two runs in one process would undo each other's limits on threads
+
+
+def _remote(job: Job, key: str, device: str, backend: str, since: float, clusterings: dict[str, bytes]) -> Finished:
+    """Compute one training on a Dask worker, with the clusterings that the caller made."""
+
+    def cache(arrays_key: dict[str, Any], make):
+        content = clusterings.get(work.arrays_path(arrays_key).name)
+        return work.cached_arrays(arrays_key, make, since) if content is None else work.read_arrays(content)
+
+    with _ALONE, machines.children_allowed():
+        try:
+            return _one(job, key, device, backend, since, cache)
+        except FltnbError as error:
+            raise FltnbError(f"{job} cannot run on the Dask worker on {socket.gethostname()}: {error}") from error

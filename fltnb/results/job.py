@@ -1,0 +1,262 @@
+"""A job: one unit of work, what decides its numbers, and the values under which tables show it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import numbers
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FltnbError
+from ..rounds import plain
+from .numerics import versions
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+    from ..methods import Method
+
+KINDS = ("training", "clustering", "distances", "study")
+COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
+"""Axes that every job has, in the order of the tables."""
+
+_TRAINING = {
+    **{"local_epochs": 1, "participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
+    **{"proximal": 0.0, "seed": 0, "eval_every": 1},
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training, clustering, study of distances or other study.
+
+    Make one with :meth:`training`, :meth:`clustering`, :meth:`distances` or :meth:`study`.
+
+    Parameters
+    ----------
+    kind : {"training", "clustering", "distances", "study"}
+    settings : dict
+        All that decides the numbers, JSON-able. They are hashed without what equals a default.
+    axes : dict
+        Name to text, truth value or number: the values under which tables show the job. They are not hashed. Besides
+        the common ones (``dataset, model, method, variant, seed``) a notebook has its own, such as ``k`` or ``rule``.
+    keep : sequence of str
+        Arrays that the ledger keeps besides the labels, such as ``adjacency``; ``models`` stay in the local store.
+
+    Raises
+    ------
+    FltnbError
+        An axis that is no plain value, or has the name of another column.
+    """
+
+    kind: str
+    settings: dict[str, Any]
+    axes: dict[str, Any] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise FltnbError(f"Unknown kind of job {self.kind!r}: choose one of {', '.join(KINDS)}.")
+        for name, value in self.axes.items():
+            if name in RESERVED or not isinstance(value, (str, bool, numbers.Real)):
+                raise FltnbError(
+                    f"The axis {name!r} with value {value!r} cannot be a column: give text, a truth value or a number,"
+                    f" and a name that is not one of {', '.join(RESERVED)}."
+                )
+
+    @classmethod
+    def training(
+        cls,
+        federation: Mapping[str, Any],
+        method: Mapping[str, Any],
+        model: str,
+        rounds: int,
+        *,
+        axes: Mapping[str, Any] | None = None,
+        keep: Sequence[str] = (),
+        **options: Any,
+    ) -> Job:
+        """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
+        unknown = [name for name in options if name not in _TRAINING]
+        if unknown:
+            raise FltnbError(f"Unknown training option {unknown[0]!r}: choose one of {', '.join(_TRAINING)}.")
+        full = _TRAINING | options
+        settings = {"federation": dict(federation), "method": dict(method), "model": model, "rounds": rounds, **full}
+        shown = {"model": model, "method": method.get("name", ""), "seed": full["seed"]}
+        return cls("training", plain(settings), shown | dict(axes or {}), tuple(keep))
+
+    @classmethod
+    def clustering(
+        cls,
+        federation: Mapping[str, Any],
+        clusterer: Mapping[str, Any],
+        encoder: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        noise: float = 0.0,
+        axes: Mapping[str, Any] | None = None,
+        keep: Sequence[str] = (),
+    ) -> Job:
+        """Return the job of a clustering without training.
+
+        Parameters
+        ----------
+        federation, clusterer, encoder : dict
+            What :func:`fltnb.federations.build` takes, and the clusterer and the encoder of a method's settings. An
+            encoder of kind ``own`` (the clients' own networks, :mod:`fltnb.methods.ownmodels`) is for
+            ``EMDClustering`` alone.
+        seed : int
+            ``random_state`` of the clusterer, unless ``clusterer`` names one. The federation has its own seed.
+        noise : float
+            Noise on what clients send (:mod:`fltnb.relatedness.noise`).
+        """
+        settings = {"federation": dict(federation), "clusterer": dict(clusterer), "encoder": dict(encoder)}
+        settings |= {"seed": seed, "noise": noise}
+        return cls("clustering", plain(settings), {"seed": seed} | dict(axes or {}), tuple(keep))
+
+    @classmethod
+    def distances(
+        cls,
+        federation: Mapping[str, Any],
+        model: str,
+        training: Mapping[str, Any],
+        measure: Mapping[str, Any],
+        *,
+        seed: int = 0,
+        axes: Mapping[str, Any] | None = None,
+    ) -> Job:
+        """Return the job of a distance between all pairs of clients that have each trained alone, once.
+
+        ``training`` are options of :class:`fltnb.training.TrainSpec`, ``measure`` is what
+        :func:`fltnb.methods.ownmodels.measure` takes.
+        """
+        settings = {"federation": dict(federation), "model": model, "training": dict(training)}
+        settings |= {"measure": dict(measure), "seed": seed}
+        return cls("distances", plain(settings), {"model": model, "seed": seed} | dict(axes or {}))
+
+    @classmethod
+    def study(
+        cls, function: str, settings: Mapping[str, Any] | None = None, *, axes: Mapping[str, Any] | None = None
+    ) -> Job:
+        """Return the job of any other computation.
+
+        ``function`` is ``"module.name"`` inside :mod:`fltnb.studies`; it is called with the settings as keyword
+        arguments and returns a dict with any of ``numbers`` (name to value), ``tables`` (name to DataFrame) and
+        ``arrays`` (name to array).
+        """
+        return cls("study", plain({"function": function, **dict(settings or {})}), dict(axes or {}))
+
+    @functools.cached_property
+    def canonical(self) -> dict[str, Any]:
+        """The settings without what equals a default."""
+        from .. import encoders, federations, methods, relatedness
+
+        short = {"federation": federations.canonical, "method": methods.canonical, "clusterer": relatedness.canonical}
+        short["encoder"] = encoders.canonical
+        if self.kind == "distances":
+            short["measure"] = lambda how: relatedness.canonical(how) if how["name"] in relatedness.CLUSTERERS else how
+        done = {name: short[name](value) if name in short else value for name, value in self.settings.items()}
+        defaults = _TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
+        return {name: value for name, value in done.items() if name not in defaults or value != defaults[name]}
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Hash of kind and settings: what the job is, whatever the data and the version of the numerics."""
+        return digest({"kind": self.kind, "settings": self.canonical})
+
+    @property
+    def seed(self) -> int:
+        """Seed of the job."""
+        return self.settings.get("seed", self.axes.get("seed", 0))
+
+    def parts(self) -> Iterator[str]:
+        """Names whose numerics version counts (:mod:`fltnb.results.numerics`)."""
+        if self.kind == "study":
+            yield self.settings["function"]
+        yield "core"
+        yield from _names(self.canonical)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.axes.items() if value != "")
+
+
+def _names(settings: Any) -> Iterator[str]:
+    """Names of all methods, clusterers and kinds of federation and encoder inside settings."""
+    if isinstance(settings, dict):
+        for word in ("name", "kind"):
+            if isinstance(settings.get(word), str):
+                yield settings[word]
+        if "encoder" in settings:
+            yield "encoders"
+        for value in settings.values():
+            yield from _names(value)
+
+
+def digest(value: Any) -> str:
+    """Return 20 hexadecimal digits of JSON-able content."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job with what it is made of, each built once.
+
+    Attributes
+    ----------
+    job : Job
+    key : str
+        Hash of the settings, the data and the numerics versions: the result's name in store and ledger.
+    fed : Federation or None
+    method : Method or None
+        Of a training.
+    """
+
+    job: Job
+    key: str
+    fed: Federation | None = None
+    method: Method | None = None
+
+
+def prepare(job: Job) -> Prepared:
+    """Build federation and method of a job, once, and its key.
+
+    Raises
+    ------
+    FltnbError
+        The job cannot run; found before anything is computed.
+    """
+    from .. import methods, rounds
+
+    fed = federation(job.settings["federation"]) if "federation" in job.settings else None
+    method = None
+    if job.kind == "training":
+        method = methods.build(job.settings["method"])
+        rounds.check(method, fed, **training_arguments(job))
+    about = {"id": job.id, "data": fed.fingerprint() if fed is not None else "", "numerics": versions(job.parts())}
+    return Prepared(job, digest(about), fed, method)
+
+
+def training_arguments(job: Job) -> dict[str, Any]:
+    """Return the settings of a training that are arguments of :func:`fltnb.rounds.run`."""
+    return {name: value for name, value in job.settings.items() if name not in ("federation", "method")}
+
+
+def federation(settings: Mapping[str, Any]) -> Federation:
+    """Return a federation; the last few are kept in memory."""
+    return _federation(json.dumps(settings, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _federation(settings: str) -> Federation:
+    from .. import federations
+
+    return federations.build(json.loads(settings))
+
+
+RESERVED = (
+    *("notebook", "kind", "key", "record", "profile", "stopped", "seconds", "round", "split", "client", "cluster"),
+    *("accuracy", "variance", "worst", "micro", "ari", "bytes", "n_clusters"),
+)
+"""Names of columns that no axis may have."""

@@ -1,0 +1,211 @@
+"""Runs on more than one machine with dask.distributed: see docs/cluster.md.
+
+Tasks go to the scheduler directly and not through joblib's Dask backend, which hands large arguments to single workers:
+when such a worker is lost, they are lost with it. What a task depends on is a task here, so Dask makes it again.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import uuid
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FltnbError
+from .provenance import code_digest, environment
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+PATIENCE = 10  # seconds that a scheduler has to answer
+_ADDRESS = re.compile(r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?")
+_CLIENTS: dict[str, Client] = {}
+
+
+def active() -> Client | None:
+    """Return the Dask client that runs go to: of ``joblib.parallel_config(backend="dask")``, else of ``$FLTNB_DASK``.
+
+    Raises
+    ------
+    FltnbError
+        ``FLTNB_DASK`` is no address, or nobody answers there.
+    """
+    from joblib.parallel import get_active_backend
+
+    client = getattr(get_active_backend()[0], "client", None)
+    if client is None and (address := os.environ.get("FLTNB_DASK", "").strip()):
+        client = connect(address)
+    return client
+
+
+def connect(address: str) -> Client:
+    """Return the client of a scheduler; a process connects once.
+
+    Parameters
+    ----------
+    address : str
+        ``tcp://host:port`` or, encrypted, ``tls://host:port``.
+
+    Raises
+    ------
+    FltnbError
+        Not such an address, no Dask here, or no answer within 10 s.
+    """
+    port = _ADDRESS.fullmatch(address)
+    if port is None or not 0 < int(port[1]) < 65536:
+        raise FltnbError(
+            f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as it prints at its start."
+        )
+    known = _CLIENTS.get(address)
+    if known is not None and known.status == "running":
+        return known
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise FltnbError(
+            f"Dask is not installed here ({error}): install the lock, or fltnb with its extra 'cluster'."
+        ) from error
+    try:
+        _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
+        raise FltnbError(
+            f"No Dask scheduler answers at {address}: start one with `dask scheduler`, check host and port, or leave"
+            " DASK out."
+        ) from error
+    return _CLIENTS[address]
+
+
+def about() -> dict[str, Any]:
+    """Return what decides whether a machine computes the same: Python, packages, code, hardware."""
+    return environment() | {"code": code_digest()}
+
+
+def check(client: Client) -> dict[str, dict[str, Any]]:
+    """Refuse workers that would compute something else, before they compute anything.
+
+    Returns
+    -------
+    dict
+        Of each worker's address: what :func:`about` returns there.
+
+    Raises
+    ------
+    FltnbError
+        A worker has another Python or other code, or cannot import this package.
+
+    Warns
+    -----
+    UserWarning
+        A worker has another version of a package, or there is no worker yet.
+    """
+    scheduler = client.scheduler.address
+    try:
+        workers = client.run(about)
+    except Exception as error:  # whatever a foreign environment raises
+        raise FltnbError(
+            f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: {error}): install the same commit and"
+            " the same lock on every machine."
+        ) from error
+    here = about()
+    for worker, there in workers.items():
+        pairs = [("Python", *(about["python"].rpartition(".")[0] for about in (there, here)))]
+        pairs.append(("fltnb code", there["code"], here["code"]))
+        for what, their, ours in pairs:
+            if their != ours:
+                raise FltnbError(
+                    f"The Dask worker {worker} has {what} {their}, this process {ours}: bring every machine to the"
+                    " same commit and set-up, start the workers again, then run the same command again."
+                )
+        for name in sorted(there["packages"].keys() & here["packages"].keys()):
+            if there["packages"][name] != here["packages"][name]:
+                warnings.warn(
+                    f"The Dask worker {worker} has {name} {there['packages'][name]}, this process"
+                    f" {here['packages'][name]}: numbers may differ in the last digits; install the same lock.",
+                    stacklevel=2,
+                )
+    if not workers:
+        warnings.warn(
+            f"The Dask scheduler at {scheduler} has no workers yet: runs start when one joins it.", stacklevel=2
+        )
+    return workers
+
+
+def gather(
+    client: Client, work: Callable, tasks: dict[str, tuple], files: dict[str, bytes], needs: dict[str, list[str]]
+) -> Iterator[tuple[str, Any]]:
+    """Run ``work(*arguments, contents)`` for every task on the cluster; yield names and results as they come.
+
+    Parameters
+    ----------
+    client : Client
+    work : callable
+        A function of an importable module. It may run twice for a task whose worker was lost.
+    tasks : dict
+        Name to arguments.
+    files : dict
+        Name to content; each is sent to the cluster once.
+    needs : dict
+        Task name to the names of the files that its ``contents``, a dict, shall have.
+
+    Raises
+    ------
+    FltnbError
+        A task was lost with four workers in a row, or the scheduler is gone. Also whatever ``work`` raises; what has
+        not begun is then called off.
+    """
+    from distributed import KilledWorker, as_completed
+
+    call = uuid.uuid4().hex[:8]
+    with warnings.catch_warnings():
+        # megabytes of clusterings inside the scheduler are the price of surviving any worker
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        sent = {
+            name: client.submit(bytes, content, key=f"file-{name}-{call}", pure=False)
+            for name, content in files.items()
+        }
+        futures: dict[Future, str] = {
+            client.submit(
+                work, *arguments, {file: sent[file] for file in needs[name]}, key=f"run-{name}-{call}", pure=False
+            ): name
+            for name, arguments in tasks.items()
+        }
+    left = set(futures)
+    try:
+        for future in as_completed(futures, loop=client.loop):
+            left.discard(future)
+            if future.status not in ("finished", "error"):
+                raise FltnbError(
+                    f"The connection to the Dask scheduler at {client.scheduler.address} was lost: start it again, then"
+                    " run the same command again; what was computed is kept."
+                )
+            try:
+                result = future.result()
+            except KilledWorker as error:
+                raise FltnbError(
+                    f"Run {futures[future]} was given up because its Dask workers ended one after the other: give them"
+                    " more memory, then run the same command again; what was computed is kept."
+                ) from error
+            yield futures[future], result
+    finally:
+        client.cancel([*left, *sent.values()])
+
+
+@contextmanager
+def children_allowed() -> Iterator[None]:
+    """Let a Dask worker have processes of its own, which multiprocessing forbids daemonic processes.
+
+    Without them training would fall back to another engine, which differs in the last bits. The pool's processes end by
+    themselves when their parent is gone. (Dask's own switch, distributed.worker.daemon, must be set on every machine
+    before its workers start, which is easily forgotten.)
+    """
+    configuration = getattr(multiprocessing.current_process(), "_config", {})
+    before = configuration.get("daemon")
+    configuration["daemon"] = False
+    try:
+        yield
+    finally:
+        configuration["daemon"] = before

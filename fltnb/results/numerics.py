@@ -1,0 +1,18 @@
+"""The version of every part that decides numbers: what takes the place of a hash of the source code.
+
+A person raises a version here when a change moves numbers; stored results of that part are then computed again. Golden
+runs (``tests/test_golden.py``) refuse a change that moves numbers without it, so tidying code costs no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+NUMERICS: dict[str, int] = {}
+"""Part -> version, for parts whose version is not 1: ``core`` (models, training, rounds), ``encoders``, or the name of
+a method, a clusterer, a kind of federation or the function of a study."""
+
+
+def versions(parts: Iterable[str]) -> dict[str, int]:
+    """Return the versions above 1 of the parts that a job uses; they enter its key."""
+    return {part: NUMERICS[part] for part in sorted(set(parts)) if part in NUMERICS}

@@ -1,0 +1,73 @@
+"""What goes with every number: package versions, commit, hardware."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .. import paths
+
+_PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
+
+
+@functools.cache
+def code_digest() -> str:
+    """Hash of the package's files: tells whether two machines, or a notebook's last run, have the same code."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@functools.cache
+def environment() -> dict[str, Any]:
+    """Package versions, commit and hardware: what goes with every number."""
+    from importlib.metadata import distributions
+
+    # A GPU machine may lack what its runs do not need (umap-learn): what is absent is left out.
+    there = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
+    return {
+        "python": platform.python_version(),
+        "packages": {name: there[name] for name in _PACKAGES if name in there},
+        "commit": _commit(),
+        "hardware": _hardware(),
+        "platform": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        done = subprocess.run(
+            ["git", *arguments], cwd=paths.ROOT, capture_output=True, text=True, timeout=10, check=True
+        )
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")
+        return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def _hardware() -> str:
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                name = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    text = f"{cores} x {name}"
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        text += f", {torch.cuda.get_device_name(0)}"
+    return text

@@ -1,0 +1,254 @@
+"""Reading results: one shape for everything, wherever it was computed."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from ..metrics import seed_spread
+from .finished import Finished, stacked, table_of
+from .job import COMMON, Job
+from .ledger import Ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PROFILES = ("stored", "demo", "small", "paper")
+_WORDS = {"as written": "as_written", "as run": "as_run"}
+_OLD = {"described": "as_written", "published": "as_run"}
+_END = ("stopped", "profile", "key")
+
+
+class Results:
+    """Finished jobs of a notebook, or of several.
+
+    Attributes
+    ----------
+    runs : DataFrame
+        One row per finished job: ``notebook, kind, dataset, model, method, variant, seed``, the notebook's own axes,
+        its final numbers, ``stopped``, ``profile``, ``key``. Trainings: ``accuracy, variance, worst, micro`` of the
+        test split (percent, percent squared), the same with ``train_`` or ``probe_`` before it, ``micro_f1, macro_f1,
+        pooled_f1, first_clients_accuracy, first_clients_variance, ari, n_clusters, bytes, seconds, n_test, n_train``.
+        Clusterings: ``n_clients, true_clusters, n_clusters, ari, undecided, ari_decided, links_inside, links_across,
+        floats_up, seconds``.
+    curves, clients : DataFrame
+        Round by round and client by client, with the axes of the job in front.
+    axes : tuple of str
+        Names of the notebooks' own axes.
+    """
+
+    def __init__(self, finished: Iterable[tuple[str, str, Finished]]):
+        self._finished = list(finished)  # notebook, profile, job
+
+    @classmethod
+    def of(cls, finished: Iterable[Finished], notebook: str = "", profile: str = "") -> Results:
+        """Make results of finished jobs."""
+        return cls((notebook, profile, done) for done in finished)
+
+    def __len__(self) -> int:
+        return len(self._finished)
+
+    def __repr__(self) -> str:
+        names = sorted({notebook for notebook, _, _ in self._finished if notebook})
+        return f"Results({len(self)} jobs of {', '.join(names) or 'no notebook'})"
+
+    def __add__(self, other: Results) -> Results:
+        every = {(one[2].key, str(sorted(one[2].axes.items()))): one for one in self._finished + other._finished}
+        return Results(every.values())
+
+    @functools.cached_property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the notebooks' own axes, in order."""
+        every = (name for _, _, done in self._finished for name in done.axes)
+        return tuple(name for name in dict.fromkeys(every) if name not in COMMON)
+
+    @functools.cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row per finished job."""
+        import pandas as pd
+
+        rows = []
+        for notebook, profile, done in self._finished:
+            row = {"notebook": notebook, "kind": done.kind, **done.axes, **done.numbers}
+            rows.append(row | {"stopped": done.numbers.get("stopped", ""), "profile": profile, "key": done.key})
+        table = pd.DataFrame(rows)
+        front = [*COMMON, *self.axes]
+        for name in (*COMMON, *_END):
+            if name not in table:
+                table[name] = "" if name != "seed" else pd.Series(dtype="Int64")
+        numbers = [name for name in table.columns if name not in (*front, *_END)]
+        table = table[[*front, *numbers, *_END]]
+        return table.assign(**{name: _column(table[name]) for name in front})
+
+    def _joined(self, which: str) -> pd.DataFrame:
+        import pandas as pd
+
+        front = ["key", "notebook", "dataset", "model", "method", "variant", "seed", *self.axes]
+        whole = stacked([getattr(done, which) for _, _, done in self._finished])
+        if whole.empty:
+            return pd.DataFrame(columns=front)
+        return self.runs[front].join(whole.set_index("job"), how="right").reset_index(drop=True)
+
+    @functools.cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row per job, evaluated round and split."""
+        return self._joined("curves")
+
+    @functools.cached_property
+    def clients(self) -> pd.DataFrame:
+        """One row per job and client."""
+        return self._joined("clients")
+
+    def _get(self, key: str) -> Finished:
+        if key not in self._by_key:
+            raise FltnbError(f"There is no job {key!r} among these {len(self)} results: take a key from `runs`.")
+        return self._by_key[key]
+
+    @functools.cached_property
+    def _by_key(self) -> dict[str, Finished]:
+        return {done.key: done for _, _, done in self._finished}
+
+    def arrays(self, key: str) -> dict[str, np.ndarray]:
+        """Return the arrays that a job kept: labels, adjacency, linkage, distance, ..."""
+        return self._get(key).arrays
+
+    def table(self, key: str, name: str) -> pd.DataFrame:
+        """Return a table of a study."""
+        return table_of(self._get(key).arrays, name)
+
+    def record(self, key: str) -> dict[str, Any]:
+        """Return what a job was: ``id``, ``settings`` and ``provenance``."""
+        return self._get(key).record
+
+    def where(self, **values: Any) -> Results:
+        """Return the jobs whose columns have these values.
+
+        Parameters
+        ----------
+        **values
+            A column of ``runs`` and its value, a list of values, or a function of the column that returns truth values.
+
+        Raises
+        ------
+        FltnbError
+            An unknown column, or a value that occurs nowhere in it.
+        """
+        runs = self.runs
+        keep = np.ones(len(runs), dtype=bool)
+        for name, wanted in values.items():
+            choose(name, runs.columns, "column of the results")
+            if isinstance(wanted, Callable):
+                keep &= np.asarray(wanted(runs[name]), dtype=bool)
+                continue
+            wanted = list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
+            if name == "variant":
+                for word in wanted:
+                    if word in _OLD:
+                        raise FltnbError(f"variant={word!r} has a new name: write {_OLD[word]!r}.")
+                wanted = [_WORDS.get(word, word) for word in wanted]
+            there = runs[name].dropna().unique().tolist()
+            if not any(value in there for value in wanted):
+                shown = ", ".join(map(str, there[:12])) or "nothing"
+                raise FltnbError(f"No result has {name} {wanted[0]!r}: there is {shown}.")
+            keep &= runs[name].isin(wanted).to_numpy()
+        return Results(one for one, kept in zip(self._finished, keep, strict=True) if kept)
+
+    def mean(self, by: Sequence[str] = ("method",), of: Sequence[str] | str = ("accuracy", "variance")) -> pd.DataFrame:
+        """Mean over seeds.
+
+        Parameters
+        ----------
+        by : sequence of str
+            Columns to keep apart.
+        of : sequence of str
+            Numbers to average.
+
+        Returns
+        -------
+        DataFrame
+            ``by``, then for each number its mean and ``<number>_spread`` (sample standard deviation over seeds, NaN for
+            one), then ``seeds``.
+
+        Raises
+        ------
+        FltnbError
+            An unknown column, or a seed that occurs twice in a group, so that two different things would be averaged.
+        """
+        import pandas as pd
+
+        by, of = list(by), [of] if isinstance(of, str) else list(of)
+        runs = self.runs
+        for name in (*by, *of):
+            choose(name, runs.columns, "column of the results")
+        rows = []
+        for values, group in runs.groupby(by, sort=False, dropna=False):
+            if group["seed"].duplicated().any():
+                apart = [name for name in (*COMMON, *self.axes) if name != "seed" and group[name].nunique(False) > 1]
+                raise FltnbError(
+                    f"Seed {group['seed'][group['seed'].duplicated()].iloc[0]} occurs twice where"
+                    f" {', '.join(f'{name} is {value}' for name, value in zip(by, values, strict=True))}: keep"
+                    f" {', '.join(apart) or 'the jobs'} apart with by=, or select one with where()."
+                )
+            row = dict(zip(by, values, strict=True))
+            for name in of:
+                held = group[name].astype(float).dropna()
+                row |= {name: held.mean(), f"{name}_spread": seed_spread(held)}
+            rows.append(row | {"seeds": len(group)})
+        return pd.DataFrame(rows, columns=[*by, *(part for name in of for part in (name, f"{name}_spread")), "seeds"])
+
+    def provenance(self) -> pd.DataFrame:
+        """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
+        import pandas as pd
+
+        rows = []
+        for dataset, group in self.runs.groupby("dataset", sort=False):
+            where = [self.record(key)["provenance"] for key in group["key"]]
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "jobs": len(group),
+                    "seeds": group["seed"].nunique(),
+                    "minutes": sum(about.get("seconds", 0.0) for about in where) / 60,
+                    "commits": ", ".join(sorted({about["commit"] for about in where})),
+                    "hardware": ", ".join(sorted({about["hardware"] for about in where})),
+                    "data": ", ".join(sorted({about.get("data_origin", "") for about in where})),
+                    "last day": max(about["finished"] for about in where)[:10],
+                }
+            )
+        return pd.DataFrame(rows)
+
+
+def _column(values: pd.Series) -> pd.Series:
+    """Type an axis: text with "" where missing, whole numbers, truth values or floats with a missing mark."""
+    kinds = {type(value) for value in values if not (value is None or value != value)}
+    if kinds <= {str}:
+        return values.astype(object).where(values.notna(), "")
+    if kinds <= {bool}:
+        return values.astype("boolean")
+    if kinds <= {int} or all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
+        return values.astype("Int64")
+    if str in kinds:
+        return values.where(values.notna(), "").map(str)
+    return values.astype(float)
+
+
+def stored(notebook: str) -> Results:
+    """Return the committed evidence of a notebook: of every cell (all axes but the seed) ``paper``, else ``small``."""
+    best: dict[tuple, str] = {}
+    found: list[tuple[str, str, Finished]] = []
+    for profile in ("paper", "small"):
+        for done in Ledger(profile, notebook).finished():
+            cell = tuple(sorted((name, str(value)) for name, value in done.axes.items() if name != "seed"))
+            if best.setdefault((done.kind, cell), profile) == profile:
+                found.append((notebook, profile, done))
+    return Results(found)
+
+
+def missing(jobs: Sequence[Job], results: Results) -> list[Job]:
+    """Return the jobs that no result is of, whatever data and numerics."""
+    there = {done.record["id"] for _, _, done in results._finished}
+    return [job for job in jobs if job.id not in there]

@@ -1,0 +1,335 @@
+"""What each kind of job computes, and the final numbers of it."""
+
+from __future__ import annotations
+
+import io
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import metrics, paths
+from ..errors import FltnbError, choose
+from ..rounds import DivergedError, plain, run
+from .finished import Finished, save, store_path, table_arrays
+from .job import Job, Prepared, digest, training_arguments
+from .numerics import versions
+from .provenance import environment
+
+if TYPE_CHECKING:
+    from ..federations import Federation
+
+Cache = Callable[[dict, Callable[[], dict]], dict]
+
+
+# ---------------------------------------------------------------- one-off arrays (clusterings that runs share)
+
+
+def arrays_path(key: Mapping[str, Any]):
+    """Return the file of a one-off computation; the numerics versions of what it names enter its name."""
+    job = Job("study", {"function": "arrays", **plain(dict(key))})
+    parts = [part for part in job.parts() if part not in ("arrays", "core")]
+    return paths.store() / "arrays" / f"{digest({'key': job.settings, 'numerics': versions(parts)})}.npz"
+
+
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a file's content."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    if not arrays:
+        raise ValueError("it is empty")
+    return arrays
+
+
+def cached_arrays(key: Mapping[str, Any], compute: Callable[[], dict], since: float = 0.0) -> dict[str, np.ndarray]:
+    """Keep the arrays of a one-off computation in the store; files from before ``since`` are ignored."""
+    path = arrays_path(key)
+    if path.exists() and path.stat().st_mtime >= since:
+        try:
+            return read_arrays(path.read_bytes())
+        except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
+            warnings.warn(f"Store entry {path} is damaged ({error}): only this one is computed again.", stacklevel=2)
+    arrays = compute()
+    paths.write_atomically(path, lambda file: np.savez(file, **arrays))
+    return arrays
+
+
+# ---------------------------------------------------------------- trainings
+
+
+def checkpoint_path(key: str):
+    """Return the checkpoint of a training that is under way."""
+    return store_path(key).with_name(f"{key}.checkpoint.npz")
+
+
+def train(
+    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool, keep: Sequence[str]
+) -> Finished:
+    """Run a training, from its checkpoint if there is one, and save it.
+
+    A run on a fixed client graph depends on the graph alone, not on who found it: it is taken from a run on the same
+    graph where the store has one (FLT with either encoder and the oracle, where the clusters are the true ones).
+    """
+    from ..methods import Context
+
+    job, fed, method = made.job, made.fed, made.method
+    graph = method.graph_key(fed, Context(job.seed, cache, progress, n_workers))
+    if graph is not None:
+        about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
+        rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
+        graph_key = digest(about | {"settings": rest})
+        twin = _twin(graph_key, made.key)
+        if twin is not None:
+            return save(_as_twin(made, twin, graph))
+    try:
+        done = run(
+            method,
+            fed,
+            **training_arguments(job),
+            device=device,
+            backend=backend,
+            n_workers=n_workers,
+            n_jobs=n_workers,
+            checkpoint=checkpoint_path(made.key),
+            cache=cache,
+            progress=progress,
+        )
+    except DivergedError as error:
+        done = error.run  # stored with its reason
+    numbers = training_numbers(fed, done)
+    arrays = {} if done.labels is None else {"labels": np.asarray(done.labels, dtype=np.int32)}
+    arrays |= {f"labels_at/{round}": labels.astype(np.int32) for round, labels in done.labels_at.items()}
+    if done.confusion is not None:
+        arrays["confusion"] = done.confusion.astype(np.int32)
+    if "models" in keep:
+        arrays |= {"models": done.theta, "rows": done.rows}
+    record = _record(made, done.seconds)
+    if graph is not None:
+        record["provenance"]["graph"] = graph_key
+        paths.write_atomically(_twin_path(graph_key), lambda file: file.write(made.key.encode()))
+    finished = save(Finished(made.key, "training", job.axes, numbers, done.history, done.clients, arrays, record))
+    checkpoint_path(made.key).unlink(missing_ok=True)
+    return finished
+
+
+def _twin_path(graph_key: str):
+    return paths.store() / "graphs" / graph_key
+
+
+def _twin(graph_key: str, key: str) -> Finished | None:
+    from .finished import load
+
+    path = _twin_path(graph_key)
+    if not path.exists():
+        return None
+    other = path.read_text(encoding="utf-8").strip()
+    return None if other == key or not store_path(other).exists() else load(other, {})
+
+
+def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
+    """Return a run on the same graph under this job's name: its labels, and what its clustering sent."""
+    fed = made.fed
+    curves, clients = twin.curves.copy(), twin.clients.copy()
+    for name, sent in zip(("bytes_up", "bytes_down"), graph.setup_bytes, strict=True):
+        curves[name] += sent - int(curves[name].iloc[0])
+    clients["cluster"] = -1 if graph.labels is None else graph.labels
+    arrays = {name: value for name, value in twin.arrays.items() if not name.startswith("labels")}
+    if graph.labels is not None:
+        arrays["labels"] = np.asarray(graph.labels, dtype=np.int32)
+        arrays |= {f"labels_at/{round}": arrays["labels"] for round in np.unique(curves["round"])}
+    numbers = {name: value for name, value in twin.numbers.items() if name not in ("ari", "n_clusters")}
+    numbers |= clusters_found(fed, graph.labels)
+    numbers["bytes"] = float(curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1])
+    record = _record(made, twin.numbers["seconds"])
+    record["provenance"] |= {"graph": twin.record["provenance"]["graph"], "trained_as": twin.key}
+    return Finished(made.key, "training", made.job.axes, numbers, curves, clients, arrays, record)
+
+
+def training_numbers(fed: Federation, done) -> dict[str, Any]:
+    """Return the final numbers of a run: those of the last round, percent and percent squared."""
+    history, clients = done.history, done.clients
+    numbers: dict[str, Any] = {}
+    for split, prefix in (("test", ""), ("train", "train_"), ("probe", "probe_")):
+        rows = history[history["split"] == split]
+        if len(rows):
+            last = rows.iloc[-1]
+            numbers |= {prefix + name: float(last[name]) for name in ("accuracy", "variance", "worst", "micro")}
+    for split in ("test", "train"):
+        numbers[f"n_{split}"] = len(np.unique(np.concatenate(getattr(fed, split))))
+    if done.confusion is not None:
+        numbers |= {
+            name: value for name, value in metrics.confusion_summary(done.confusion).items() if name[-2:] == "f1"
+        }
+    truth = clients["true_cluster"].to_numpy()
+    if (truth >= 0).all():
+        # What FLT's code looked at in scenarios 1 and 2, where all clients of a cluster share their test images.
+        first = clients["test"].to_numpy()[np.unique(truth, return_index=True)[1]]
+        numbers["first_clients_accuracy"] = metrics.mean_accuracy(first)
+        numbers["first_clients_variance"] = metrics.variance(first)
+    numbers |= clusters_found(fed, done.labels)
+    numbers["bytes"] = float(history["bytes_up"].iloc[-1] + history["bytes_down"].iloc[-1])
+    return numbers | {"seconds": round(done.seconds, 2), "stopped": done.stopped}
+
+
+def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]:
+    """Agreement of the final clusters with the true ones, and their number."""
+    if labels is None:
+        return {}
+    truth = fed.clusters
+    known = {} if truth is None else {"ari": metrics.adjusted_rand_index(truth, labels)}
+    return known | {"n_clusters": len(np.unique(labels))}
+
+
+def _record(made: Prepared, seconds: float) -> dict[str, Any]:
+    provenance = {
+        **environment(),
+        "data_origin": made.fed.origin if made.fed is not None else "",
+        "data": made.fed.fingerprint() if made.fed is not None else "",
+        "seconds": round(seconds, 3),
+        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    return {"id": made.job.id, "settings": made.job.canonical, "provenance": provenance}
+
+
+# ---------------------------------------------------------------- clusterings
+
+
+def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
+    """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
+    from .. import encoders, relatedness
+    from ..methods.ownmodels import OwnModels
+
+    fed, how = group[0].fed, group[0].job.settings["encoder"]
+    encoder = OwnModels.of(how) if how.get("kind") == "own" else encoders.build(how)
+    validation = None
+    if isinstance(encoder, OwnModels):
+        embeddings, validation = encoder.embed(fed)
+    else:
+        embeddings = encoders.embed_clients(fed, encoder, n_jobs=n_jobs)
+    classes = [fed.labels[index] for index in fed.train]
+    for made in group:
+        clusterer = clusterer_of(made.job)
+        begun = time.perf_counter()
+        with warnings.catch_warnings():  # the table says how many clusters were found
+            warnings.filterwarnings("ignore", message=".*clusters were asked for but")
+            clusterer.fit(embeddings, classes if isinstance(clusterer, relatedness.PACFL) else validation)
+        seconds = time.perf_counter() - begun
+        numbers = {**clustering_numbers(clusterer, fed.clusters), "seconds": round(seconds, 3)}
+        arrays = {"labels": np.asarray(clusterer.labels_, dtype=np.int32)}
+        for name in made.job.keep:
+            value = np.asarray(getattr(clusterer, f"{name}_"))
+            arrays[name] = value.astype(np.float32) if value.dtype == np.float64 else value
+        yield save(Finished(made.key, "clustering", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
+
+
+def check_clustering(made: Prepared) -> None:
+    """Refuse a clustering that cannot work, before any is computed."""
+    clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
+    if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
+        raise FltnbError(
+            f"{made.job.settings['clusterer']['name']} compares clients' embeddings, and every client's own network has"
+            " other axes: the encoder of kind 'own' is for EMDClustering alone."
+        )
+    if hasattr(clusterer, "check"):
+        clusterer.check(made.fed.sizes.tolist())
+
+
+def clusterer_of(job: Job):
+    """Return the clusterer of a job, unfitted, with the job's seed and noise."""
+    from .. import relatedness
+    from ..relatedness.noise import noisy
+
+    settings = job.settings
+    made = relatedness.build(settings["clusterer"])
+    if "random_state" in made.get_params() and "random_state" not in settings["clusterer"]:
+        made.set_params(random_state=settings["seed"])
+    return noisy(made, settings["noise"], settings["seed"]) if settings["noise"] else made
+
+
+def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]:
+    """Compare a fitted clusterer with the true clusters (M,), or None where they are not known.
+
+    Returns
+    -------
+    dict
+        ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``; ``undecided`` (clients for which
+        the estimator says that their data do not tell) and ``ari_decided``, over the others; ``links_inside`` and
+        ``links_across``, see :func:`link_shares`; ``floats_up``, numbers that a client sends on average. What is not
+        known is left out.
+    """
+    labels = np.asarray(clusterer.labels_)
+    undecided = np.asarray(getattr(clusterer, "undecided_", np.zeros(len(labels), dtype=bool)))
+    sure, known = ~undecided, clusters is not None
+    inside, across = link_shares(clusterer.adjacency_, clusters) if known else (np.nan, np.nan)
+    numbers = {
+        "n_clients": len(labels),
+        "true_clusters": len(np.unique(clusters)) if known else 0,
+        "n_clusters": int(clusterer.n_clusters_),
+        "ari": float(metrics.adjusted_rand_index(clusters, labels)) if known else np.nan,
+        "undecided": int(undecided.sum()),
+        "ari_decided": metrics.adjusted_rand_index(clusters[sure], labels[sure]) if known and sure.any() else np.nan,
+        "links_inside": inside,
+        "links_across": across,
+        "floats_up": float(np.mean(clusterer.sent_)),
+    }
+    return {name: value for name, value in numbers.items() if value == value}
+
+
+def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """Share of client pairs that are linked, ``(inside, across)`` the true clusters; NaN where there is no such pair.
+
+    Parameters
+    ----------
+    adjacency : array (M, M)
+        0/1; the diagonal does not count.
+    clusters : array (M,)
+    """
+    same = clusters[:, None] == clusters[None]
+    pair = ~np.eye(len(clusters), dtype=bool)
+    linked = np.asarray(adjacency, dtype=bool)
+
+    def share(which: np.ndarray) -> float:
+        return float(linked[which].mean()) if which.any() else float("nan")
+
+    return share(same & pair), share(~same)
+
+
+# ---------------------------------------------------------------- distances between clients, and other studies
+
+
+def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
+    """Train the clients of one federation once, each alone, and measure every distance that the jobs ask for."""
+    from ..methods import ownmodels
+
+    first = group[0].job.settings
+    fed, begun = group[0].fed, time.perf_counter()
+    trained = ownmodels.local_models(fed, first["model"], first["training"], first["seed"])
+    training = time.perf_counter() - begun
+    for made in group:
+        begun = time.perf_counter()
+        settings = made.job.settings
+        distance, reference = ownmodels.measure(fed, *trained, settings["measure"], settings["seed"], n_jobs)
+        seconds = time.perf_counter() - begun
+        arrays = {"distance": distance.astype(np.float32), "clusters": np.asarray(fed.clusters, dtype=np.int32)}
+        if np.isfinite(reference).any():
+            arrays["reference"] = reference
+        numbers = {"n_clients": fed.n_clients, "training_seconds": round(training, 3), "seconds": round(seconds, 3)}
+        yield save(Finished(made.key, "distances", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
+
+
+def study(made: Prepared) -> Finished:
+    """Call the function of a study and save what it returns."""
+    options = dict(made.job.settings)
+    module, _, name = options.pop("function").rpartition(".")
+    begun = time.perf_counter()
+    found = getattr(import_module(f"fltnb.studies.{module}"), name)(**options)
+    seconds = time.perf_counter() - begun
+    for part in found:
+        choose(part, ("numbers", "tables", "arrays"), f"part of what the study {name} returns")
+    arrays = found.get("arrays", {}) | table_arrays(found.get("tables", {}))
+    numbers = plain(found.get("numbers", {})) | {"seconds": round(seconds, 3)}
+    return save(Finished(made.key, "study", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))

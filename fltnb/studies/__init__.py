@@ -1,0 +1,66 @@
+"""For every notebook, the jobs that each profile asks for: all settings in one readable place.
+
+``demo`` is the embedded digits at toy scale, ``small`` what two CPU cores can do, ``paper`` the published settings. Which
+switch belongs to the printed tables and which to a paper's text is told in ``docs/differences.md``. One module per
+notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what they share.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ..errors import FltnbError, choose
+
+if TYPE_CHECKING:
+    from ..results import Job
+
+PROFILES = ("demo", "small", "paper")
+NOTEBOOKS = {
+    "00_start_here": "start_here",
+    "01_scenario1": "scenario1",
+    "02_scenario2": "scenario2",
+    "03_scenario3_femnist": "scenario3",
+    "04_scenario4_structured": "scenario4",
+    "05_ablation": "ablation",
+    "06_costs_and_theory": "costs",
+    "07_dynamic_clustering": "dynamic",
+    "08_fesem": "fesem",
+    "09_mthfl_similarity": "mthfl_similarity",
+    "10_mthfl_training": "mthfl_training",
+    "11_emdcfl_rotated": "emdcfl_rotated",
+    "12_emdcfl_pacs": "emdcfl_pacs",
+    "13_emdcfl_backdoor": "emdcfl_backdoor",
+    "14_emdcfl_robustness": "emdcfl_robustness",
+    "15_head_to_head": "head_to_head",
+    "16_transport_signatures": "transport",
+}
+"""Notebook -> module of this package whose ``jobs(profile)`` gives its jobs."""
+
+
+def full_name(name: str) -> str:
+    """Return a notebook's name; its number will do.
+
+    Raises
+    ------
+    FltnbError
+        There is no such notebook.
+    """
+    name = str(name).removesuffix(".ipynb")
+    found = [full for full in NOTEBOOKS if full == name or full.split("_")[0] == name]
+    if not found:
+        raise FltnbError(f"Unknown notebook {name!r}: choose one of {', '.join(NOTEBOOKS)}, or its number.")
+    return found[0]
+
+
+def jobs(name: str, profile: str = "demo") -> list[Job]:
+    """Return the jobs of a notebook.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``01_scenario1``, or ``01``.
+    profile : {"demo", "small", "paper"}
+    """
+    module = import_module(f".{NOTEBOOKS[full_name(name)]}", __name__)
+    return module.jobs(choose(profile, PROFILES, "profile"))
