@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report test lab lint bench status clean lock format refresh FORCE
+.PHONY: help reproduce report counts test lab lint bench status clean lock format refresh FORCE
 
 # ---- refuse what cannot work before any time is spent --------------------------------------------------------------
 
@@ -26,7 +26,7 @@ ifneq ($(UNKNOWN),)
   $(error Unknown option $(UNKNOWN): choose from PROFILE, NB, JOBS, FRESH, DATA, DASK (plain `make` explains them))
 endif
 ifneq ($(words $(PROFILE)) $(filter demo small paper,$(PROFILE)),1 $(PROFILE))
-  $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper)
+  $(error Unknown PROFILE '$(PROFILE)': choose one of demo, small, paper; to read what is stored, open the notebooks)
 endif
 ifneq ($(shell expr "x$(JOBS)" : 'x[1-9][0-9]*$$'),$(shell expr "x$(JOBS)" : '.*'))
   $(error JOBS='$(JOBS)' is not a number of 1 or more: give how many notebooks run at a time)
@@ -64,21 +64,22 @@ help:
 	@echo
 	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
 	@echo "  make report      every printed number and claim beside what was reproduced, as one page: results/report.html"
+	@echo "  make counts      how many printed numbers are reproduced, paper by paper"
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
-	@echo "  make test        style, tests, and the notebooks' own claims (some minutes)"
-	@echo "  make lint        style only"
+	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
+	@echo "  make lint        style and the order of the rooms only"
 	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
 	@echo "  make format      tidy the code and the notebooks' metadata"
-	@echo "  make refresh     run the notebooks in place (demo), so that they show their newest outputs"
+	@echo "  make refresh     run the notebooks in place, so that they show the newest evidence"
 	@echo "  make lock        write requirements.lock again after pyproject.toml changed (UPGRADE=1: newest versions)"
 	@echo
 	@echo "Options, after the command:"
 	@echo "  PROFILE=demo     embedded digits, two CPU cores, minutes (this is the default)"
-	@echo "  PROFILE=small    the real data sets on two CPU cores, about 90 minutes"
-	@echo "  PROFILE=paper    the published settings; wants a GPU"
+	@echo "  PROFILE=small    the real data sets on two CPU cores: hours, said before it starts"
+	@echo "  PROFILE=paper    the published settings: a GPU, or days; said before it starts"
 	@echo "  NB=01_scenario1  this notebook only (default: all)"
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
@@ -129,7 +130,7 @@ $(READY): requirements.lock pyproject.toml
 # One stamp per notebook, written by the runner after a success: a failed notebook leaves an executed copy too.
 
 STAMPS  := $(NAMES:%=results/$(PROFILE)/stamps/%.done)
-SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*.csv) requirements.lock
+SOURCES := $(wildcard fltnb/*.py fltnb/*/*.py fltnb/*/*.csv) requirements.lock
 
 $(STAMPS): results/$(PROFILE)/stamps/%.done: notebooks/%.ipynb $(SOURCES) $(AGAIN) | $(READY)
 	@$(PY) -m fltnb notebook $* --profile $(PROFILE) || test $$? = 1
@@ -140,6 +141,7 @@ results/$(PROFILE)/stamps/99_report.done: $(filter-out %/99_report.done,$(STAMPS
 reproduce: $(READY)
 	@$(if $(DASK),$(PY) -m fltnb workers "$(DASK)")
 	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
+	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb cost $(NAMES) --profile $(PROFILE) $(if $(AGAIN),--fresh))
 	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
 	echo; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
@@ -155,22 +157,27 @@ reproduce: $(READY)
 report: $(READY)
 	@$(PY) -m fltnb report
 
+counts: $(READY)
+	@$(PY) -m fltnb counts
+
 status: $(READY)
 	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE)
 
 lab: $(READY)
-	FLTNB_PROFILE=$(PROFILE) $(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/$(firstword $(NAMES:%=%.ipynb))
+	$(PY) -m jupyter lab --LabApp.default_url=/lab/tree/notebooks/$(firstword $(NAMES:%=%.ipynb))
 
 # ---- checks --------------------------------------------------------------------------------------------------------
 
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	.venv/bin/lint-imports --no-logo --quiet
 
+# Every output of every notebook is compared with what the committed evidence gives; 00 computes as well (demo).
 test: lint
 	$(PY) -m pytest -n $(JOBS)
 ifneq ($(NAMES),)
-	FLTNB_PROFILE=demo TQDM_DISABLE=1 $(PY) -m pytest --nbval-lax --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
+	TQDM_DISABLE=1 $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 else
 	@echo "There is no notebook to check yet."
 endif
@@ -192,7 +199,7 @@ endif
 
 refresh: $(READY)
 ifneq ($(NAMES),)
-	FLTNB_PROFILE=demo TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
+	TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
 endif
 

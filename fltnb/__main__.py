@@ -63,12 +63,24 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--format", choices=("text", "json"), default="text")
     sub.add_argument("--check", action="store_true", help="exit with 1 unless every notebook shown is done")
 
-    sub = command(_compute, "compute", "Fill the result store for one notebook, without Jupyter.")
-    sub.add_argument("name", help="for example 01_scenario1")
+    sub = command(_compute, "compute", "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger.")
+    sub.add_argument("name", help="for example 01_scenario1, or 01")
     sub.add_argument("--profile", **profile)
-    sub.add_argument("--jobs", type=int, metavar="N", help="runs at a time (default: what suits the profile)")
+    sub.add_argument("--plan", action="store_true", help="show the missing jobs and their cost, compute nothing")
+    sub.add_argument("--budget", metavar="TIME", help="best value per minute first, stop in time: 150m, 2.5h")
+    sub.add_argument("--jobs", type=int, metavar="N", help="jobs at a time (default: what suits the profile)")
     sub.add_argument("--fresh", action="store_true", help="ignore stored results")
     sub.add_argument("--dask", **dask)
+
+    sub = command(_cost, "cost", "Say how long the missing jobs of notebooks take, from what like jobs took before.")
+    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
+    sub.add_argument("--profile", **profile)
+    sub.add_argument("--fresh", action="store_true", help="as if nothing was stored")
+
+    sub = command(_merge, "merge", "Add the ledgers of another machine's results/ folder to these.")
+    sub.add_argument("folder", help="that folder, with a sub-folder per profile")
+
+    command(_counts, "counts", "Print how many printed numbers are reproduced, as CSV.")
 
     sub = command(_report, "report", "Put every printed number and claim beside what was reproduced, as one HTML page.")
     sub.add_argument("--out", metavar="FILE", help="where to (default: results/report.html)")
@@ -135,29 +147,77 @@ def _print_status(rows: list[dict]) -> None:
 
 
 def _compute(options: argparse.Namespace) -> int:
-    from . import experiments, store
+    from . import results, studies
+    from .results import plan
 
     if options.fresh:
         os.environ["FLTNB_FRESH"] = "1"  # workers see it too
     _use_dask(options.dask)
-    specs = experiments.specs(options.name.removesuffix(".ipynb"), options.profile)
-    jobs = experiments.JOBS[options.profile] if options.jobs is None else options.jobs
-    results = store.compute(specs, n_jobs=jobs)
-    print(f"{len(results)} runs of {options.name} (profile {options.profile}) are in the store.")
+    name = studies.full_name(options.name)
+    ledger = results.Ledger(options.profile, name)
+    jobs = studies.jobs(name, options.profile)
+    if not options.plan and options.budget is None:
+        done = results.results(name, options.profile, n_jobs=options.jobs)
+        print(f"{len(done)} jobs of {name} (profile {options.profile}) are in the ledger.")
+        return 0
+    budget = None if options.budget is None else 60 * plan.minutes(options.budget)
+    planned = plan.plan(jobs, [ledger])
+    total = sum(one.seconds for one in planned)
+    print(f"{name}, profile {options.profile}: {len(jobs) - len(planned)} of {len(jobs)} jobs are there; the other")
+    print(f"{len(planned)} take about {duration(total)} on two cores (~: guessed, no like job was measured).")
+    if options.plan:
+        for one in planned:
+            print(f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.made.job}")
+        return 0
+    count = plan.within(planned, budget, lambda done: ledger.merge(done))
+    print(f"{count} of {len(planned)} missing jobs were computed and are in {ledger.path('csv').name}.")
+    return 0
+
+
+def _cost(options: argparse.Namespace) -> int:
+    from . import studies
+    from .results import plan
+
+    wanted = [name for name in studies.NOTEBOOKS if not options.names or name in options.names]
+    total = plan.cost(wanted, options.profile, options.fresh)
+    print(
+        f"Profile {options.profile}: {total.there} of {total.jobs} jobs are stored; to compute: {total.missing} jobs,",
+        end=" ",
+    )
+    print(
+        f"about {duration(total.seconds)} of two cores"
+        + f" and {total.unknown} that were never timed" * bool(total.unknown)
+        + "."
+    )
+    return 0
+
+
+def _merge(options: argparse.Namespace) -> int:
+    from .results import ledger
+
+    for line in ledger.merge_folder(options.folder):
+        print(line)
+    return 0
+
+
+def _counts(options: argparse.Namespace) -> int:
+    from . import papers
+
+    print(papers.counts().to_csv(index=False), end="")
     return 0
 
 
 def _report(options: argparse.Namespace) -> int:
-    from . import paths, report
+    from . import papers, paths
 
-    file = report.write(options.out)
+    file = papers.report(options.out)
     print(f"The report is in {file.relative_to(paths.ROOT) if file.is_relative_to(paths.ROOT) else file}")
     return 0
 
 
 def _use_dask(address: str | None) -> None:
     """Let this process and the kernels that it starts send their runs to a scheduler, if it answers."""
-    from . import machines
+    from .results import machines
 
     if address is not None:
         machines.connect(address)
@@ -166,7 +226,7 @@ def _use_dask(address: str | None) -> None:
 
 
 def _workers(options: argparse.Namespace) -> int:
-    from . import machines
+    from .results import machines
 
     client = machines.connect(options.address)
     about = machines.check(client)

@@ -43,10 +43,12 @@ class Ledger:
 
     profile: str
     notebook: str
+    folder: Path | None = None
 
     def path(self, ending: str) -> Path:
         """Return one of the three files."""
-        return paths.results(self.profile) / f"{self.notebook}.{ending}"
+        where = paths.results(self.profile) if self.folder is None else self.folder / self.profile
+        return where / f"{self.notebook}.{ending}"
 
     @property
     def exists(self) -> bool:
@@ -216,6 +218,25 @@ class Ledger:
                     by_key.setdefault(done.key, []).append(digest(own)[:12])
             _write(before, there)
         return Ledger(self.profile, self.notebook)
+
+
+def merge_folder(folder: str | Path) -> Iterator[str]:
+    """Add all ledgers of another ``results`` folder to these; yield a sentence for each.
+
+    Raises
+    ------
+    FltnbError
+        There is no ledger in the folder, or one of them cannot be read.
+    """
+    files = sorted(Path(folder).glob("*/*.json"))
+    if not files:
+        raise FltnbError(f"There is no ledger in {folder}: give the results folder that the other machine wrote.")
+    for file in files:
+        other = Ledger(file.parent.name, file.stem, Path(folder))
+        here = Ledger(other.profile, other.notebook)
+        before = len(here.lines)
+        after = here.merge(list(other.finished()))
+        yield f"{other.profile}/{other.notebook}: {len(after.lines) - before} new jobs, {len(after.lines)} in all."
 
 
 class _Held(Finished):

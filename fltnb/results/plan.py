@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,6 +88,45 @@ def _guess(made: Prepared) -> float:
         epochs = settings["training"].get("local_epochs", 1)
         return 1e-6 * samples * epochs * train + 5e-3 * fed.n_clients**2
     return 30.0 + 2e-4 * samples
+
+
+class Cost(NamedTuple):
+    """Jobs in all, those that are there, those to compute, their seconds, and how many of them were never timed."""
+
+    jobs: int
+    there: int
+    missing: int
+    seconds: float
+    unknown: int
+
+
+def cost(notebooks: Iterable[str], profile: str, fresh: bool = False) -> Cost:
+    """Add up what the jobs of notebooks took when they were computed before; needs no data sets.
+
+    A job that is in no ledger counts as the median of those of its notebook, data set and model.
+    """
+    from .. import studies
+
+    total = Cost(0, 0, 0, 0.0, 0)
+    for notebook in notebooks:
+        own, timed, like = set(), {}, {}
+        for ledger in (Ledger("small", notebook), Ledger("paper", notebook)):
+            for done in ledger.finished():
+                name, seconds = done.record["id"], done.numbers.get("seconds", 0.0)
+                timed[name] = seconds
+                like.setdefault((done.axes.get("dataset"), done.axes.get("model")), []).append(seconds)
+                if ledger.profile == profile:
+                    own.add(name)
+        jobs = {job.id: job for job in studies.jobs(notebook, profile)}
+        todo = [job for name, job in jobs.items() if fresh or name not in own]
+        seconds, unknown = 0.0, 0
+        for job in todo:
+            near = like.get((job.axes.get("dataset"), job.axes.get("model")))
+            seconds += timed.get(job.id, statistics.median(near) if near else 0.0)
+            unknown += job.id not in timed and not near
+        here = (len(jobs), len(own & set(jobs)), len(todo), seconds, unknown)
+        total = Cost(*(one + other for one, other in zip(total, here, strict=True)))
+    return total
 
 
 def within(

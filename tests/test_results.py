@@ -1,0 +1,406 @@
+"""The results room: jobs, keys, store, ledger, reading."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fltnb as fl
+from fltnb import methods, paths
+from fltnb.errors import FltnbError
+from fltnb.results import Finished, Job, Ledger, Results, compute, missing, plan, prepare, stored, work
+from fltnb.results import compute as computing
+from fltnb.results import job as jobs_module
+from fltnb.results.finished import store_path
+
+FED = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
+FLT = {"name": "flt_pixels", "kind": "FLT", "clusterer": {"name": "PCAKMeans", "n_clusters": 2, "n_components": 8}}
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(paths, "results", lambda profile: tmp_path / "results" / profile)
+    return tmp_path
+
+
+def training(method="fedavg", seed=0, rounds=2, axes=None, **options) -> Job:
+    settings = {"name": method} if isinstance(method, str) else method
+    shown = {"dataset": "digits", "variant": "as_written"} | (axes or {})
+    return Job.training(FED, settings, "mlp", rounds, seed=seed, axes=shown, **options)
+
+
+def finished(key="a" * 20, accuracy=50.0, axes=None, **numbers) -> Finished:
+    record = {"id": key, "settings": {"federation": FED, "rounds": 2}, "provenance": {"commit": "c", "hardware": "h"}}
+    record["provenance"] |= {"finished": "2026-01-01T00:00:00Z", "seconds": 1.0, "data_origin": "d", "data": "f"}
+    axes = {"dataset": "digits", "method": "fedavg", "seed": 0} | (axes or {})
+    curves = pd.DataFrame({"round": [0, 1], "split": ["test", "test"], "accuracy": [10.0, accuracy]})
+    clients = pd.DataFrame({"client": [0, 1], "test": [40.0, 60.0]})
+    return Finished(
+        key, "training", axes, {"accuracy": accuracy, **numbers}, curves, clients, {"labels": np.arange(2)}, record
+    )
+
+
+# ---- jobs and keys
+
+
+def test_settings_that_mean_the_same_have_one_key():
+    plain, full = training(), training({"name": "fedavg", "rule": "participants"}, lr=0.01, momentum=0.0)
+    assert plain.id == full.id and prepare(plain).key == prepare(full).key
+    assert plain.id != training(lr=0.02).id != training(rounds=3).id
+    assert training(axes={"k": 3}).id == plain.id  # axes are not hashed
+    assert training("oracle", seed=1).id != training("oracle").id
+
+
+def test_a_version_enters_the_key_of_what_uses_it_alone(monkeypatch):
+    before = {name: prepare(training(name)).key for name in ("fedavg", "oracle")}
+    monkeypatch.setitem(jobs_module.versions.__globals__["NUMERICS"], "oracle", 2)
+    assert prepare(training("fedavg")).key == before["fedavg"]
+    assert prepare(training("oracle")).key != before["oracle"]
+
+
+@pytest.mark.parametrize(
+    ("axes", "says"),
+    [({"k": [1]}, "cannot be a column"), ({"accuracy": 1}, "cannot be a column"), ({"key": "x"}, "cannot")],
+)
+def test_axes_are_plain_values(axes, says):
+    with pytest.raises(FltnbError, match=says):
+        training(axes=axes)
+
+
+def test_unknown_options_and_methods_are_refused_before_work():
+    with pytest.raises(FltnbError, match="Unknown training option 'epochs'"):
+        training(epochs=3)
+    with pytest.raises(FltnbError, match="Unknown method 'fedavgg'"):
+        compute([training(), training("fedavgg")])
+    assert not list((paths.store() / "jobs").glob("*"))
+    with pytest.raises(FltnbError, match="has a new name: write variant='as_run'"):
+        compute([training({"name": "fedavg", "variant": "published"})])
+
+
+def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
+    counts = dict.fromkeys(("method", "federation", "key"), 0)
+
+    def counted(name, function):
+        def call(*given, **options):
+            counts[name] += 1
+            return function(*given, **options)
+
+        return call
+
+    job = training()
+    job.canonical  # noqa: B018  (the canonical form builds a method of its own, without data)
+    monkeypatch.setattr(methods, "build", counted("method", methods.build))
+    monkeypatch.setattr(fl.federations, "build", counted("federation", fl.federations.build))
+    monkeypatch.setattr(computing, "prepare", counted("key", computing.prepare))
+    jobs_module._federation.cache_clear()
+    results = Results.of(compute([job]))
+    results.mean(["method"]), results.curves, results.clients
+    assert counts == {"method": 1, "federation": 1, "key": 1}
+
+
+def test_moving_code_about_leaves_keys_alone(tmp_path):
+    """Two checkouts, one with a renamed module and other docstrings, name a job's result the same."""
+    other = tmp_path / "other"
+    shutil.copytree(Path(fl.__file__).parent, other / "fltnb", ignore=shutil.ignore_patterns("__pycache__"))
+    (other / "fltnb/methods/ifca.py").rename(other / "fltnb/methods/several_models.py")
+    for file in (other / "fltnb").rglob("*.py"):
+        text = file.read_text().replace("from .ifca import", "from .several_models import")
+        file.write_text('"""Another docstring."""\n' + text.split('"""', 2)[2] if text.startswith('"""') else text)
+    code = f"from fltnb.results import Job, prepare; import fltnb; print(fltnb.__file__, prepare(Job.training({FED}, {{'name': 'ifca', 'n_clusters': 2}}, 'mlp', 2)).key)"
+    env = os.environ | {"PYTHONPATH": str(other)}
+    where, key = subprocess.check_output([sys.executable, "-c", code], cwd=other, env=env, text=True).split()
+    assert where.startswith(str(other))
+    assert key == prepare(training({"name": "ifca", "n_clusters": 2})).key
+
+
+# ---- computing
+
+
+def test_what_is_stored_is_not_computed_again(monkeypatch):
+    first = compute([training(seed=1)])[0]
+    monkeypatch.setattr(work, "run", lambda *a, **k: pytest.fail("computed again"))
+    again = compute([training(seed=1, axes={"k": 7})])[0]
+    assert again.numbers == first.numbers and again.axes["k"] == 7
+    pd.testing.assert_frame_equal(again.curves, first.curves)
+    pd.testing.assert_frame_equal(again.clients, first.clients)
+
+
+def test_fresh_computes_again():
+    first = compute([training()])[0]
+    again = compute([training()], fresh=True)[0]
+    assert again.numbers["accuracy"] == first.numbers["accuracy"]
+    assert store_path(first.key).stat().st_mtime >= time.time() - 60
+
+
+def test_a_damaged_entry_is_named_and_computed_alone():
+    one, two = compute([training(), training("local")])
+    store_path(one.key).write_bytes(store_path(one.key).read_bytes()[:200])
+    with pytest.warns(UserWarning, match="only this job is computed again"):
+        assert compute([training()])[0].numbers["accuracy"] == one.numbers["accuracy"]
+    assert store_path(two.key).exists()
+
+
+def test_two_processes_give_the_same():
+    jobs = [training(name, seed=seed) for name in ("fedavg", "oracle") for seed in (0, 1)]
+    one = [done.numbers["accuracy"] for done in compute(jobs, fresh=True)]
+    assert one == [done.numbers["accuracy"] for done in compute(jobs, n_jobs=2, fresh=True)]
+
+
+def test_the_same_graph_is_trained_once(monkeypatch):
+    oracle = compute([training("oracle")])[0]
+    expected = compute([training(FLT)])[0]
+    assert expected.numbers["ari"] == 1
+    shutil.rmtree(paths.store() / "graphs")
+    alone = compute([training(FLT)], fresh=True)[0]
+    assert expected.record["provenance"]["trained_as"] == oracle.key
+    for name, value in alone.numbers.items():
+        assert name == "seconds" or expected.numbers[name] == value, name
+    pd.testing.assert_frame_equal(expected.curves.drop(columns="seconds"), alone.curves.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(expected.clients, alone.clients)
+    assert {name: value.tolist() for name, value in expected.arrays.items()} == {
+        name: value.tolist() for name, value in alone.arrays.items()
+    }
+
+
+def test_kept_models_stay_in_the_store():
+    done = compute([Job.training(FED, {"name": "fedavg"}, "mlp", 1, keep=("models",))])[0]
+    assert done.arrays["models"].shape[0] == 1
+    Ledger("demo", "x").merge([done])
+    assert "models" not in Ledger("demo", "x").arrays(Ledger("demo", "x").lines[0]["record"])
+
+
+def test_clusterings_share_one_embedding(monkeypatch):
+    calls = []
+    embed = fl.encoders.embed_clients
+    monkeypatch.setattr(fl.encoders, "embed_clients", lambda *a, **k: calls.append(1) or embed(*a, **k))
+    how = {"name": "PCAKMeans", "n_components": 8}
+    jobs = [
+        Job.clustering(FED, how | {"n_clusters": k}, {"kind": "pixels"}, axes={"k": k}, keep=("adjacency",))
+        for k in (1, 2)
+    ]
+    one, two = compute(jobs)
+    assert len(calls) == 1 and [one.numbers["n_clusters"], two.numbers["n_clusters"]] == [1, 2]
+    assert two.arrays["adjacency"].shape == (6, 6) and two.numbers["ari"] == 1
+
+
+def test_own_networks_are_for_emd_alone():
+    fed = {"kind": "rotated", "dataset": "digits", "n_clients": 4, "angles": [[0], [180]]}
+    with pytest.raises(FltnbError, match="for EMDClustering alone"):
+        compute([Job.clustering(fed, {"name": "FCR"}, {"kind": "own"})])
+
+
+def test_a_diverging_run_is_kept_with_its_reason():
+    with pytest.warns(UserWarning, match="not finite"):
+        done = compute([training(lr=1e18, rounds=3)])[0]
+    assert "not finite" in done.numbers["stopped"]
+    assert Results.of([done]).runs["stopped"][0]
+
+
+def test_a_killed_run_continues_and_leaves_nothing_behind(tmp_path):
+    code = f"""
+import fltnb.rounds as rounds
+rounds.CHECKPOINT_SECONDS = 0.0
+from fltnb.results import Job, compute
+compute([Job.training({FED}, {{"name": "fedavg"}}, "mlp", 400, eval_every=10)], progress=False)
+"""
+    job = Job.training(FED, {"name": "fedavg"}, "mlp", 400, eval_every=10)
+    checkpoint = work.checkpoint_path(prepare(job).key)
+    child = subprocess.Popen([sys.executable, "-c", code], cwd=paths.ROOT)
+    while not checkpoint.exists() and child.poll() is None:
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    done = compute([job])[0]
+    assert not list(checkpoint.parent.glob(".*")) and not checkpoint.exists()
+    assert done.numbers["accuracy"] == compute([job], fresh=True)[0].numbers["accuracy"]
+
+
+# ---- the ledger
+
+
+def test_ledgers_of_two_machines_add_up(tmp_path):
+    here = Ledger("small", "nb").merge([finished("a" * 20), finished("b" * 20, 60.0)])
+    assert len(here.lines) == 2
+    shutil.copytree(paths.results("small"), tmp_path / "elsewhere/small")
+    Ledger("small", "nb").merge([finished("c" * 20, 70.0)])
+    other = Ledger("small", "nb", tmp_path / "elsewhere").merge([finished("d" * 20, 80.0)])
+    assert len(other.lines) == 3
+    from fltnb.results.ledger import merge_folder
+
+    assert list(merge_folder(tmp_path / "elsewhere")) == ["small/nb: 1 new jobs, 4 in all."]
+    found = stored("nb")
+    assert sorted(found.runs["accuracy"]) == [50.0, 60.0, 70.0, 80.0]
+    assert found.curves["accuracy"].tolist().count(10.0) == 4 and found.arrays("d" * 20)["labels"].tolist() == [0, 1]
+
+
+VALUES = st.one_of(
+    st.booleans(), st.integers(-(10**9), 10**9), st.floats(allow_nan=False), st.text("abcä, \"'", min_size=1)
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.dictionaries(st.sampled_from(["k", "rule", "level", "given"]), VALUES), st.floats(allow_nan=False))
+def test_a_ledger_gives_back_what_it_got(tmp_path_factory, axes, accuracy):
+    folder = tmp_path_factory.mktemp("ledger")
+    Ledger("small", "nb", folder).merge([finished(accuracy=accuracy, axes=axes, ari=1.0, stopped="")])
+    again = next(Ledger("small", "nb", folder).finished())
+    assert again.axes == {"dataset": "digits", "method": "fedavg", "seed": 0} | axes
+    assert all(type(again.axes[name]) is type(value) for name, value in axes.items())
+    assert again.numbers == {"accuracy": accuracy, "ari": 1.0, "stopped": ""}
+    assert again.record["settings"] == {"federation": FED, "rounds": 2}
+    assert again.curves.columns.tolist() == ["round", "split", "accuracy"] and again.curves["round"].tolist() == [0, 1]
+
+
+def test_new_names_of_axes_take_the_place_of_old_ones():
+    Ledger("small", "nb").merge([finished(axes={"note": "k = 2"})])
+    ledger = Ledger("small", "nb").merge([finished(axes={"k": 2})])
+    assert len(ledger.lines) == 1 and ledger.axes == ("k",)
+
+
+def test_two_numbers_for_one_key_are_kept_and_neither_is_used():
+    Ledger("small", "nb").merge([finished(), finished("b" * 20)])
+    ledger = Ledger("small", "nb").merge([finished(accuracy=51.0)])
+    assert len(ledger.lines) == 3
+    with pytest.warns(UserWarning, match=r"different results for key a+ \(accuracy 50.0 and 51.0\).*until you delete"):
+        assert [done.key for done in Ledger("small", "nb").finished()] == ["b" * 20]
+    path = ledger.path("csv")
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if ",51.0," not in line))
+    assert [done.numbers["accuracy"] for done in Ledger("small", "nb").finished()] == [50.0, 50.0]
+
+
+def test_a_killed_merge_loses_nothing(tmp_path):
+    before = Ledger("small", "nb", tmp_path / "r").merge([finished()])
+    code = f"""
+import os, pathlib, sys
+from fltnb import paths
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_results import Ledger, finished
+write = paths.write_atomically
+def killed(path, content):
+    if str(path).endswith(sys.argv[1]):
+        import signal
+        def half(file):
+            file.write(b"half"); file.flush(); os.kill(os.getpid(), signal.SIGKILL)
+        write(path, half)
+    return write(path, content)
+paths.write_atomically = killed
+Ledger("small", "nb", pathlib.Path({str(tmp_path / "r")!r})).merge([finished("b" * 20, 60.0)])
+"""
+    for ending in ("npz", "json", "csv"):
+        assert subprocess.run([sys.executable, "-c", code, ending], cwd=paths.ROOT).returncode == -signal.SIGKILL
+        again = Ledger("small", "nb", tmp_path / "r")
+        assert [done.numbers["accuracy"] for done in again.finished()] == [50.0]
+        assert len(next(again.finished()).curves) == 2
+    after = before.merge([finished("b" * 20, 60.0)])
+    assert len(after.lines) == 2 and not list((tmp_path / "r/small").glob(".*"))
+
+
+def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
+    ledger = Ledger("small", "nb").merge([finished()])
+    ledger.path("npz").write_bytes(b"no")
+    with pytest.raises(FltnbError, match="is damaged.*restore it"):
+        stored("nb").arrays("a" * 20)
+    assert stored("nb").runs["accuracy"].tolist() == [50.0]  # the numbers are not affected
+    book = json.loads(ledger.path("json").read_text())
+    ledger.path("json").write_text(json.dumps(book | {"format": 99}))
+    with pytest.raises(FltnbError, match="newer fltnb"):
+        stored("nb")
+    ledger.path("json").write_text("{")
+    with pytest.raises(FltnbError, match="is damaged"):
+        stored("nb")
+
+
+# ---- reading
+
+
+def table() -> Results:
+    rows = [("fedavg", 0, 50.0, 2), ("fedavg", 1, 54.0, 2), ("fedavg", 0, 60.0, 3), ("oracle", 0, 90.0, 2)]
+    return Results.of(
+        finished(f"{place:020d}", accuracy, {"method": name, "seed": seed, "k": k, "variant": "as_run"}, variance=1.0)
+        for place, (name, seed, accuracy, k) in enumerate(rows)
+    )
+
+
+def test_mean_and_where():
+    found = table().where(k=2).mean(["method"], "accuracy")
+    assert found.to_dict("list") == {
+        "method": ["fedavg", "oracle"],
+        "accuracy": [52.0, 90.0],
+        "accuracy_spread": [pytest.approx(8**0.5), pytest.approx(float("nan"), nan_ok=True)],
+        "seeds": [2, 1],
+    }
+    assert len(table().where(variant="as run", method=["oracle", "fedavg"], accuracy=lambda a: a > 52)) == 3
+    assert len(table() + table()) == 4
+    with pytest.raises(FltnbError, match="Seed 0 occurs twice where method is fedavg: keep k apart"):
+        table().mean(["method"])
+    with pytest.raises(FltnbError, match="No result has method 'flt': there is fedavg, oracle"):
+        table().where(method="flt")
+    with pytest.raises(FltnbError, match="Unknown column of the results 'metod'"):
+        table().where(metod="flt")
+    with pytest.raises(FltnbError, match="has a new name: write 'as_run'"):
+        table().where(variant="published")
+    with pytest.raises(FltnbError, match="no job"):
+        table().arrays("nothing")
+
+
+def test_paper_results_take_the_place_of_a_whole_cell():
+    Ledger("small", "nb").merge(
+        [finished("a" * 20, 1.0), finished("b" * 20, 2.0, {"seed": 1}), finished("c" * 20, 3.0, {"k": 2})]
+    )
+    Ledger("paper", "nb").merge([finished("d" * 20, 9.0)])
+    assert sorted(stored("nb").runs["accuracy"]) == [3.0, 9.0]
+
+
+def test_nothing_stored_says_what_to_run():
+    with pytest.raises(
+        FltnbError, match=r"Nothing is stored for 01_scenario1: run `python -m fltnb compute 01_scenario1"
+    ):
+        fl.results("01")
+    with pytest.raises(FltnbError, match="Unknown notebook 'zz'"):
+        fl.results("zz")
+    with pytest.raises(FltnbError, match="Unknown profile 'big'"):
+        fl.results("01", "big")
+
+
+@pytest.mark.parametrize(("old", "new"), [("experiments", "studies"), ("published", "papers"), ("store", "results")])
+def test_old_names_say_the_new_one(old, new):
+    with pytest.raises(AttributeError, match=f"use fltnb.{new}"):
+        getattr(fl, old)
+
+
+# ---- plans and budgets
+
+
+def test_first_seeds_come_first_and_a_budget_is_kept():
+    jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
+    planned = plan.plan(jobs, [])
+    assert [(one.made.job.axes["method"], one.made.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
+    assert len(missing(jobs, Results.of(compute(jobs[:1])))) == 3
+    done = []
+    with pytest.raises(FltnbError, match="too small for any missing job"):
+        plan.within([plan.Planned(planned[0].made, 300.0, True, 1.0)], 60, done.extend)
+    clock = iter(range(0, 10_000, 100))
+    count = plan.within(planned, 350, done.extend, clock=lambda: next(clock), progress=False)
+    assert 0 < count < 4 and len(done) == count
+
+
+@pytest.mark.parametrize(("text", "minutes"), [("150m", 150), ("2.5h", 150), ("90s", 1.5)])
+def test_budgets_are_times(text, minutes):
+    assert plan.minutes(text) == minutes
+
+
+@pytest.mark.parametrize("text", ["", "150", "m", "-3m", "soon"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(FltnbError, match="is no time"):
+        plan.minutes(text)
