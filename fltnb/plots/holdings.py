@@ -119,6 +119,7 @@ def gallery(rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: 
         for ax, image in zip(line, row, strict=True):
             ax.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(False)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center")
     for ax, text in zip(axes[0], columns, strict=False):
         ax.set_title(text, fontsize="medium")

@@ -116,7 +116,8 @@ def client_strip(
         turn = {"rotation": 30, "ha": "right"} if len(drawn) > 5 else {}
         axis.set_xticks(range(len(drawn)), [look.label for look in drawn.values()], **turn)
         axis.grid(False, axis="x")
-        axis.set(xlabel="", ylabel=MEASURES.get(y) or label(y), title=label(cell, names) if col else "")
+        axis.set(xlabel="", ylabel=MEASURES.get(y) or label(y))
+        axis.set_title("" if cell is None else label(cell, names), fontsize="medium")
     clusters = np.unique(frame[hue]) if coloured else []
     if 0 < len(clusters) <= len(CLUSTERS):
         points = [_handle("o", cluster_color(one), f"{one:g}") for one in clusters]
@@ -179,7 +180,8 @@ def dots(
                     axis.plot(numbers.mean(), height, "|", color=look.color, ms=13, mew=2)
         axis.grid(False, axis="y")
         words = (names or {}).get(measure) or MEASURES.get(measure) or label(measure)
-        axis.set(xlabel=words, title="" if cell is None else label(cell, names))
+        axis.set_xlabel(words)
+        axis.set_title("" if cell is None else label(cell, names), fontsize="medium")
     axes[0].set_yticks(range(len(drawn)), [look.label for look in drawn.values()])
     axes[0].set_ylim(len(drawn) - 0.5, -0.5)
     handles = _sources(marks, names) if style else [_handle("o", "0.3", "a run")]

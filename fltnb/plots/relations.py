@@ -115,7 +115,8 @@ def matrix_pair(
     chance = np.random.default_rng(0).permutation(len(values))
     for ax, shown, name in zip(axes, (chance, order), ("at random", "in the dendrogram's order"), strict=True):
         matrix(values, clusters, shown, ax)
-        ax.set(title=f"clients {name}", xlabel="", ylabel="")
+        ax.set(xlabel="", ylabel="")
+        ax.set_title(f"clients {name}", fontsize="medium")
     _cluster_legend(fig, clusters)
     headline(fig, axes, title)
     return fig, axes

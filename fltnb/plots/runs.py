@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DASHES = {"test": "-", "as_written": "-", "train": "--", "as_run": "--", "probe": ":", "paper": ""}
-SPARE = ("-", "--", ":", "-.")
 
 
 def lines(
@@ -70,7 +69,7 @@ def lines(
     Raises
     ------
     FltnbError
-        A column is missing, there is no row, or several rows of a seed meet in one point.
+        A column or a value of it is missing, there is no row, or several rows of a seed meet in one point.
     """
     keys = [column for column in (row, col, hue, style) if column]
     need(frame, [*keys, x, y], "rows")
@@ -78,6 +77,8 @@ def lines(
     frame = frame.assign(**{y: frame[y].astype(float)})
     if frame.empty:
         raise FltnbError(f"There is no {y} against {x} to draw: give at least one row.")
+    if absent := [column for column in keys if frame[column].isna().any()]:
+        raise FltnbError(f"Some rows have no {absent[0]}: select those that have one, or draw without it.")
     _refuse_mixtures(frame, [*keys, x], y)
     rows, cols = ([None] if name is None else _values(frame, name) for name in (row, col))
     cells = [(down, right) for down in rows for right in cols]
@@ -91,7 +92,7 @@ def lines(
         _panel(panel, part, x, y, hue, style, drawn, dashes, log)
         if len(cells) > 1:
             panel.set_title(", ".join(label(v, names) for v in (down, right) if v is not None), fontsize="medium")
-        panel.set_xlabel(xlabel or label(x))
+        panel.set_xlabel(xlabel or label(x, names))
     for panel in axes[::columns]:
         panel.set_ylabel(ylabel or MEASURES.get(y) or label(y))
     name = "" if hue == "method" else label(hue, names)
@@ -101,43 +102,30 @@ def lines(
 
 
 def curves(
-    frame: pd.DataFrame,
-    y: str = "accuracy",
-    hue: str = "method",
-    style: str | None = "split",
-    split: str | Sequence[str] = ("train", "test"),
-    col: str | None = None,
-    row: str | None = None,
-    **options,
+    frame: pd.DataFrame, y: str = "accuracy", *, split: str | Sequence[str] = ("train", "test"), **options
 ) -> tuple[Figure, Any]:
     """Draw a number against the round (FLT's Figures 4, 5 and 8 to 12, FeSEM's Figure 3, MT-HFL's Figures 2 and 3).
 
     Parameters
     ----------
     frame : DataFrame
-        Rows of ``Results.curves``: ``round``, ``split``, the number and the columns of :func:`lines`, whose other
-        parameters ``options`` are.
+        Rows of ``Results.curves``: ``round``, ``split``, the number and what ``options`` name.
+    y : str
+        Column of the number.
     split : {"train", "test", "probe"} or several
         What to draw.
+    **options
+        As for :func:`lines`; ``style`` is the split if left out.
     """
     need(frame, ("round", "split"), "curves")
     wanted = [split] if isinstance(split, str) else list(split)
     for name in wanted:
         choose(name, ("train", "test", "probe"), "split")
-    frame = frame[frame["split"].isin(wanted)]
-    options = {"xlabel": "round"} | options
-    return lines(frame, "round", y, hue, style, col, row, **options)
+    return lines(frame[frame["split"].isin(wanted)], "round", y, **({"style": "split"} | options))
 
 
 def against_bytes(
-    frame: pd.DataFrame,
-    y: str = "accuracy",
-    hue: str = "method",
-    style: str | None = None,
-    split: str = "test",
-    col: str | None = None,
-    row: str | None = None,
-    **options,
+    frame: pd.DataFrame, y: str = "accuracy", *, hue: str = "method", split: str = "test", **options
 ) -> tuple[Figure, Any]:
     """Draw a number against what has been sent until then, all clients together, on a logarithmic axis (FLT, Table 6).
 
@@ -146,28 +134,32 @@ def against_bytes(
     frame : DataFrame
         Rows of ``Results.curves`` as for :func:`curves`, with ``bytes_up`` and ``bytes_down`` (sent so far, what a
         method sends before its first round included). A method that sends nothing is a level line at its last number.
+    y, split, **options
+        As for :func:`curves` and :func:`lines`.
     """
-    keys = [column for column in (row, col, hue, style) if column]
-    need(frame, (*keys, "round", "split", "bytes_up", "bytes_down", y), "curves")
-    frame = frame[frame["split"] == split]
-    sent = frame["bytes_up"] + frame["bytes_down"]
-    # seeds may differ by a few bytes: a point is the mean over seeds at one round
-    frame = frame.assign(sent=sent.groupby([frame[key] for key in (*keys, "round")]).transform("mean") / 1e6)
-    silent = frame.groupby(keys)["sent"].transform("max") == 0
-    speaking, last = frame[~silent & (frame["sent"] > 0)], frame[silent & (frame["round"] == frame["round"].max())]
-    ends = [] if speaking.empty else [speaking["sent"].min(), speaking["sent"].max()]
-    names = {value: f"{label(value, options.get('names'))} (sends nothing)" for value in last[hue].unique()}
-    options = {"xlabel": "sent up and down, all clients (MB)", "log": True} | options
-    options["names"] = (options.get("names") or {}) | names
     import pandas as pd
 
-    frame = pd.concat([speaking, *(last.assign(sent=end) for end in ends)])
-    return lines(frame, "sent", y, hue, style, col, row, **options)
+    keys = [hue, *(options[key] for key in ("style", "col", "row") if options.get(key))]
+    need(frame, (*keys, "round", "split", "bytes_up", "bytes_down", y), "curves")
+    frame = frame[(frame["split"] == split) & (frame["round"] > 0)]
+    # seeds may differ by a few bytes: a point is the mean over seeds at one round
+    by = [frame[key] for key in (*keys, "round")]
+    frame = frame.assign(sent=(frame["bytes_up"] + frame["bytes_down"]).groupby(by).transform("mean") / 1e6)
+    silent = frame.groupby(keys)["sent"].transform("max") == 0
+    speaking, last = frame[~silent], frame[silent & (frame["round"] == frame["round"].max())]
+    names = options.pop("names", None) or {}
+    names = names | {value: f"{label(value, names)} (sends nothing)" for value in last[hue].unique()}
+    ends = [last.assign(sent=speaking["sent"].agg(end)) for end in ("min", "max")]
+    options = {"xlabel": "sent up and down, all clients (MB)", "log": True} | options
+    return lines(pd.concat([speaking, *ends]), "sent", y, hue, names=names, **options)
 
 
 def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | None, drawn, dashes, log: bool) -> None:
     import seaborn as sns
 
+    if part.empty:
+        ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
+        return ax.set_xticks([])
     levels = _values(part, x)
     words = [] if part[x].dtype.kind in "iufb" else levels
     for place, (value, look) in enumerate(drawn.items()):
@@ -188,10 +180,7 @@ def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | 
                 marks |= {"mfc": "none", "mec": look.color, "mew": 1.5, "ms": 8}
             elif dash != "-":
                 marks = {}
-            width = 1.6 if dash == "-" else 1.1
-            sns.lineplot(
-                x=at, y=over["mean"].to_numpy(), ax=ax, estimator=None, color=look.color, ls=dash, lw=width, **marks
-            )
+            sns.lineplot(x=at, y=over["mean"].to_numpy(), ax=ax, estimator=None, **line, **marks)
             if over["size"].max() > 1:
                 ax.fill_between(at, over["min"], over["max"], color=look.color, alpha=0.15, lw=0)
     if words:
@@ -208,7 +197,9 @@ def _log_axis(ax: Axes, levels: Sequence[float] = (), which: str = "x") -> None:
 
     ax.set(**{f"{which}scale": "log"})
     axis = ax.xaxis if which == "x" else ax.yaxis
-    axis.set_major_locator(FixedLocator(levels) if 0 < len(levels) <= 12 else LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    locator = LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    axis.set_major_locator(FixedLocator(levels) if 0 < len(levels) <= 12 else locator)
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # not "3 x 10^2" over its neighbours
     axis.set_minor_locator(NullLocator())
 
@@ -230,7 +221,7 @@ def _where(frame: pd.DataFrame, chosen: Mapping[str | None, Any]) -> pd.DataFram
 def _dashes(values: pd.Series) -> dict[Any, str]:
     """Value -> dash: known words as everywhere, others by order."""
     found = list(dict.fromkeys(values))
-    spare = [dash for dash in SPARE if dash not in {DASHES.get(value) for value in found}] * len(found)
+    spare = [dash for dash in ("-", "--", ":", "-.") if dash not in map(DASHES.get, found)] * len(found)
     return {value: DASHES[value] if value in DASHES else spare.pop(0) for value in found}
 
 
