@@ -23,7 +23,7 @@ from .fesem import attribute_strips, choosing_k, local_models
 from .holdings import gallery, sample_images, who_holds_what
 from .matrices import cluster_matrices, formation
 from .points import client_strip, dots, plane
-from .relations import matrices, matrix, matrix_pair, pair_distances
+from .relations import matrices, matrix_pair, pair_distances
 from .results import accuracy_variance_plane, agreement, per_client
 from .robustness import distance_heatmaps, distance_scales, ranked_cost, seeds_right, tolerance_curves
 from .runs import against_bytes, curves, lines
@@ -69,7 +69,6 @@ __all__ = [
     "lines",
     "local_models",
     "matrices",
-    "matrix",
     "matrix_pair",
     "method_dots",
     "method_grid",

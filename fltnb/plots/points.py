@@ -92,8 +92,6 @@ def client_strip(
     ax, names, title
         As for :func:`fltnb.plots.lines`.
     """
-    import seaborn as sns
-
     need(frame, [column for column in (x, y, hue, col) if column], "clients")
     frame = frame[frame[y].notna()]
     if frame.empty:
@@ -101,6 +99,8 @@ def client_strip(
     drawn = looks(frame[x], x, names)
     cells = _values(frame, col) if col else [None]
     coloured = hue is not None and frame[hue].notna().all() and (frame[hue] >= 0).all()
+    box = {f"{part}props": {"color": "0.35"} for part in ("box", "whisker", "cap")} | {"showfliers": False}
+    box["medianprops"] = {"color": "black", "lw": 1.8}
     size = (1.2 + 0.85 * max(4, len(drawn)), 4.0)
     fig, axes = panels(len(cells), size, 2, ax, sharey=True)
     for axis, cell in zip(axes, cells, strict=True):
@@ -111,8 +111,7 @@ def client_strip(
             # golden-ratio sequence: spread like random jitter, but the same every time
             jitter = (np.arange(len(own)) * 0.6180339887 % 1 - 0.5) * 0.55
             axis.scatter(at + jitter, own[y], s=9, c=colors, alpha=0.7, lw=0, zorder=2)
-        box = {"order": list(drawn), "width": 0.68, "fill": False, "color": "0.35", "linewidth": 1}
-        sns.boxplot(part, x=x, y=y, ax=axis, whis=(0, 100), medianprops={"color": "black", "lw": 1.8}, **box)
+            axis.boxplot([own[y].to_numpy(dtype=float)], positions=[at], widths=0.68, whis=(0, 100), **box)
         turn = {"rotation": 30, "ha": "right"} if len(drawn) > 5 else {}
         axis.set_xticks(range(len(drawn)), [look.label for look in drawn.values()], **turn)
         axis.grid(False, axis="x")

@@ -16,85 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def matrix(
-    values: np.ndarray,
-    clusters: np.ndarray | None = None,
-    order: np.ndarray | None = None,
-    ax: Axes | None = None,
-    *,
-    cmap: str = "Greys",
-    limits: tuple[float, float] | None = (0, 1),
-    bar: str = "",
-    title: str = "",
-) -> tuple[Figure, Axes]:
-    """Draw one matrix of the clients; the numbers stand in it where there are six clients or fewer.
-
-    Parameters
-    ----------
-    values : array, shape (M, M)
-    clusters : array, shape (M,), optional
-        Cluster of each client, a strip of colours on the left.
-    order : array, shape (M,), optional
-        Clients in the order to draw them, such as ``leaf_order_``; as they come otherwise.
-    ax : Axes, optional
-        Drawn into; a new figure otherwise.
-    cmap : str
-        Colours.
-    limits : (float, float), optional
-        Ends of the colour scale; None: the 1st and 99th percentile of the pairs (the diagonal says nothing).
-    bar : str
-        What stands at the bar of colours; without it there is a bar only where ``limits`` is None.
-    title : str
-        The finding.
-
-    Raises
-    ------
-    FltnbError
-        The matrix is not square, or the order or the clusters do not fit it.
-    """
-    import seaborn as sns
-    from matplotlib.patches import Rectangle
-
-    values = np.asarray(values)
-    count = len(values)
-    if values.shape != (count, count):
-        raise FltnbError(f"A matrix of clients is square, (clients, clients), but this one has shape {values.shape}.")
-    if order is not None and not np.array_equal(np.sort(order), np.arange(count)):
-        raise FltnbError(f"The order must name each of the {count} clients once.")
-    if clusters is not None and np.shape(clusters) != (count,):
-        raise FltnbError(f"{np.size(clusters)} clusters do not fit a matrix of {count} clients: give one per client.")
-    low, high = limits or np.percentile(values[~np.eye(count, dtype=bool)], [1, 99])
-    shown = np.arange(count) if order is None else np.asarray(order)
-    fig, (ax,) = panels(1, (4.6, 4.6), ax=ax)
-    sns.heatmap(
-        values[np.ix_(shown, shown)],
-        ax=ax,
-        cmap=cmap,
-        vmin=low,
-        vmax=max(high, low + 1e-12),
-        square=True,
-        rasterized=True,
-        cbar=bool(bar) or limits is None,
-        cbar_kws={"label": bar, "shrink": 0.75, "pad": 0.02},
-        annot=count <= 6 and values.dtype.kind == "f",
-        fmt=".2f",
-        # positions of a reordered matrix are not client numbers
-        xticklabels=max(1, count // 5) if order is None else False,
-        yticklabels=max(1, count // 5) if order is None else False,
-    )
-    what = "client" if order is None else "clients, reordered"
-    ax.set(xlabel=what, ylabel=what)
-    ax.grid(False)
-    if clusters is not None:
-        width = max(0.5, 0.025 * count)
-        for start, end, cluster in _runs(np.asarray(clusters)[shown]):
-            place = {"xy": (-1.4 * width, start), "width": width, "height": end - start}
-            ax.add_patch(Rectangle(**place, color=cluster_color(cluster), lw=0))
-        ax.set_xlim(-1.6 * width, count)
-    headline(fig, [ax], title)
-    return fig, ax
-
-
 def matrix_pair(
     values: np.ndarray, order: np.ndarray, clusters: np.ndarray | None = None, title: str = ""
 ) -> tuple[Figure, list[Axes]]:
@@ -114,8 +35,7 @@ def matrix_pair(
     fig, axes = panels(2, (4.5, 4.9), 2)
     chance = np.random.default_rng(0).permutation(len(values))
     for ax, shown, name in zip(axes, (chance, order), ("at random", "in the dendrogram's order"), strict=True):
-        matrix(values, clusters, shown, ax)
-        ax.set(xlabel="", ylabel="")
+        _matrix(ax, values, clusters, shown)
         ax.set_title(f"clients {name}", fontsize="medium")
     _cluster_legend(fig, clusters)
     headline(fig, axes, title)
@@ -151,7 +71,8 @@ def matrices(
     title : str
         The finding.
     **options
-        ``cmap``, ``limits``, ``bar`` of :func:`matrix`.
+        ``cmap``: the colours; ``limits``: ends of their scale, (0, 1) if left out, None for the 1st and 99th percentile
+        of the pairs of each matrix; ``bar``: what stands at the bar of colours, which ``limits=None`` has in any case.
 
     Raises
     ------
@@ -165,16 +86,14 @@ def matrices(
     for ax, (name, values) in zip(axes, found.items(), strict=True):
         values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name, names)
         true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
-        true = None if true is None else np.asarray(true)
-        if true is not None and len(true) != len(values):
-            raise FltnbError(f"{text}: {len(values)} clients do not fit {len(true)} true clusters.")
         if values.ndim == 1:
+            if true is not None and len(true) != len(values):
+                raise FltnbError(f"{text}: {len(values)} clients do not fit {len(true)} true clusters.")
             text += _agreement(values, true)
             values = (values[:, None] == values).astype(int)
         # within a true cluster the clients keep their order: sorted, chance would look like structure
         sort = np.argsort(true, kind="stable") if order is None and true is not None else order
-        matrix(values, true, sort, ax, **options)
-        ax.set(xlabel="", ylabel="")
+        _matrix(ax, values, true, sort, **options)
         ax.set_title(text, fontsize="small")
     if not isinstance(clusters, Mapping):
         _cluster_legend(fig, clusters)
@@ -220,6 +139,43 @@ def pair_distances(
     legend(fig, ax, axis.get_legend_handles_labels()[0])
     headline(fig, [axis], title)
     return fig, axis
+
+
+def _matrix(
+    ax: Axes,
+    values: np.ndarray,
+    clusters: np.ndarray | None,
+    order: np.ndarray | None,
+    *,
+    cmap: str = "Greys",
+    limits: tuple[float, float] | None = (0, 1),
+    bar: str = "",
+) -> None:
+    """Draw a matrix in an order, with a strip of the clusters' colours; with numbers where there are few clients."""
+    import seaborn as sns
+    from matplotlib.patches import Rectangle
+
+    values = np.asarray(values)
+    count = len(values)
+    if values.shape != (count, count):
+        raise FltnbError(f"A matrix of clients is square, (clients, clients), but this one has shape {values.shape}.")
+    if clusters is not None and len(clusters) != count:
+        raise FltnbError(f"{len(clusters)} true clusters do not fit {count} clients: give one per client.")
+    shown = np.arange(count) if order is None else np.asarray(order)
+    if not np.array_equal(np.sort(shown), np.arange(count)):
+        raise FltnbError(f"The order must name each of the {count} clients once.")
+    low, high = limits or np.percentile(values[~np.eye(count, dtype=bool)], [1, 99])  # the diagonal says nothing
+    look = {"cmap": cmap, "vmin": low, "vmax": max(high, low + 1e-12), "square": True, "rasterized": True}
+    look |= {"cbar": bool(bar) or limits is None, "cbar_kws": {"label": bar, "shrink": 0.75, "pad": 0.02}}
+    look |= {"annot": count <= 6 and values.dtype.kind == "f", "fmt": ".2f"}
+    sns.heatmap(values[np.ix_(shown, shown)], ax=ax, xticklabels=False, yticklabels=False, **look)
+    ax.grid(False)
+    if clusters is not None:
+        width = max(0.5, 0.025 * count)
+        for start, end, cluster in _runs(np.asarray(clusters)[shown]):
+            place = {"xy": (-1.4 * width, start), "width": width, "height": end - start}
+            ax.add_patch(Rectangle(**place, color=cluster_color(cluster), lw=0))
+        ax.set_xlim(-1.6 * width, count)
 
 
 def _agreement(labels: np.ndarray, true: np.ndarray | None) -> str:
