@@ -9,9 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib import colors as mcolors
-from scipy.cluster import hierarchy
 
-from fltnb import data, federations, paths, plots, published
+from fltnb import paths, plots, published
 from fltnb.errors import FltnbError
 
 mpl.use("Agg")
@@ -31,85 +30,68 @@ def _close():
 def fed():
     """Twelve clients, interleaved clusters of two classes, 4 x 4 images whose pixels all hold their label."""
     labels = np.tile(np.arange(6), 40)
-    train = [np.flatnonzero(np.isin(labels, [2 * c, 2 * c + 1]))[6 * i : 6 * i + 8] for i, c in enumerate(TRUE)]
+    train = [np.flatnonzero(labels // 2 == c)[6 * i : 6 * i + 8] for i, c in enumerate(TRUE)]
     counts = np.stack([np.bincount(labels[t], minlength=6) for t in train])
-    return SimpleNamespace(
-        n_clients=M,
-        clusters=TRUE,
-        labels=labels,
-        images=np.repeat(labels.astype(np.uint8), 16).reshape(-1, 4, 4),
-        train=tuple(train),
-        class_names=tuple("abcdef"),
-        label_counts=lambda split: counts,
-    )
-
-
-@pytest.fixture
-def clusterer():
-    adjacency = (TRUE[:, None] == TRUE).astype(np.uint8)
-    adjacency[0, 1] = adjacency[1, 0] = 1  # one false link
-    linkage = hierarchy.linkage(adjacency.astype(float), "ward")
-    points = np.stack([TRUE, TRUE**2], axis=1)[:, None] + np.array([[0, 0], [0.1, 0], [0.2, 0]])
-    points = points.astype(np.float32)
-    points[0, 2] = np.nan  # client 0 has one centroid fewer
-    return SimpleNamespace(
-        adjacency_=adjacency,
-        linkage_=linkage,
-        leaf_order_=hierarchy.leaves_list(linkage),
-        labels_=hierarchy.fcluster(linkage, C, "maxclust") - 1,
-        embedding_=points,
-    )
+    images = np.repeat(labels.astype(np.uint8), 16).reshape(-1, 4, 4)
+    look = {"n_clients": M, "clusters": TRUE, "images": images, "train": train, "class_names": "abcdef"}
+    return SimpleNamespace(**look, label_counts=lambda split: counts)
 
 
 def curves(seeds=2):
     rows = [
-        (method, seed, round, split, 10.0 * round + seed + shift, 1.0)
+        (method, seed, round, split, 10.0 * round + seed + shift, 100 * round * (method == "flt"))
         for method, shift in (("fedavg", 0), ("flt", 3))
         for seed in range(seeds)
         for round in range(4)
         for split in ("train", "test")
     ]
-    return pd.DataFrame(rows, columns=["method", "seed", "round", "split", "accuracy", "variance"])
+    table = pd.DataFrame(rows, columns=["method", "seed", "round", "split", "accuracy", "bytes_up"])
+    return table.assign(bytes_down=2 * table["bytes_up"])
 
 
-def legend(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
+def texts(drawn):
+    """Legend of a figure, or of axes."""
+    found = drawn.legends[0] if isinstance(drawn, plt.Figure) else drawn.get_legend()
+    return [text.get_text() for text in found.get_texts()]
 
 
-# ---------------------------------------------------------------- styles and files
+def line_of(ax, method, dash="-"):
+    color = plots.style(method).color
+    return next(line for line in ax.lines if line.get_color() == color and line.get_linestyle() == dash)
 
 
-def test_every_flt_method_has_its_own_colour():
+def held(ax):
+    """Numbers of a heat map."""
+    return np.asarray(ax.collections[0].get_array())
+
+
+def test_every_method_has_its_own_colour_and_every_value_a_text():
     assert set(published.numbers("flt")["method"]) <= set(plots.METHODS)
     colors = [style.color for style in plots.METHODS.values()]
     assert len(set(colors)) == len(colors)
     assert all(mcolors.is_color_like(color) for color in [*colors, *plots.CLUSTERS])
+    shown = [plots.label(value) for value in ("flt_enc1", "as_run", 0.25, 10)]
+    assert shown == ["FLT Enc1", "as run", "0.25", "10"]
+    assert plots.label("flt", {"flt": "ours"}) == "ours"
 
 
-def test_an_unknown_method_looks_the_same_in_every_process():
+def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_cheap():
     here = plots.style("my_method")
-    code = "from fltnb import plots; print(*plots.style('my_method'))"
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=paths.ROOT)
-    assert there.stdout.split() == list(here)
-    assert mcolors.is_color_like(here.color)
-    assert plots.style("my_other_method").color != here.color
-
-
-def test_importing_plots_and_numbers_is_cheap():
     code = (
-        "import sys, fltnb.plots, fltnb.published, fltnb.metrics;"
+        "import sys, fltnb.plots, fltnb.metrics; print(*fltnb.plots.style('my_method'));"
         "print({'matplotlib', 'seaborn', 'pandas', 'scipy', 'sklearn', 'networkx', 'torch'} & set(sys.modules))"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=paths.ROOT)
-    assert found.stdout.strip() == "set()"
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=paths.ROOT)
+    assert there.stdout.split() == [*here, "set()"]
+    assert mcolors.is_color_like(here.color) and plots.style("my_other_method").color != here.color
 
 
-@pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("small", 150)])
+@pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("stored", 150)])
 def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path / profile)
 
     def saved() -> dict[str, bytes]:
-        fig, _ = plots.convergence(curves(), title="It converges")
+        fig, _ = plots.curves(curves(), title="It converges")
         png = plots.save(fig, "01_convergence", profile)
         height, width = plt.imread(png).shape[:2]
         assert (width, height) == tuple(np.round(fig.get_size_inches() * dpi).astype(int))
@@ -123,6 +105,16 @@ def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
     assert all(b"CreationDate" not in content for content in first.values())
 
 
+def test_show_saves_displays_and_closes(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "figures", lambda profile: tmp_path)
+    displayed = []
+    monkeypatch.setattr("IPython.display.display", displayed.append)
+    fig, _ = plots.panels(1, (5, 2))
+    plots.show(fig, "word", "01_scenario1", "demo")
+    assert [path.name for path in tmp_path.iterdir()] == ["01_word.png"]
+    assert displayed[0].width == 500 and not plt.get_fignums()
+
+
 @pytest.mark.parametrize(("name", "profile"), [("../x", "demo"), ("01.png", "demo"), ("", "demo"), ("01_x", "tiny")])
 def test_bad_names_write_nothing(tmp_path, monkeypatch, name, profile):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path / profile)
@@ -131,296 +123,191 @@ def test_bad_names_write_nothing(tmp_path, monkeypatch, name, profile):
     assert not list(tmp_path.iterdir())
 
 
-# ---------------------------------------------------------------- clients
+def test_curves_draw_means_and_bands():
+    fig, ax = plots.curves(curves(), title="It converges")
+    assert len(ax.lines) == 4 and len(ax.collections) == 4
+    assert np.allclose(line_of(ax, "flt").get_ydata(), [3.5, 13.5, 23.5, 33.5])  # mean of seeds 0 and 1
+    assert line_of(ax, "flt", "--").get_marker() in ("", "None") and line_of(ax, "flt").get_marker() == "^"
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert np.isclose([band.min(), band.max()], [0, 31]).all()
+    assert texts(fig) == ["FedAvg", "FLT", "train", "test", "lowest to highest of 2 seeds"]
+    assert ax.get_title() == "It converges" and ax.get_xlabel() == "round"
+
+
+def test_curves_of_one_seed_have_no_band_and_go_into_given_axes():
+    fig, axes = plt.subplots(1, 2)
+    back, ax = plots.curves(curves(1), split="test", ax=axes[1])
+    assert back is fig and ax is axes[1] and not axes[0].lines and not ax.collections
+    assert texts(ax) == ["FedAvg", "FLT", "test"]
+
+
+def test_panels_follow_columns_and_a_colour_means_the_same_in_all():
+    whole = pd.concat([curves(1).assign(dataset=name, variant=v) for name in "ab" for v in ("as_written", "as_run")])
+    whole = whole[(whole["dataset"] == "a") | (whole["variant"] == "as_written")]
+    _, axes = plots.curves(whole, split="test", col="dataset", row="variant")
+    assert [ax.get_title() for ax in axes] == ["as written, a", "as written, b", "as run, a", "as run, b"]
+    assert [text.get_text() for text in axes[3].texts] == ["not run"]
+    for ax in axes[:3]:
+        assert [line.get_color() for line in ax.lines] == [plots.style(m).color for m in ("fedavg", "flt")]
+    _, alone = plots.curves(whole[whole["method"] == "flt"], split="test", style="variant", col="dataset")
+    assert {line.get_color() for ax in alone for line in ax.lines} == {plots.style("flt").color}
+    assert [line.get_linestyle() for line in alone[0].lines] == ["-", "--"]
+
+
+def test_bytes_add_up_both_ways():
+    fig, ax = plots.against_bytes(curves())
+    assert np.allclose(line_of(ax, "flt").get_xdata(), [3e-4, 6e-4, 9e-4])  # MB, without round 0
+    level = line_of(ax, "fedavg")
+    assert level.get_ydata().tolist() == [30.5, 30.5] and np.allclose(level.get_xdata(), [3e-4, 9e-4])
+    assert ax.get_xscale() == "log" and "FedAvg (sends nothing)" in texts(fig)
+
+
+@pytest.mark.parametrize("levels", [[0.1, 1.0, 10.0], ["clean", "some", "much"]])
+def test_lines_against_what_is_varied(levels):
+    rows = [(m, s, x, 0.5 + 0.1 * s - 0.1 * i) for m in ("flt", "fedsem") for s in (0, 1) for i, x in enumerate(levels)]
+    table = pd.DataFrame(rows, columns=["method", "seed", "noise", "ari"])
+    words = isinstance(levels[0], str)
+    _, ax = plots.lines(table, "noise", "ari", log=not words, xlabel="noise added")
+    assert np.allclose(line_of(ax, "flt").get_ydata(), [0.55, 0.45, 0.35])
+    assert np.allclose(line_of(ax, "flt").get_xdata(), [-0.025, 0.975, 1.975] if words else levels)
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.get_xticklabels()] == (levels if words else ["0.1", "1", "10"])
+    assert ax.get_xlabel() == "noise added" and ax.get_ylabel() == "adjusted Rand index"
+
+
+def test_other_colours_are_ordered_and_printed_numbers_hollow():
+    rows = [(k, x, k * x, source) for k in (20, 5) for x in (1, 2) for source in ("as_run", "paper")]
+    table = pd.DataFrame(rows, columns=["k", "x", "y", "variant"])
+    fig, ax = plots.lines(table, "x", "y", "k", "variant", names={"k": "centroids"})
+    assert texts(fig) == ["5", "20", "as run", "paper"] and fig.legends[0].get_title().get_text() == "centroids"
+    lightness = [mcolors.rgb_to_hsv(mcolors.to_rgb(line.get_color()))[2] for line in ax.lines[::2]]
+    assert lightness[0] > lightness[1]
+    assert [line.get_markerfacecolor() for line in ax.lines if line.get_linestyle() == "None"] == ["none", "none"]
+
+
+def test_a_matrix_pair_shows_blocks_only_in_the_dendrograms_order():
+    links, order = (TRUE[:, None] == TRUE).astype(int), np.argsort(TRUE, kind="stable")
+    _, (chance, ordered) = plots.matrix_pair(links, order, TRUE)
+    blocks = np.kron(np.eye(C), np.ones((M // C, M // C)))
+    assert np.array_equal(held(ordered), blocks) and not np.array_equal(held(chance), blocks)
+    shuffled = np.random.default_rng(0).permutation(M)
+    assert np.array_equal(held(chance), links[np.ix_(shuffled, shuffled)])
+    # one patch of the strip per stretch of clients of one cluster
+    assert [mcolors.to_hex(patch.get_facecolor()).upper() for patch in ordered.patches] == list(plots.CLUSTERS[:C])
+
+
+def test_matrices_of_clusters_and_of_distances():
+    fig, (right, wrong, formed) = plots.matrices({"flt": 2 - TRUE, "mine": np.arange(M) % 2, 5: TRUE * 0}, TRUE)
+    assert np.array_equal(held(right), np.kron(np.eye(C), np.ones((M // C, M // C))))
+    order = np.argsort(TRUE, kind="stable")
+    assert np.array_equal(held(wrong), order[:, None] % 2 == order % 2)
+    assert right.get_title() == "FLT\n3 clusters, ARI 1.00" and wrong.get_title().startswith("mine\n2 clusters, ARI ")
+    assert formed.get_title() == "round 5\n1 cluster, ARI 0.00" and texts(fig) == ["0", "1", "2"]
+    far = np.arange(16.0).reshape(4, 4)
+    _, axes = plots.matrices({"a": far, "b": 10 * far}, {"a": [0, 1, 0, 1]}, limits=None, names={"b": "ten times"})
+    assert np.array_equal(held(axes[0]), far[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])])
+    assert [ax.get_title() for ax in axes] == ["a", "ten times"]
+    low, high = (ax.collections[0].get_clim() for ax in axes)
+    assert np.allclose(np.multiply(10, low), high)  # each its own scale
+
+
+def test_pair_distances_take_the_larger_direction():
+    far = np.array([[0, 0.01, 0.3], [-0.02, 0, 0.2], [0.4, 0.1, 0]])
+    fig, ax = plots.pair_distances({"a": (far, np.array([0, 0, 1]))}, {"0.025": 0.025})
+    same, other, tolerance = ax.lines
+    assert same.get_xdata().tolist() == [0.01] and other.get_xdata().tolist() == [0.4, 0.2]
+    assert set(tolerance.get_xdata()) == {0.025} and texts(fig) == ["same cluster", "different clusters", "0.025"]
 
 
 def test_who_holds_what_orders_clients_by_cluster(fed):
     _, ax = plots.who_holds_what(fed, title="Two classes each")
-    shown = np.asarray(ax.images[0].get_array())
-    assert shown.shape == (M, 6)
-    assert np.array_equal(shown > 0, np.repeat(np.kron(np.eye(3), [1, 1]), 4, axis=0) > 0)
+    assert np.array_equal(held(ax) > 0, np.repeat(np.kron(np.eye(3), [1, 1]), 4, axis=0) > 0)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1", "2"]
     assert [text.get_text() for text in ax.get_xticklabels()] == list("abcdef")
-    assert len(ax.lines) == C - 1
-    assert ax.get_title() == "Two classes each"
-
-
-def test_who_holds_what_without_clusters_keeps_the_order(fed):
+    assert len(ax.collections[1].get_segments()) == C - 1 and ax.get_title() == "Two classes each"
     fed.clusters = None
     _, ax = plots.who_holds_what(fed)
-    assert np.array_equal(ax.images[0].get_array(), fed.label_counts("train"))
+    assert np.array_equal(held(ax), fed.label_counts("train"))
 
 
-def test_sample_images_come_from_their_cluster(fed):
+def test_images_come_from_their_cluster_or_client(fed):
     _, axes = plots.sample_images(fed, per_row=6)
     assert axes.shape == (C, 6)
     for cluster, row in enumerate(axes):
         values = {int(np.asarray(ax.images[0].get_array())[0, 0]) for ax in row}
         assert values == {2 * cluster, 2 * cluster + 1}  # both classes of the cluster are seen
-    fed.images = np.zeros((240, 5))
-    with pytest.raises(FltnbError, match="feature vectors"):
-        plots.sample_images(fed)
+    _, axes = plots.sample_images(fed, per_row=2, clients=[4, 7])
+    assert [row[0].get_ylabel() for row in axes] == ["client 4", "client 7"]
 
 
-def test_adjacency_is_reordered_into_blocks(clusterer):
-    _, axes = plots.adjacency_pair(clusterer, TRUE)
-    raw, ordered = (np.asarray(ax.images[0].get_array()) for ax in axes)
-    assert np.array_equal(raw, clusterer.adjacency_)
-    order = clusterer.leaf_order_
-    assert np.array_equal(ordered, clusterer.adjacency_[order][:, order])
-    assert np.abs(np.diff(TRUE[order])).astype(bool).sum() == C - 1  # the fixture is clean enough for blocks
-    # one patch of the strip per stretch of clients of one cluster: every client changes on the left, three on the right
-    assert [len(ax.patches) for ax in axes] == [M, C]
-    assert [mcolors.to_hex(p.get_facecolor()).upper() for p in axes[0].patches[:3]] == list(plots.CLUSTERS[:3])
-
-
-def test_adjacency_refuses_what_is_not_one():
-    with pytest.raises(FltnbError, match="square"):
-        plots.adjacency(np.ones((3, 4)))
-    with pytest.raises(FltnbError, match="each of the 3 clients once"):
-        plots.adjacency(np.eye(3), order=[0, 1, 1])
-
-
-def test_dendrogram_colours_branches_below_the_cut(clusterer):
-    _, ax = plots.dendrogram(clusterer)
-    drawn = {mcolors.to_hex(lines.get_color()[0]).upper(): len(lines.get_paths()) for lines in ax.collections}
-    grey = mcolors.to_hex("0.55").upper()
-    # M - 1 merges: C - 1 between clusters, the rest within
-    assert drawn.pop(grey) == C - 1
-    assert drawn == {color: M // C - 1 for color in plots.CLUSTERS[:C]}
-    # the strip under the leaves: one stretch per found cluster, as wide as the cluster has clients
-    found = clusterer.labels_[clusterer.leaf_order_]
-    strip = sorted((p.get_x(), p.get_width(), mcolors.to_hex(p.get_facecolor()).upper()) for p in ax.patches)
-    assert strip == [(40 * i, 40, plots.cluster_color(found[4 * i])) for i in range(C)]
-
-
-def test_dendrogram_of_many_equal_clients_does_not_overflow():
-    n = 1500  # equal rows merge into one long chain, which SciPy walks recursively
-    linkage = np.array([[i if i == 0 else n + i - 1, i + 1, i == n - 2, i + 2] for i in range(n - 1)], dtype=float)
-    limit = sys.getrecursionlimit()
-    _, ax = plots.dendrogram(SimpleNamespace(linkage_=linkage, labels_=np.zeros(n, dtype=int)))
-    assert sum(len(lines.get_paths()) for lines in ax.collections) == n - 1
-    assert sys.getrecursionlimit() == limit
-
-
-def test_client_graph_groups_by_found_cluster(clusterer):
-    _, axes = plots.client_graph(clusterer, TRUE)
-    edges = (clusterer.adjacency_.sum() - M) // 2
-    for ax in axes:
-        lines, nodes = ax.collections
-        assert len(lines.get_segments()) == edges
-        assert [mcolors.to_hex(c).upper() for c in nodes.get_facecolors()] == [plots.cluster_color(c) for c in TRUE]
-    places = np.asarray(axes[1].collections[1].get_offsets())
-    distance = np.linalg.norm(places[:, None] - places, axis=-1)
-    same = clusterer.labels_[:, None] == clusterer.labels_
-    near = np.where(same & ~np.eye(M, dtype=bool), distance, np.inf).min(axis=1)
-    assert (near < np.where(~same, distance, np.inf).min(axis=1) + 1e-9).all()
-    clusterer.adjacency_, clusterer.labels_ = np.eye(301), np.zeros(301)
-    with pytest.raises(FltnbError, match="301 clients are too many"):
-        plots.client_graph(clusterer)
-
-
-def test_embedding_draws_each_clients_points_in_its_colour(clusterer):
-    _, ax = plots.embedding(clusterer, TRUE)
-    assert legend(ax) == ["0", "1", "2"]
-    for cluster, points in enumerate(ax.collections):
-        xy = np.ma.filled(points.get_offsets(), np.nan)
-        xy = xy[np.isfinite(xy).all(axis=1)]
-        assert len(xy) == 12 - (cluster == 0)
-        assert np.allclose(xy[:, 1], cluster**2)
-    clusterer.embedding_ = clusterer.embedding_[:5]
-    with pytest.raises(FltnbError, match=r"\(5, 3, 2\) for 12 clients"):
-        plots.embedding(clusterer)
-
-
-def test_unfitted_clusterers_are_refused():
-    for draw in (plots.adjacency_pair, plots.dendrogram, plots.client_graph, plots.embedding):
-        with pytest.raises(FltnbError, match="call its fit method first"):
-            draw(SimpleNamespace())
-
-
-# ---------------------------------------------------------------- results
-
-
-def test_convergence_draws_means_and_bands():
-    _, ax = plots.convergence(curves())
-    lines = {(line.get_color(), line.get_linestyle()): line for line in ax.lines}
-    assert len(lines) == 4
-    test = lines[plots.style("flt").color, "-"]
-    assert np.allclose(test.get_ydata(), [3.5, 13.5, 23.5, 33.5])  # mean of seeds 0 and 1
-    assert (plots.style("flt").color, "--") in lines
-    band = ax.collections[0].get_paths()[0].vertices
-    assert np.isclose(band[:, 1].min(), 0)
-    assert np.isclose(band[:, 1].max(), 31)
-    assert legend(ax) == ["FedAvg", "FLT", "train", "test", "min to max of 2 seeds"]
-
-
-def test_convergence_of_one_seed_names_no_band_and_draws_into_given_axes():
-    fig, axes = plt.subplots(1, 2)
-    back, ax = plots.convergence(curves(1), "test", ax=axes[1])
-    assert back is fig
-    assert ax is axes[1]
-    assert not axes[0].lines
-    assert legend(ax) == ["FedAvg", "FLT", "test"]
-    with pytest.raises(FltnbError, match="split"):
-        plots.convergence(curves(), "validation")
-    with pytest.raises(FltnbError, match="lack the column 'seed'"):
-        plots.convergence(curves().drop(columns="seed"))
-
-
-def test_a_longer_run_gets_an_axis_of_its_own_in_step_with_the_other():
-    rows = curves(1)
-    long = rows[rows["method"] == "flt"].assign(method="ifca", round=lambda t: 15 * t["round"])
-    fig, ax = plots.convergence(pd.concat([rows, long]), "test", longer=["ifca"])
-    top = next(axes for axes in fig.axes if axes is not ax)
-    assert top.get_xlabel() == "round of IFCA"
-    assert [line.get_color() for line in top.lines] == [plots.style("ifca").color]
-    assert len(ax.lines) == 2
-    assert np.allclose(np.array(top.get_xlim()), 15 * np.array(ax.get_xlim()))
-    assert legend(ax) == ["FedAvg", "FLT", "IFCA  (rounds at the top)", "test"]
-    # alone it needs no second axis
-    fig, ax = plots.convergence(long, "test", longer="ifca")
-    assert fig.axes == [ax]
-    with pytest.raises(FltnbError, match="longer run"):
-        plots.convergence(rows, longer=["cfl"])
-
-
-def test_events_are_lines_at_their_rounds():
-    _, ax = plots.convergence(curves(1), "test", events={2: "newcomers join"})
-    upright = [line for line in ax.lines if line.get_linestyle() == "-."]
-    assert [line.get_xdata()[0] for line in upright] == [2]
-    assert [text.get_text() for text in ax.texts] == ["newcomers join"]
-
-
-def test_accuracy_against_bytes_adds_up_both_ways():
-    rows = curves(1)
-    up = rows["round"] * 100 * (rows["method"] == "flt")
-    _, ax = plots.accuracy_against_bytes(rows.assign(bytes_up=up, bytes_down=2 * up))
-    flt = next(line for line in ax.lines if line.get_color() == plots.style("flt").color)
-    rounds = np.unique(rows["round"])
-    assert flt.get_xdata().tolist() == [300 * r for r in rounds if r > 0]
-    assert ax.get_xscale() == "log"
-    level = next(line for line in ax.lines if line.get_linestyle() == ":")  # a method that sends nothing
-    last = rows[(rows["method"] == "fedavg") & (rows["split"] == "test")]["accuracy"].iloc[-1]
-    assert level.get_ydata()[0] == last
-    assert "FedAvg  (sends nothing)" in legend(ax)
-
-
-@pytest.mark.parametrize("levels", [[0.0, 0.5, 1.0], ["clean", "some", "much"]])
-def test_ari_curves(levels):
-    rows = [(m, s, x, 0.5 + 0.1 * s - 0.1 * i) for m in ("flt", "fedsem") for s in (0, 1) for i, x in enumerate(levels)]
-    table = pd.DataFrame(rows, columns=["method", "seed", "noise", "ari"])
-    _, ax = plots.ari_curves(table, "noise", label="noise added")
-    line = ax.lines[0]
-    assert np.allclose(line.get_ydata(), [0.55, 0.45, 0.35])
-    assert list(line.get_xdata()) == (levels if isinstance(levels[0], float) else [0, 1, 2])
-    band = ax.collections[0].get_paths()[0].vertices
-    assert np.isclose(band[:, 1].min(), 0.3) and np.isclose(band[:, 1].max(), 0.6)
-    if levels[0] == "clean":
-        assert [text.get_text() for text in ax.get_xticklabels()] == levels
-    assert ax.get_xlabel() == "noise added"
-    with pytest.raises(FltnbError, match="lack the column 'size'"):
-        plots.ari_curves(table, "size")
-
-
-def test_ablation_joins_only_settings_that_differ_in_one_factor():
-    rows = [("flt", M, E, 60.0 + 10 * E + M / 100) for M in (100, 500) for E in (1, 5)]
-    rows += [("fedsem", 100, 1, 50.0), ("fedsem", 500, 5, 55.0)]  # differ in two factors
-    table = pd.DataFrame(rows, columns=["method", "M", "E", "accuracy"])
-    factors = {"M": "clients", "E": "epochs"}
-    _, (left, right) = plots.ablation(table, factors=factors)
-    assert [line.get_ydata().tolist() for line in left.lines] == [[71, 75], [111, 115], [91, 95]]
-    assert [line.get_ydata().tolist() for line in right.lines] == [[71, 111], [75, 115], [73, 113]]
-    assert [text.get_text() for text in left.get_xticklabels()] == ["100", "500"]
-    with pytest.raises(FltnbError, match="differ in one factor alone"):
-        plots.ablation(table[table["method"] == "fedsem"], factors=factors)
-    with pytest.raises(FltnbError, match="occurs twice"):
-        plots.ablation(pd.concat([table, table]), factors=factors)
-
-
-def test_cluster_matrices_are_blocks_when_the_clusters_are_right():
-    _, (right, wrong) = plots.cluster_matrices({"flt": 2 - TRUE, "mine": np.arange(M) % 2}, TRUE)
-    blocks = np.kron(np.eye(C), np.ones((M // C, M // C)))
-    assert np.array_equal(right.images[0].get_array(), blocks)
-    order = np.argsort(TRUE, kind="stable")
-    assert np.array_equal(wrong.images[0].get_array(), order[:, None] % 2 == order % 2)
-    assert right.get_title() == "FLT\n3 clusters, ARI 1.00"
-    assert wrong.get_title().startswith("mine\n2 clusters, ARI ")
-    with pytest.raises(FltnbError, match="FLT: 4 labels do not fit 12 true clusters"):
-        plots.cluster_matrices({"flt": np.zeros(4)}, TRUE)
-    with pytest.raises(FltnbError, match="at least one method"):
-        plots.cluster_matrices({}, TRUE)
-
-
-def test_formation_shows_the_rounds_that_were_evaluated():
-    labels_at = {r: np.where(np.arange(M) < r, TRUE, 0) for r in range(1, 21)}
-    _, axes = plots.formation(labels_at, TRUE, rounds=(1, 3, 12, 50), title="It forms")
-    assert [ax.get_title().split("\n")[0] for ax in axes] == ["round 1", "round 3", "round 12"]
-    assert "ARI 1.00" in axes[-1].get_title() and "1 cluster, ARI 0.00" in axes[0].get_title()
-    # by default eight of them, first and last included
-    _, axes = plots.formation(labels_at, TRUE)
-    rounds = [int(ax.get_title().split()[1]) for ax in axes]
-    assert len(rounds) == 8 and rounds[0] == 1 and rounds[-1] == 20
-    with pytest.raises(FltnbError, match="no clusters at rounds 50, 60"):
-        plots.formation(labels_at, TRUE, rounds=(50, 60))
-    with pytest.raises(FltnbError, match="no clusters:"):
-        plots.formation({}, TRUE)
-
-
-def test_per_client_draws_every_client_and_the_median():
+def test_client_strip_draws_every_client_and_the_median():
     values = {"fedavg": [50.0, 60.0, 100.0], "flt": [90.0, 95.0, 97.0]}
     table = pd.DataFrame([(m, v, c) for m, vs in values.items() for c, v in enumerate(vs)])
-    table.columns = ["method", "accuracy", "cluster"]
-    _, ax = plots.per_client(table)
-    for position, (points, expected) in enumerate(zip(ax.collections, values.values(), strict=True)):
-        assert points.get_offsets()[:, 1].tolist() == expected
-        assert (np.abs(points.get_offsets()[:, 0] - position) < 0.3).all()
-    medians = [line.get_ydata()[0] for line in ax.lines if line.get_linewidth() == 1.8]
-    assert medians == [60, 95]
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["FedAvg", "FLT"]
-    assert legend(ax) == ["0", "1", "2"]
-    # the same table without clusters takes the methods' colours
-    _, ax = plots.per_client(table.drop(columns="cluster"))
+    table.columns = ["method", "test", "true_cluster"]
+    fig, ax = plots.client_strip(table)
+    points = [c for c in ax.collections if len(c.get_offsets())]
+    for position, (drawn, expected) in enumerate(zip(points, values.values(), strict=True)):
+        assert drawn.get_offsets()[:, 1].tolist() == expected
+        assert (np.abs(drawn.get_offsets()[:, 0] - position) < 0.3).all()
+    assert [line.get_ydata()[0] for line in ax.lines if line.get_linewidth() == 1.8] == [60, 95]
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["FedAvg", "FLT"] and texts(fig) == ["0", "1", "2"]
+    _, ax = plots.client_strip(table, hue=None)  # the methods' colours
     assert mcolors.same_color(ax.collections[1].get_facecolors()[0][:3], plots.style("flt").color)
 
 
-def test_plane_joins_reproduced_points_to_the_printed_one():
-    table = pd.DataFrame(
-        [
-            ("fedavg", "printed", 82.73, 44.65),
-            ("fedavg", "last_local", 84.0, 38.0),
-            ("fedavg", "participants", 85.0, 110.0),
-            ("oracle", "participants", 99.2, 0.0),
-        ],
-        columns=["method", "source", "accuracy", "variance"],
-    )
-    _, ax = plots.accuracy_variance_plane(table)
-    ends = sorted((tuple(line.get_xdata()), tuple(line.get_ydata())) for line in ax.lines)
-    assert ends == [((38.0, 44.65), (84.0, 82.73)), ((110.0, 44.65), (85.0, 82.73))]
-    hollow = [c for c in ax.collections if not len(c.get_facecolors()) and len(c.get_offsets())]
-    assert [c.get_offsets().tolist() for c in hollow] == [[[44.65, 82.73]]]
-    assert legend(ax) == ["FedAvg", "Oracle", "printed", "participants", "last local"]
-    lowest = min(c.get_offsets()[0, 0] for c in ax.collections if len(c.get_offsets()))
-    assert lowest == pytest.approx(1e-3)  # a variance of 0 stays on the logarithmic axis
+def test_plane_joins_reproduced_points_to_the_hollow_printed_one():
+    rows = [("fedavg", "paper", 82.73, 44.65), ("fedavg", "last_local", 84.0, 38.0)]
+    rows += [("fedavg", "participants", 85.0, 110.0), ("oracle", "participants", 99.2, 0.0)]
+    fig, ax = plots.plane(pd.DataFrame(rows, columns=["method", "source", "accuracy", "variance"]))
+    joins = sorted(tuple(map(tuple, line.get_data())) for line in ax.lines if line.get_linestyle() == "-")
+    assert joins == [((38.0, 44.65), (84.0, 82.73)), ((110.0, 44.65), (85.0, 82.73))]
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "none" and len(line.get_xdata())]
+    assert [tuple(np.concatenate(line.get_data())) for line in hollow] == [(44.65, 82.73)]
+    assert texts(fig) == ["FedAvg", "Oracle", "participants", "last local", "paper"]
+    lowest = min(line.get_xdata().min() for line in ax.lines if len(line.get_xdata()))
+    assert ax.get_xscale() == "log" and lowest == 1e-3
 
 
-def test_agreement_sets_reproduced_against_printed():
-    rows = [("fedavg", "as_written", 80.0, 82.0, "reproduced"), ("flt", "as_written", 90.0, 60.0, "stand-in data")]
-    rows += [("flt", "as_run", 90.0, 91.0, "reproduced")]
-    table = pd.DataFrame(rows, columns=["method", "variant", "number", "mean", "status"])
-    _, (described, published_) = plots.agreement(table)
-    points = described.collections[1:]  # the first is the band
-    assert [p.get_offsets().tolist() for p in points] == [[[80.0, 82.0]], [[90.0, 60.0]]]
-    assert [len(p.get_facecolors()) for p in points] == [1, 0]
-    assert published_.collections[1].get_offsets().tolist() == [[90.0, 91.0]]
-    assert described.get_xlim()[0] < 60
+def test_dots_show_every_run_the_mean_and_what_is_printed():
+    rows = [("flt", "as_written", 90.0, 80.0), ("flt", "as_written", 92.0, 81.0), ("flt", "paper", 95.0, np.nan)]
+    table = pd.DataFrame([*rows, ("ifca", "as_run", 70.0, 60.0)], columns=["method", "variant", "accuracy", "worst"])
+    fig, axes = plots.dots(table, ["accuracy", "worst"])
+    marks = {m: [sorted(line.get_xdata()) for line in axes[0].lines if line.get_marker() == m] for m in ("s", "|")}
+    assert marks == {"s": [[70.0]], "|": [[91.0], [70.0]]}
+    hollow = [line for line in axes[0].lines if line.get_markerfacecolor() == "none"]
+    assert [line.get_xdata().tolist() for line in hollow if len(line.get_xdata())] == [[95.0]]
+    assert [text.get_text() for text in axes[0].get_yticklabels()] == ["FLT", "IFCA"]
+    assert axes[0].get_ylim()[0] > axes[0].get_ylim()[1]  # the first on top
+    assert texts(fig) == ["as written", "as run", "paper", "mean of the runs"]
+    _, axes = plots.dots(table.assign(task=["one", "two", "one", "two"]), col="task", style=None)
+    assert [ax.get_title() for ax in axes] == ["one", "two"]
 
 
-def test_repeats_draws_one_bar_per_client():
-    fed = federations.label_clusters(
-        data.load("digits"), n_clients=25, n_clusters=5, classes_per_cluster=2, variant="as_run"
-    )
-    _, ax = plots.repeats(fed, title="repeats")
-    heights = [bar.get_height() for bar in ax.patches]
-    assert heights == fed.repeated_samples().tolist()
-    assert sum(heights) > 0
+CURVES, RUNS, EYE = curves(1), pd.DataFrame({"method": ["flt"], "accuracy": [1.0], "worst": [1.0], "a": [1]}), np.eye(3)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.curves(pd.concat([CURVES.assign(data=d) for d in "ab"])), r"2 rows meet in .* differ in data\."),
+        (lambda: plots.curves(pd.concat([CURVES, CURVES])), "told apart by no column"),
+        (lambda: plots.curves(CURVES.assign(k=np.nan), hue="k"), "Some rows have no k"),
+        (lambda: plots.curves(CURVES, split="validation"), "Unknown split 'validation'"),
+        (lambda: plots.curves(CURVES, "loss"), "lack the column 'loss'"),
+        (lambda: plots.curves(CURVES, split="probe"), "no accuracy against round"),
+        (lambda: plots.curves(CURVES, split="test", col="method", ax=plt.gca()), "2 panels do not fit"),
+        (lambda: plots.matrices({"a": np.ones((3, 4))}), "square"),
+        (lambda: plots.matrix_pair(EYE, [0, 1, 1]), "each of the 3 clients once"),
+        (lambda: plots.matrix_pair(EYE, [0, 1, 2], [0, 1]), "2 true clusters do not fit 3 clients"),
+        (lambda: plots.matrices({"flt": np.zeros(4)}, TRUE), "FLT: 4 clients do not fit 12 true clusters"),
+        (lambda: plots.matrices({}), "at least one method"),
+        (lambda: plots.sample_images(SimpleNamespace(images=np.ones((9, 5)))), "feature vectors"),
+        (lambda: plots.gallery({"plain": np.ones((3, 2, 2))}, ["one", "two"]), "as many images"),
+        (lambda: plots.client_strip(RUNS.assign(test=np.nan), hue=None), "No client has a number 'test'"),
+        (lambda: plots.dots(RUNS, ["accuracy", "worst"], style=None, col="a"), "not both"),
+        (lambda: plots.dots(RUNS[:0], style=None), "no runs"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_a_sentence(draw, message):
+    with pytest.raises(FltnbError, match=message):
+        draw()

@@ -13,8 +13,6 @@ from .clients import (
     dendrogram,
     embedding,
     repeats,
-    sample_images,
-    who_holds_what,
 )
 from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
 from .difficulty import difficulty_curves, method_grid
@@ -22,10 +20,14 @@ from .dynamic import around_event, before_and_after, graphs_beside
 from .eigen import relevance_curves, separation, similarity_matrices
 from .emdcfl import distance_strip, method_dots
 from .fesem import attribute_strips, choosing_k, local_models
+from .holdings import gallery, sample_images, who_holds_what
 from .matrices import cluster_matrices, formation
+from .points import client_strip, dots, plane
+from .relations import matrices, matrix_pair, pair_distances
 from .results import accuracy_variance_plane, agreement, per_client
 from .robustness import distance_heatmaps, distance_scales, ranked_cost, seeds_right, tolerance_curves
-from .style import CLUSTERS, METHODS, Style, cluster_color, save, style
+from .runs import against_bytes, curves, lines
+from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, show, style
 from .tasks import task_curves, task_dots
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "accuracy_variance_plane",
     "adjacency",
     "adjacency_pair",
+    "against_bytes",
     "agreement",
     "ari_curves",
     "around_event",
@@ -45,23 +48,34 @@ __all__ = [
     "choosing_k",
     "classes_under_trigger",
     "client_graph",
+    "client_strip",
     "cluster_color",
     "cluster_matrices",
     "convergence",
+    "curves",
     "dendrogram",
     "difficulty_curves",
     "distance_heatmaps",
     "distance_scales",
     "distance_strip",
+    "dots",
     "embedding",
     "formation",
+    "gallery",
     "graphs_beside",
     "image_answers",
     "image_versions",
+    "label",
+    "lines",
     "local_models",
+    "matrices",
+    "matrix_pair",
     "method_dots",
     "method_grid",
+    "pair_distances",
+    "panels",
     "per_client",
+    "plane",
     "ranked_cost",
     "relevance_curves",
     "repeats",
@@ -69,6 +83,7 @@ __all__ = [
     "save",
     "seeds_right",
     "separation",
+    "show",
     "similarity_matrices",
     "style",
     "task_curves",

@@ -1,13 +1,13 @@
-"""What all figures share: colours, new axes, and the one helper that writes files."""
+"""What all figures share: colours, names, empty panels, and the one helper that writes files."""
 
 from __future__ import annotations
 
 import colorsys
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import paths
 from ..errors import FltnbError, choose
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+PROFILES = ("stored", "demo", "small", "paper")
 
 
 class Style(NamedTuple):
@@ -117,6 +119,17 @@ CLUSTERS = (
 )
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
+MARKERS = "osD^vP*Xphd"
+MEASURES = {
+    "accuracy": "accuracy, mean over clients (%)",
+    "micro": "accuracy, all samples together (%)",
+    "worst": "accuracy of the worst client (%)",
+    "variance": "variance over clients (%²)",
+    "ari": "adjusted Rand index",
+    "test": "test accuracy of a client (%)",
+}
+"""What stands at an axis; other columns by their own name."""
+
 
 def style(method: str) -> Style:
     """Look up how a method is drawn; an unknown one gets a colour that depends on its id alone.
@@ -135,9 +148,103 @@ def style(method: str) -> Style:
     )
 
 
-def cluster_color(label: int) -> str:
+def cluster_color(cluster: int) -> str:
     """Colour of a cluster."""
-    return CLUSTERS[int(label) % len(CLUSTERS)]
+    return CLUSTERS[int(cluster) % len(CLUSTERS)]
+
+
+def label(value: Any, names: Mapping[Any, str] | None = None) -> str:
+    """Return what people read for a value: ``names`` first, then the name of a method, else words and plain numbers.
+
+    Examples
+    --------
+    >>> label("flt_enc1"), label("as_written"), label(0.10)
+    ('FLT Enc1', 'as written', '0.1')
+    """
+    if names and value in names:
+        return names[value]
+    if value in METHODS:
+        return METHODS[value].label
+    return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
+
+
+def looks(values: Iterable, column: str, names: Mapping[Any, str] | None = None) -> dict[Any, Style]:
+    """How each value of a column is drawn: methods and clusters as everywhere, numbers light to dark, words as told.
+
+    Numbers come in rising order, all others as they first occur.
+    """
+    import pandas as pd
+
+    values = list(dict.fromkeys(pd.Series(values).dropna()))
+    numbers = all(not isinstance(value, str) for value in values)
+    values = sorted(values) if numbers else values
+    if column == "method":
+        return {value: style(value)._replace(label=label(value, names)) for value in values}
+    if column.endswith("cluster"):
+        colors = [cluster_color(value) for value in values]
+    elif numbers:
+        import seaborn as sns
+
+        colors = sns.color_palette("viridis_r", len(values)).as_hex()
+    else:
+        colors = [CLUSTERS[place % len(CLUSTERS)] for place in range(len(values))]
+    return {
+        value: Style(label(value, names), color, MARKERS[place % len(MARKERS)])
+        for place, (value, color) in enumerate(zip(values, colors, strict=True))
+    }
+
+
+def panels(
+    count: int = 1, size: tuple[float, float] = (7.2, 4.2), columns: int = 3, ax: Axes | None = None, **subplots
+) -> tuple[Figure, list[Axes]]:
+    """Make empty panels in the look of the house, for the pictures here and for a notebook's own.
+
+    Parameters
+    ----------
+    count : int
+        Panels; they fill rows of ``columns``, and the rest of the last row stays blank.
+    size : (float, float)
+        Width and height of one panel, inches.
+    ax : Axes, optional
+        The one panel, drawn into as it is.
+    **subplots
+        As for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``.
+    """
+    if ax is not None:
+        if count > 1:
+            raise FltnbError(f"{count} panels do not fit into one given ax: leave out ax, or col and row.")
+        return ax.figure, [ax]
+    import matplotlib.pyplot as plt
+    import seaborn as sns
+
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figsize = (size[0] * columns, size[1] * rows)
+    fig, axes = plt.subplots(rows, columns, figsize=figsize, squeeze=False, layout="constrained", **subplots)
+    sns.despine(fig)
+    for place, panel in enumerate(axes.flat):
+        panel.set_axisbelow(True)
+        panel.grid(color="0.9", lw=0.8)
+        if place >= count:
+            panel.axis("off")
+    return fig, list(axes.flat[:count])
+
+
+def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
+    """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`save`), and display that picture in the notebook.
+
+    Parameters
+    ----------
+    notebook : str
+        Such as ``01_scenario1``; its number starts the file's name.
+    """
+    import matplotlib.pyplot as plt
+    from IPython.display import Image, display
+
+    png = save(fig, f"{notebook.split('_')[0]}_{name}", profile)
+    # the file, not the figure: drawing it a second time would double what a notebook's pictures take
+    display(Image(png.read_bytes(), width=round(100 * fig.get_figwidth())))
+    plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
 
 
 def save(fig: Figure, name: str, profile: str) -> Path:
@@ -151,7 +258,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         As returned by the functions here.
     name : str
         Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``.
-    profile : {"demo", "small", "paper"}
+    profile : {"stored", "demo", "small", "paper"}
         Whose results it shows.
 
     Returns
@@ -160,8 +267,6 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         The PNG, of 150 dpi (``demo``: 100).
     """
     import matplotlib as mpl
-
-    from ..experiments import PROFILES
 
     choose(profile, PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -180,6 +285,23 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         if not toy:
             write(folder / f"{name}.pdf", "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
     return png
+
+
+def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:
+    """Put one legend right of all panels, or right of the one that was given."""
+    options = {"handles": handles, "title": title, "frameon": False, "fontsize": "small"}
+    if ax is None:
+        fig.legend(loc="outside right upper", **options)
+    else:
+        ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), **options)
+
+
+def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
+    """Set a title, if there is one: of the panel where it is the only one, else of the figure."""
+    if title and len(axes) == 1:
+        axes[0].set_title(title, fontsize="medium")
+    elif title:
+        fig.suptitle(title, fontsize="medium")
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:

@@ -1,0 +1,202 @@
+"""Matrices of clients: who is related to whom, who shares a cluster, how far pairs are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError
+from .style import CLUSTERS, cluster_color, headline, label, legend, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def matrix_pair(
+    values: np.ndarray, order: np.ndarray, clusters: np.ndarray | None = None, title: str = ""
+) -> tuple[Figure, list[Axes]]:
+    """Draw an adjacency matrix with the clients at random and in the dendrogram's order: FLT's Figures 2a and 3.
+
+    A federation is built cluster by cluster: in its own order, which the server does not know, blocks would show
+    before anything is found.
+
+    Parameters
+    ----------
+    values : array, shape (M, M)
+    order : array, shape (M,)
+        ``leaf_order_`` of the clusterer.
+    clusters : array, shape (M,), optional
+        True clusters, a strip of colours.
+    """
+    fig, axes = panels(2, (4.5, 4.9), 2)
+    chance = np.random.default_rng(0).permutation(len(values))
+    for ax, shown, name in zip(axes, (chance, order), ("at random", "in the dendrogram's order"), strict=True):
+        _matrix(ax, values, clusters, shown)
+        ax.set_title(f"clients {name}", fontsize="medium")
+    _cluster_legend(fig, clusters)
+    headline(fig, axes, title)
+    return fig, axes
+
+
+def matrices(
+    found: Mapping[Any, np.ndarray],
+    clusters: np.ndarray | Mapping[Any, np.ndarray] | None = None,
+    *,
+    order: np.ndarray | None = None,
+    columns: int = 4,
+    names: Mapping[Any, str] | None = None,
+    title: str = "",
+    **options,
+) -> tuple[Figure, list[Axes]]:
+    """Draw several matrices side by side: graphs, distances, or who shares a cluster (FLT's Figures 6 and 7).
+
+    Parameters
+    ----------
+    found : mapping
+        Name (method id, round, measure, ...) -> matrix (M, M), or found cluster of each client (M,). The latter is
+        drawn as the pairs that share a cluster, with the number of clusters and the adjusted Rand index above.
+    clusters : array, shape (M,), or mapping, optional
+        True clusters, or name -> true clusters where the federations differ. They sort the clients and give the strip
+        of colours: clusters found perfectly are as many dark blocks on the diagonal as there are colours.
+    order : array, shape (M,), optional
+        Another order of the clients.
+    columns : int
+        Panels in a row.
+    names : mapping, optional
+        Name -> what stands above its panel.
+    title : str
+        The finding.
+    **options
+        ``cmap``: the colours; ``limits``: ends of their scale, (0, 1) if left out, None for the 1st and 99th percentile
+        of the pairs of each matrix; ``bar``: what stands at the bar of colours, which ``limits=None`` has in any case.
+
+    Raises
+    ------
+    FltnbError
+        Nothing to draw, or the clusters do not fit.
+    """
+    if not found:
+        raise FltnbError("There are no matrices to draw: give the matrix or the clusters of at least one method.")
+    size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
+    fig, axes = panels(len(found), size, columns)
+    for ax, (name, values) in zip(axes, found.items(), strict=True):
+        values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name, names)
+        true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
+        if values.ndim == 1:
+            if true is not None and len(true) != len(values):
+                raise FltnbError(f"{text}: {len(values)} clients do not fit {len(true)} true clusters.")
+            text += _agreement(values, true)
+            values = (values[:, None] == values).astype(int)
+        # within a true cluster the clients keep their order: sorted, chance would look like structure
+        sort = np.argsort(true, kind="stable") if order is None and true is not None else order
+        _matrix(ax, values, true, sort, **options)
+        ax.set_title(text, fontsize="small")
+    if not isinstance(clusters, Mapping):
+        _cluster_legend(fig, clusters)
+    if title:
+        fig.suptitle(title, fontsize="medium")
+    return fig, axes
+
+
+def pair_distances(
+    distances: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    tolerances: Mapping[str, float | Sequence[float]],
+    ax: Axes | None = None,
+    title: str = "",
+) -> tuple[Figure, Axes]:
+    """Draw every pair's distance, a line of dots per federation, inside and across its true clusters.
+
+    Parameters
+    ----------
+    distances : mapping
+        Name -> (distances (M, M), true clusters (M,)); of the two directions of a pair the larger one is drawn, at
+        least 0.
+    tolerances : mapping
+        Label -> epsilon drawn over all lines, or one for each line.
+    """
+    fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8), ax=ax)
+    for at, (matrix, clusters) in enumerate(distances.values()):
+        far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
+        upper = np.triu(np.ones(far.shape, dtype=bool), 1)
+        same = np.equal.outer(clusters, clusters)
+        for which, shift, color, text in (
+            (same, -0.14, CLUSTERS[0], "same cluster"),
+            (~same, 0.14, CLUSTERS[4], "different clusters"),
+        ):
+            values = far[upper & which]
+            # even heights in the order of the values: no draw, and equal values do not hide each other
+            height = at + shift + 0.18 * (np.argsort(np.argsort(values)) % 9 / 8 - 0.5)
+            axis.plot(values, height, ".", ms=4, color=color, alpha=0.6, label=text if at == 0 else None)
+    for (text, value), dash in zip(tolerances.items(), ("-", "--", ":"), strict=False):
+        for at, one in enumerate(np.broadcast_to(value, len(distances))):
+            axis.plot([one, one], [at - 0.4, at + 0.4], dash, color="black", lw=1.4, label=text if at == 0 else None)
+    axis.set_yticks(range(len(distances)), list(distances))
+    axis.set(ylim=(len(distances) - 0.5, -0.5), xlabel="distance, the larger of the two directions")
+    legend(fig, ax, axis.get_legend_handles_labels()[0])
+    headline(fig, [axis], title)
+    return fig, axis
+
+
+def _matrix(
+    ax: Axes,
+    values: np.ndarray,
+    clusters: np.ndarray | None,
+    order: np.ndarray | None,
+    *,
+    cmap: str = "Greys",
+    limits: tuple[float, float] | None = (0, 1),
+    bar: str = "",
+) -> None:
+    """Draw a matrix in an order, with a strip of the clusters' colours; with numbers where there are few clients."""
+    import seaborn as sns
+    from matplotlib.patches import Rectangle
+
+    values = np.asarray(values)
+    count = len(values)
+    if values.shape != (count, count):
+        raise FltnbError(f"A matrix of clients is square, (clients, clients), but this one has shape {values.shape}.")
+    if clusters is not None and len(clusters) != count:
+        raise FltnbError(f"{len(clusters)} true clusters do not fit {count} clients: give one per client.")
+    shown = np.arange(count) if order is None else np.asarray(order)
+    if not np.array_equal(np.sort(shown), np.arange(count)):
+        raise FltnbError(f"The order must name each of the {count} clients once.")
+    low, high = limits or np.percentile(values[~np.eye(count, dtype=bool)], [1, 99])  # the diagonal says nothing
+    look = {"cmap": cmap, "vmin": low, "vmax": max(high, low + 1e-12), "square": True, "rasterized": True}
+    look |= {"cbar": bool(bar) or limits is None, "cbar_kws": {"label": bar, "shrink": 0.75, "pad": 0.02}}
+    look |= {"annot": count <= 6 and values.dtype.kind == "f", "fmt": ".2f"}
+    sns.heatmap(values[np.ix_(shown, shown)], ax=ax, xticklabels=False, yticklabels=False, **look)
+    ax.grid(False)
+    if clusters is not None:
+        width = max(0.5, 0.025 * count)
+        for start, end, cluster in _runs(np.asarray(clusters)[shown]):
+            place = {"xy": (-1.4 * width, start), "width": width, "height": end - start}
+            ax.add_patch(Rectangle(**place, color=cluster_color(cluster), lw=0))
+        ax.set_xlim(-1.6 * width, count)
+
+
+def _agreement(labels: np.ndarray, true: np.ndarray | None) -> str:
+    from ..metrics import adjusted_rand_index
+
+    count = len(np.unique(labels))
+    ari = "" if true is None else f", ARI {adjusted_rand_index(true, labels):.2f}"
+    return f"\n{count} cluster{'s' * (count != 1)}{ari}"
+
+
+def _runs(labels: np.ndarray) -> list[tuple[int, int, int]]:
+    """Start, end (exclusive) and label of each stretch of equal labels."""
+    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(labels)]
+    return [(start, end, labels[start]) for start, end in pairwise(edges)]
+
+
+def _cluster_legend(fig: Figure, clusters: np.ndarray | None) -> None:
+    from matplotlib.patches import Patch
+
+    there = [] if clusters is None else np.unique(clusters)
+    if 0 < len(there) <= len(CLUSTERS):
+        handles = [Patch(color=cluster_color(one), label=str(one)) for one in there]
+        look = {"loc": "outside lower center", "ncols": len(there), "frameon": False}
+        fig.legend(handles=handles, title="true cluster", **look)

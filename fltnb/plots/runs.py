@@ -1,0 +1,256 @@
+"""Lines: a number against rounds, bytes or whatever is varied, with bands over seeds and panels for what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import FltnbError, choose
+from .style import MEASURES, headline, label, legend, looks, need, panels
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DASHES = {"test": "-", "as_written": "-", "train": "--", "as_run": "--", "probe": ":", "paper": ""}
+
+
+def lines(
+    frame: pd.DataFrame,
+    x: str,
+    y: str = "accuracy",
+    hue: str = "method",
+    style: str | None = None,
+    col: str | None = None,
+    row: str | None = None,
+    *,
+    ax: Axes | None = None,
+    xlabel: str = "",
+    ylabel: str = "",
+    log: bool = False,
+    names: Mapping[Any, str] | None = None,
+    title: str = "",
+    size: tuple[float, float] | None = None,
+) -> tuple[Figure, Any]:
+    """Draw means over seeds as lines, with a band from the lowest to the highest seed.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        One row per point, and per seed where it has a column ``seed``.
+    x, y : str
+        Columns of the axes. Words on the x axis stand at equal distances, in the order they come in, and the lines a
+        little apart so that equal ones can be told.
+    hue, style : str
+        Columns of the colours and the dashes; rows with style "paper" are printed numbers, drawn as hollow markers.
+    col, row : str, optional
+        Columns whose values get panels of their own, side by side and (with both) one below the other.
+    ax : Axes, optional
+        Drawn into; a new figure otherwise.
+    xlabel, ylabel : str
+        What stands at the axes.
+    log : bool
+        Logarithmic x axis.
+    names : mapping, optional
+        Value -> what to call it, for any value shown.
+    title : str
+        The finding.
+    size : (float, float), optional
+        Of a panel, inches.
+
+    Returns
+    -------
+    (Figure, Axes or list of Axes)
+        A list where there are several panels.
+
+    Raises
+    ------
+    FltnbError
+        A column or a value of it is missing, there is no row, or several rows of a seed meet in one point.
+    """
+    keys = [column for column in (row, col, hue, style) if column]
+    need(frame, [*keys, x, y], "rows")
+    frame = frame[frame[y].notna() & frame[x].notna()]
+    frame = frame.assign(**{y: frame[y].astype(float)})
+    if frame.empty:
+        raise FltnbError(f"There is no {y} against {x} to draw: give at least one row.")
+    if absent := [column for column in keys if frame[column].isna().any()]:
+        raise FltnbError(f"Some rows have no {absent[0]}: select those that have one, or draw without it.")
+    _refuse_mixtures(frame, [*keys, x], y)
+    rows, cols = ([None] if name is None else _values(frame, name) for name in (row, col))
+    cells = [(down, right) for down in rows for right in cols]
+    columns = len(cols) if row else min(3, len(cells))
+    size = size or ((4.9, 3.9) if len(cells) == 1 else (3.4, 3.0))
+    fig, axes = panels(len(cells), (size[0] + 2.3 / columns, size[1]), columns, ax, sharey=True)  # and a legend
+    drawn = looks(frame[hue], hue, names)
+    dashes = _dashes(frame[style]) if style else {None: "-"}
+    for panel, (down, right) in zip(axes, cells, strict=True):
+        part = _where(frame, {row: down, col: right})
+        _panel(panel, part, x, y, hue, style, drawn, dashes, log)
+        if len(cells) > 1:
+            panel.set_title(", ".join(label(v, names) for v in (down, right) if v is not None), fontsize="medium")
+        panel.set_xlabel(xlabel or label(x, names))
+    for panel in axes[::columns]:
+        panel.set_ylabel(ylabel or MEASURES.get(y) or label(y))
+    name = "" if hue == "method" else label(hue, names)
+    legend(fig, ax, _handles(drawn, dashes if style else {}, frame, keys, names), name)
+    headline(fig, axes, title)
+    return fig, axes[0] if len(axes) == 1 else axes
+
+
+def curves(
+    frame: pd.DataFrame, y: str = "accuracy", *, split: str | Sequence[str] = ("train", "test"), **options
+) -> tuple[Figure, Any]:
+    """Draw a number against the round (FLT's Figures 4, 5 and 8 to 12, FeSEM's Figure 3, MT-HFL's Figures 2 and 3).
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of ``Results.curves``: ``round``, ``split``, the number and what ``options`` name.
+    y : str
+        Column of the number.
+    split : {"train", "test", "probe"} or several
+        What to draw.
+    **options
+        As for :func:`lines`; ``style`` is the split if left out.
+    """
+    need(frame, ("round", "split"), "curves")
+    wanted = [split] if isinstance(split, str) else list(split)
+    for name in wanted:
+        choose(name, ("train", "test", "probe"), "split")
+    return lines(frame[frame["split"].isin(wanted)], "round", y, **({"style": "split"} | options))
+
+
+def against_bytes(
+    frame: pd.DataFrame, y: str = "accuracy", *, hue: str = "method", split: str = "test", **options
+) -> tuple[Figure, Any]:
+    """Draw a number against what has been sent until then, all clients together, on a logarithmic axis (FLT, Table 6).
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Rows of ``Results.curves`` as for :func:`curves`, with ``bytes_up`` and ``bytes_down`` (sent so far, what a
+        method sends before its first round included). A method that sends nothing is a level line at its last number.
+    y, split, **options
+        As for :func:`curves` and :func:`lines`.
+    """
+    import pandas as pd
+
+    keys = [hue, *(options[key] for key in ("style", "col", "row") if options.get(key))]
+    need(frame, (*keys, "round", "split", "bytes_up", "bytes_down", y), "curves")
+    frame = frame[(frame["split"] == split) & (frame["round"] > 0)]
+    # seeds may differ by a few bytes: a point is the mean over seeds at one round
+    by = [frame[key] for key in (*keys, "round")]
+    frame = frame.assign(sent=(frame["bytes_up"] + frame["bytes_down"]).groupby(by).transform("mean") / 1e6)
+    silent = frame.groupby(keys)["sent"].transform("max") == 0
+    speaking, last = frame[~silent], frame[silent & (frame["round"] == frame["round"].max())]
+    names = options.pop("names", None) or {}
+    names = names | {value: f"{label(value, names)} (sends nothing)" for value in last[hue].unique()}
+    ends = [last.assign(sent=speaking["sent"].agg(end)) for end in ("min", "max")]
+    options = {"xlabel": "sent up and down, all clients (MB)", "log": True} | options
+    return lines(pd.concat([speaking, *ends]), "sent", y, hue, names=names, **options)
+
+
+def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | None, drawn, dashes, log: bool) -> None:
+    import seaborn as sns
+
+    if part.empty:
+        ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
+        return ax.set_xticks([])
+    levels = _values(part, x)
+    words = [] if part[x].dtype.kind in "iufb" else levels
+    for place, (value, look) in enumerate(drawn.items()):
+        for name, dash in dashes.items():
+            own = _where(part, {hue: value, style: name})
+            if own.empty:
+                continue
+            over = own.groupby(x, sort=not words)[y].agg(["mean", "min", "max", "size"])
+            at = over.index.to_numpy()
+            if words:
+                at = np.array([levels.index(word) for word in at]) + 0.05 * (place - (len(drawn) - 1) / 2)
+            # few points: a marker at each. Many: at different places, so that curves that coincide stay visible
+            every = max(1, len(over) // 8)
+            first = 0 if len(over) <= 12 else int(every * place / len(drawn))
+            line = {"color": look.color, "ls": dash, "lw": 1.6 if dash == "-" else 1.1}
+            marks = {"marker": look.marker, "ms": 4.5, "markevery": (first, every if len(over) > 12 else 1), "mew": 0}
+            if dash == "":
+                marks |= {"mfc": "none", "mec": look.color, "mew": 1.5, "ms": 8}
+            elif dash != "-":
+                marks = {}
+            sns.lineplot(x=at, y=over["mean"].to_numpy(), ax=ax, estimator=None, **line, **marks)
+            if over["size"].max() > 1:
+                ax.fill_between(at, over["min"], over["max"], color=look.color, alpha=0.15, lw=0)
+    if words:
+        ax.set_xticks(range(len(words)), [label(word) for word in words])
+    elif log:
+        _log_axis(ax, levels)
+    elif all(float(level).is_integer() for level in levels):
+        ax.xaxis.get_major_locator().set_params(integer=True)
+
+
+def _log_axis(ax: Axes, levels: Sequence[float] = (), which: str = "x") -> None:
+    """Plain numbers on a logarithmic axis: the levels themselves where they are few."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    ax.set(**{f"{which}scale": "log"})
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    low, high = axis.get_view_interval()
+    locator = LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
+    axis.set_major_locator(FixedLocator(levels) if 0 < len(levels) <= 12 else locator)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # not "3 x 10^2" over its neighbours
+    axis.set_minor_locator(NullLocator())
+
+
+def _values(frame: pd.DataFrame, column: str) -> list:
+    """Values of a column: numbers rising, words as they come."""
+    values = list(dict.fromkeys(frame[column]))
+    return values if any(isinstance(value, str) for value in values) else sorted(values)
+
+
+def _where(frame: pd.DataFrame, chosen: Mapping[str | None, Any]) -> pd.DataFrame:
+    """Rows with these values; a column None asks nothing."""
+    for column, value in chosen.items():
+        if column is not None:
+            frame = frame[frame[column] == value]
+    return frame
+
+
+def _dashes(values: pd.Series) -> dict[Any, str]:
+    """Value -> dash: known words as everywhere, others by order."""
+    found = list(dict.fromkeys(values))
+    spare = [dash for dash in ("-", "--", ":", "-.") if dash not in map(DASHES.get, found)] * len(found)
+    return {value: DASHES[value] if value in DASHES else spare.pop(0) for value in found}
+
+
+def _refuse_mixtures(frame: pd.DataFrame, keys: list[str], y: str) -> None:
+    """Refuse rows that only a mean over different settings could draw as one point."""
+    one = [*keys, *(["seed"] if "seed" in frame and "seed" not in keys else [])]
+    again = frame.duplicated(one, keep=False)
+    if not again.any():
+        return
+    first = frame[again].iloc[0][one]
+    rows = frame[(frame[one] == first).all(axis=1)]
+    differ = [c for c in rows if c not in (*one, y, "key") and rows[c].dtype.kind != "f" and rows[c].nunique() > 1]
+    what = f"they differ in {', '.join(differ)}" if differ else "they are told apart by no column"
+    raise FltnbError(
+        f"{len(rows)} rows meet in one point ({', '.join(f'{k} = {v}' for k, v in first.items())}): {what}. "
+        "Select one of them, or give that column as hue, style, col or row."
+    )
+
+
+def _handles(drawn, dashes: Mapping[Any, str], frame: pd.DataFrame, keys: list[str], names) -> list:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    found = [Line2D([], [], color=look.color, marker=look.marker, ms=4.5, label=look.label) for look in drawn.values()]
+    for value, dash in dashes.items():
+        hollow = {} if dash else {"marker": "o", "mfc": "none", "ms": 8}
+        found.append(Line2D([], [], color="0.4", ls=dash, label=label(value, names), **hollow))
+    seeds = frame.groupby(keys)["seed"].nunique() if "seed" in frame else None
+    if seeds is not None and seeds.max() > 1:
+        count = f"{seeds.max()}" if seeds.min() == seeds.max() else f"up to {seeds.max()}"
+        found.append(Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {count} seeds"))
+    return found
