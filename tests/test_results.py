@@ -117,7 +117,8 @@ def test_moving_code_about_leaves_keys_alone(tmp_path):
     for file in (other / "fltnb").rglob("*.py"):
         text = file.read_text().replace("from .ifca import", "from .several_models import")
         file.write_text('"""Another docstring."""\n' + text.split('"""', 2)[2] if text.startswith('"""') else text)
-    code = f"from fltnb.results import Job, prepare; import fltnb; print(fltnb.__file__, prepare(Job.training({FED}, {{'name': 'ifca', 'n_clusters': 2}}, 'mlp', 2)).key)"
+    job = f"Job.training({FED}, {{'name': 'ifca', 'n_clusters': 2}}, 'mlp', 2)"
+    code = f"import fltnb; from fltnb.results import Job, prepare; print(fltnb.__file__, prepare({job}).key)"
     env = os.environ | {"PYTHONPATH": str(other)}
     where, key = subprocess.check_output([sys.executable, "-c", code], cwd=other, env=env, text=True).split()
     assert where.startswith(str(other))
@@ -309,7 +310,7 @@ Ledger("small", "nb", pathlib.Path({str(tmp_path / "r")!r})).merge([finished("b"
 def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
     ledger = Ledger("small", "nb").merge([finished()])
     ledger.path("npz").write_bytes(b"no")
-    with pytest.raises(FltnbError, match="is damaged.*restore it"):
+    with pytest.raises(FltnbError, match=r"is damaged.*restore it"):
         stored("nb").arrays("a" * 20)
     assert stored("nb").runs["accuracy"].tolist() == [50.0]  # the numbers are not affected
     book = json.loads(ledger.path("json").read_text())
