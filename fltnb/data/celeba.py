@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from .data import ImageSet
-from .errors import FltnbError
+from ..errors import FltnbError
+from ..progress import bar as progress_bar
+from .images import ImageSet
 from .leaf import Form, Part, UnsoundError, base_folder, read_people
-from .progress import bar as progress_bar
 
 CLASS_NAMES = ("not smiling", "smiling")
 COMMAND = "./preprocess.sh -s niid --sf 1.0 -k 5 -t sample --tf 0.8"
@@ -48,8 +48,8 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     Raises
     ------
     FltnbError
-        No such files, or something in one of them does not fit, as for :func:`fltnb.leaf.read_leaf`; a picture that is
-        listed twice, is missing or cannot be read.
+        No such files, or something in one of them does not fit, as for :func:`fltnb.data.leaf.read_leaf`; a picture
+        that is listed twice, is missing or cannot be read.
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)

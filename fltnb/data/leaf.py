@@ -2,7 +2,7 @@
 
 LEAF (Caldas et al., 2019) has no download of finished files; its scripts fetch NIST Special Database 19 and make
 ``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. What all of LEAF's data sets
-have in common is here, too: :mod:`fltnb.leaf_celeba` reads another one.
+have in common is here, too: :mod:`fltnb.data.celeba` reads another one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .data import ImageSet
-from .errors import FltnbError
+from ..errors import FltnbError
+from .images import ImageSet
 
 CLASS_NAMES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """The 62 classes in LEAF's numbering, which is also that of EMNIST ByClass."""
