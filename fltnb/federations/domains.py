@@ -30,10 +30,10 @@ def domains(
 ) -> Federation:
     """Divide every domain over as many clients as can have ``min_samples`` images each.
 
-    EMD-CFL (arXiv 2506.07769, Section 4.1). PACS gives 18 clients: art painting 4, cartoon 4, photo 3, sketch 7, numbered in this order. The true cluster of a
-    client is its domain. Each client's images are divided into training, validation and test part, every class in
-    proportion. The image set's own division into training and test images is not used: the paper's 80-10-10 cannot be
-    had from it.
+    PACS gives 18 clients: art painting 4, cartoon 4, photo 3, sketch 7, numbered in this order (EMD-CFL, arXiv
+    2506.07769, Section 4.1). The true cluster of a client is its domain. Each client's images are divided into
+    training, validation and test part, every class in proportion. The image set's own division is not used: the
+    paper's 80-10-10 cannot be had from it.
 
     Parameters
     ----------
