@@ -315,7 +315,10 @@ def test_damaged_and_missing_pacs(tmp_path):
         (lambda d: backdoor_patches(images(colour=True, classes=1), 3), "1 classes are not possible"),
         (lambda d: domains(d), "have no domains"),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 80), "fewer than the 80"),
-        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0), "test_fraction must be a number above 0"),
+        (
+            lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0),
+            "test_fraction must be a number above 0",
+        ),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95), "leave nothing"),
         (lambda d: federations.build({"kind": "domains", "dataset": "cifra"}), "Unknown data set 'cifra'"),
         (lambda d: federations.build({"kind": "backdoor_colours", "dataset": "digits", "pach": 1}), "Unknown option"),

@@ -6,6 +6,7 @@ files hold the pictures' names only; the pictures themselves (Liu et al., ICCV 2
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -80,16 +81,14 @@ def _smiles(x: list, y: list) -> Part:
 
 def _check_pictures(names: list[str], folder: Path) -> None:
     """Refuse names that come twice or have no file, before the minutes that reading takes."""
-    once: set[str] = set()
-    for name in names:
-        if name in once:
-            raise FltnbError(
-                f"LEAF's files list the picture {name!r} twice: delete rem_user_data, sampled_data, train and test, and"
-                " make them anew in one run of LEAF's script."
-            )
-        once.add(name)
+    once = Counter(names)
+    if twice := [name for name, n in once.items() if n > 1]:
+        raise FltnbError(
+            f"LEAF's files list the picture {twice[0]!r} twice: delete rem_user_data, sampled_data, train and test, and"
+            " make them anew in one run of LEAF's script."
+        )
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if missing := sorted(once - there):
+    if missing := sorted(once.keys() - there):
         raise FltnbError(
             f"The picture {missing[0]!r} is not in {folder} ({len(missing)} of {len(once)} are missing): put CelebA's"
             " aligned and cropped pictures (img_align_celeba.zip) there."

@@ -229,13 +229,7 @@ class Federation:
                 "client_ids mix values that cannot be sorted: make all of them text or all integers."
             ) from error
         if clusters is not None:
-            given = np.asarray(clusters)
-            if given.shape != (len(names),):
-                raise FltnbError(
-                    f"clusters has shape {given.shape} but there are {len(names)} clients: give one per client, in the"
-                    " order of np.unique(client_ids)."
-                )
-            clusters = np.unique(given, return_inverse=True)[1]
+            clusters = np.unique(clusters, return_inverse=True)[1]
         parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
         for i, client in enumerate(names):
             held = np.flatnonzero(owner == i)
@@ -250,7 +244,7 @@ class Federation:
             val, held = _draw(held, y, n_val)
             for part, index in zip(parts.values(), (held, val, test), strict=True):
                 part.append(np.sort(index))
-        content = array_digest(x, y, owner, np.asarray(clusters if clusters is not None else []))
+        content = array_digest(x, y, owner, np.array([]) if clusters is None else clusters)
         fractions = {"test_fraction": float(test_fraction), "val_fraction": float(val_fraction)}
         return cls(
             images=x,
@@ -415,8 +409,6 @@ def _count_classes(y: np.ndarray, class_names: Sequence[str] | None) -> int:
 
 def _draw(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Take ``n`` of the shuffled positions ``held``, classes in proportion; return (taken, the rest)."""
-    if n == 0:
-        return held[:0], held
     classes, code, counts = np.unique(y[held], return_inverse=True, return_counts=True)
     share = apportion(n, counts)
     taken = np.concatenate([np.flatnonzero(code == k)[: share[k]] for k in range(len(classes))])

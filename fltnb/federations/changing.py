@@ -144,8 +144,7 @@ def changing(images: ImageSet, /, base: Base, events: Events, seed: Natural = 0)
     ----------
     images : ImageSet
     base : dict
-        Kind and settings of the partition that all clients together have, such as ``{"kind": "label_clusters",
-        "n_clients": 20, ...}``; see :func:`fltnb.federations.build`.
+        The partition that all clients together have, such as ``{"kind": "label_clusters", "n_clients": 20, ...}``.
     events, seed
         See :func:`with_events`. The base has its own seed.
 

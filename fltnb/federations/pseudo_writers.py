@@ -42,8 +42,8 @@ def pseudo_writers(
     from the image set's training part, test images from its test part. True clusters are unknown: styles vary without
     groups.
 
-    Two things differ from people. An image keeps the hand of whoever really wrote it under the style, so that images
-    of one client vary more; and shapes of letters do not differ between clients, only how they are drawn.
+    Unlike people's, a client's images also keep the hand of whoever really wrote them, so that they vary more; and
+    shapes of letters do not differ between clients, only how they are drawn.
 
     Parameters
     ----------
@@ -83,7 +83,8 @@ def pseudo_writers(
                 f"{images.name} has {available['train']} training and {available['test']} test images, too few for"
                 f" {n_clients} pseudo-writers: ask for fewer."
             )
-    sizes = _sizes(n_clients, mean_samples, seed)
+    weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))  # log-normal
+    sizes = 2 + apportion((mean_samples - 2) * n_clients, weights)  # with exactly the wanted mean
     counts = {"test": np.clip(np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1)}
     counts["train"] = sizes - counts["test"]
     for split, wanted in counts.items():
@@ -114,12 +115,6 @@ def pseudo_writers(
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
     """Draw the hands of pseudo-writers, independently of each other and of how many there are.
-
-    Parameters
-    ----------
-    n_clients : int
-    seed : int
-    strength : float
 
     Returns
     -------
@@ -175,9 +170,3 @@ def apply_style(images: np.ndarray, slant: float, width: float, size: float, shi
         drawn = (1 - step) * drawn + step * widen_or_thin(drawn, size=(1, 3, 3))
         left -= step
     return np.rint(np.clip(drawn, 0, 255)).astype(np.uint8)
-
-
-def _sizes(n_clients: int, mean: int, seed: int) -> np.ndarray:
-    """Return images per client, int64 (M,), at least 2, log-normal, with exactly the wanted mean."""
-    weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))
-    return 2 + apportion((mean - 2) * n_clients, weights)

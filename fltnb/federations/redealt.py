@@ -18,8 +18,7 @@ from .kinds import Base, kind, made
 def held_out(images: ImageSet, /, base: Base, val_fraction: Inner = 0.1, seed: Natural = 0) -> Federation:
     """Make another federation and hold back a share of every client's training samples for validation.
 
-    The share is drawn at random among all of a client's samples, not class by class, so that clients with few samples
-    of a class can have some, too; every client has one validation sample at least.
+    They are drawn among all of a client's samples, not class by class; every client has one at least.
 
     Parameters
     ----------
