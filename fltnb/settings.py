@@ -1,10 +1,10 @@
 """Options of methods, clusterers, encoders and federations: checked, listed and shown from their signatures.
 
 A parameter's annotation says what it may be: :data:`Count`, :data:`Natural`, :data:`Share` (:data:`Part` is below 1,
-:data:`Inner` above 0 and below 1), :data:`NonNegative`, :data:`Positive`, a ``Literal`` of names, a plain ``bool``, each
-with ``| None`` where it may be left out, or ``Annotated`` with a rule of one's own. Other annotations are not checked
-here, and positional-only parameters are no options. Settings hold what differs from the default only, so a new option
-leaves the keys of old results alone.
+:data:`Inner` also above 0), :data:`NonNegative`, :data:`Positive`, a ``Literal`` of names, a plain ``bool``, each with
+``| None`` where it may be left out, or ``Annotated`` with a rule of one's own. Other annotations are not checked here,
+and positional-only parameters are no options. Settings hold what differs from the default only, so a new option leaves
+the keys of old results alone.
 """
 
 from __future__ import annotations

@@ -22,18 +22,17 @@ The published figures are means over the targets, cluster 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
-from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Part, Variant, Whole
 from .base import Federation
-from .kinds import Pool, build, kind
-from .shares import deal, hold_out, in_turn, of_classes, spread
+from .kinds import build, kind
+from .pools import Draw, copies
+from .shares import in_turn, spread
 
 Test = Literal["clean", "backdoored", "both"]
 Clients = Annotated[int, Whole(3)]
@@ -106,11 +105,10 @@ def backdoor_colours(
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return tinted(grey, shade(K - 1 - labels, intensity))
 
-    classes = [np.arange(K)] * len(GROUPS)
-    keep = _every_second if variant == "as_run" else _all
-    each = (samples_per_client, test_per_client)
-    name = f"backdoor {images.name} (colours)"
-    return _build(images, classes, paint, trigger, keep, n_clients, each, val_fraction, test, seed, name)
+    clusters, each = in_turn(n_clients, len(GROUPS)), (samples_per_client, test_per_client)
+    options = _tests(test, trigger) | ({"keep": _every_second} if variant == "as_run" else {})
+    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **options)
+    return Federation.of(images, name=f"backdoor {images.name} (colours)", clusters=clusters, **fields)
 
 
 @kind
@@ -162,9 +160,15 @@ def backdoor_patches(
         return patched(pixels, (labels + 1) % half, patch)
 
     classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    each = (samples_per_client, test_per_client)
-    name = f"backdoor {images.name} (patches)"
-    return _build(images, classes, paint, trigger, _all, n_clients, each, val_fraction, test, seed, name)
+    clusters, each = in_turn(n_clients, len(GROUPS)), (samples_per_client, test_per_client)
+    options = _tests(test, trigger) | {"classes": classes}
+    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **options)
+    return Federation.of(images, name=f"backdoor {images.name} (patches)", clusters=clusters, **fields)
+
+
+def _tests(test: str, trigger: Draw) -> dict[str, Draw]:
+    """Return which images the trigger is laid over."""
+    return {"clean": {}, "backdoored": {"tested": trigger}, "both": {"probe": trigger}}[test]
 
 
 def attacked(fed: Federation, test: str = "backdoored") -> Federation:
@@ -218,47 +222,6 @@ def _demand(images: ImageSet, colour: bool) -> None:
         raise FltnbError(f"This backdoor needs {kind} images, which {images.name} has not: take {other} for it.")
 
 
-def _all(group: int, own: np.ndarray) -> np.ndarray:
-    """Keep what a client has to train on: the paper."""
-    return own
-
-
 def _every_second(group: int, own: np.ndarray) -> np.ndarray:
     """Keep every second image of targets and others, as the public code does."""
     return own if group == 1 else own[spread(len(own), len(own) // 2)]
-
-
-def _build(
-    images: ImageSet,
-    classes: list[np.ndarray],
-    paint: Callable,
-    trigger: Callable,
-    keep: Callable,
-    n_clients: int,
-    each: tuple[int | None, int | None],
-    val_fraction: float,
-    test: str,
-    seed: int,
-    name: str,
-) -> Federation:
-    """Deal each group its classes; paint what is trained on, and what is tested on, cleanly or with the trigger."""
-    clusters, pool = in_turn(n_clients, len(GROUPS)), Pool()
-    tested = trigger if test == "backdoored" else paint
-    for group in range(len(GROUPS)):
-
-        def add(split: str, own: np.ndarray, draw: Callable = paint, group: int = group) -> None:
-            pool.add(split, draw(group, images.images[own], images.labels[own]), images.labels[own])
-
-        def dealt(number: int, split: str, index: np.ndarray, group: int = group) -> list[np.ndarray]:
-            index, rng = of_classes(images, index, classes[group]), stream(seed, "partition", 4, group, number)
-            return deal(index, images.labels, int((clusters == group).sum()), each[number], rng, split)
-
-        for own in dealt(0, "training", images.train_index):
-            kept, held = hold_out(own, val_fraction)
-            add("train", keep(group, kept))
-            add("val", held)
-        for own in dealt(1, "test", images.test_index):
-            add("test", own, tested)
-            if test == "both":
-                add("probe", own, trigger)
-    return Federation.of(images, name=name, clusters=clusters, **pool.fields())

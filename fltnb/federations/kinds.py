@@ -150,21 +150,3 @@ def _plain(value: Any, whole: bool = False) -> Any:
         return [_plain(one, whole) for one in value]
     value = value.item() if isinstance(value, np.generic) else value
     return int(value) if whole and isinstance(value, float) and value.is_integer() else value
-
-
-class Pool:
-    """Images that a federation owns, gathered part by part: what is added is what one client has in one split."""
-
-    def __init__(self) -> None:
-        self._images, self._labels, self._parts, self._size = [], [], {}, 0
-
-    def add(self, split: str, images: np.ndarray, labels: np.ndarray) -> None:
-        """Append the next client's part of a split."""
-        self._images.append(images)
-        self._labels.append(labels)
-        self._parts.setdefault(split, []).append(np.arange(self._size, self._size + len(labels)))
-        self._size += len(labels)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the images, labels and splits for :class:`Federation`."""
-        return {"images": np.concatenate(self._images), "labels": np.concatenate(self._labels), **self._parts}

@@ -82,7 +82,8 @@ def label_clusters(
             " shared with the next one."
         )
     by_class = members(images, images.train_index)
-    lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, seed, variant)
+    drawn = None if variant == "as_run" else seed
+    lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, drawn)
     total = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or total // n_clients
     if target < classes_per_cluster:
@@ -99,15 +100,9 @@ def label_clusters(
 
 
 def _class_lists(
-    images: ImageSet,
-    by_class: list[np.ndarray],
-    n_clusters: int,
-    per_cluster: int,
-    shared: int,
-    seed: int,
-    variant: str,
+    images: ImageSet, by_class: list[np.ndarray], n_clusters: int, per_cluster: int, shared: int, seed: int | None
 ) -> np.ndarray:
-    """Return the classes of each cluster, int64 (C, classes per cluster)."""
+    """Return the classes of each cluster, int64 (C, classes per cluster); no ``seed``: in the public code's order."""
     tested = np.bincount(images.labels[images.test_index], minlength=images.n_classes)
     usable = np.array([c for c in range(images.n_classes) if len(by_class[c]) and tested[c]], dtype=np.int64)
     step = per_cluster - shared
@@ -119,11 +114,9 @@ def _class_lists(
             f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes but {images.name} has"
             f" {len(usable)} with training and test images: ask for fewer clusters or fewer classes per cluster."
         )
-    if variant == "as_run":
-        # The legacy generator on purpose: its permutation is what the printed tables are made of.
-        order = np.random.RandomState(PUBLISHED_SEED).permutation(usable)
-    else:
-        order = stream(seed, "partition").permutation(usable)
+    # As run: the legacy generator on purpose, its permutation is what the printed tables are made of.
+    rng = np.random.RandomState(PUBLISHED_SEED) if seed is None else stream(seed, "partition")
+    order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
     return order[(start + np.arange(per_cluster)) % needed]
 

@@ -12,8 +12,9 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Part
 from .base import Federation
-from .kinds import Pool, kind
-from .shares import deal, hold_out, in_turn
+from .kinds import kind
+from .pools import Pool, copies
+from .shares import in_turn
 
 
 def _angles(name: str, angles: Any) -> list[list[float]]:
@@ -130,23 +131,13 @@ def rotated_copies(
     if n_clients < len(turns):
         raise FltnbError(f"There are more angles ({len(turns)}) than clients ({n_clients}): ask for fewer angles.")
     member = in_turn(n_clients, len(turns))
-    pool = Pool()
-    for number, (_, angle) in enumerate(turns):
-        clients = int((member == number).sum())
 
-        def add(split: str, own: np.ndarray, angle: float = angle) -> None:
-            pool.add(split, turn(images.images[own], angle), images.labels[own])
+    def draw(group: int, pixels: np.ndarray, _: np.ndarray) -> np.ndarray:
+        return turn(pixels, turns[group][1])
 
-        rng = stream(seed, "partition", 3, number, 0)
-        for own in deal(images.train_index, images.labels, clients, samples_per_client, rng, "training"):
-            kept, held = hold_out(own, val_fraction)
-            add("train", kept)
-            add("val", held)
-        rng = stream(seed, "partition", 3, number, 1)
-        for own in deal(images.test_index, images.labels, clients, test_per_client, rng, "test"):
-            add("test", own)
+    fields = copies(images, member, (samples_per_client, test_per_client), val_fraction, (seed, 3), draw)
     clusters = np.array([turns[number][0] for number in member])
-    return Federation.of(images, name=f"rotated {images.name}", clusters=clusters, **pool.fields())
+    return Federation.of(images, name=f"rotated {images.name}", clusters=clusters, **fields)
 
 
 def turn(images: np.ndarray, angle: float) -> np.ndarray:

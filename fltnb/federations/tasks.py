@@ -11,7 +11,8 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Part, check
 from .base import Federation
-from .kinds import Pool, kind
+from .kinds import kind
+from .pools import Pool
 from .shares import level, members, of_classes
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
