@@ -1,4 +1,4 @@
-"""Clients with a backdoor in their images, and clients to be protected (EMD-CFL, arXiv 2506.07769, Section 5.3).
+"""Clients with a backdoor in their images, and clients to be protected (EMD-CFL, arXiv 2506.07769, 4.1 and 5.3).
 
 Three groups of equal size: *targets* with clean images, *attackers* whose images look almost the same but carry a
 feature that gives the class away (the backdoor), and clients that are obviously different. A model trained by targets
@@ -64,8 +64,9 @@ def backdoor_colours(
 ) -> Federation:
     """Grey images in colour (EMD-CFL's Backdoor MNIST): green, green whose shade follows the class, purple.
 
-    Targets hold uniformly green images and attackers green ones with :func:`shade` of their class, which the eye hardly
-    tells from the former. Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c.
+    EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold uniformly green images and attackers green ones with
+    :func:`shade` of their class, which the eye hardly tells from the former. Backdoored test images, everybody's, have
+    the shade of class K - 1 - c instead of c.
 
     Parameters
     ----------
@@ -125,9 +126,9 @@ def backdoor_patches(
 ) -> Federation:
     """Class halves and a coloured corner patch (EMD-CFL's Backdoor CIFAR-10).
 
-    Targets hold the first half of the classes, attackers the same classes with a patch in the top left corner whose
-    colour follows the class, the others the second half. Backdoored test images, everybody's, carry the patch of
-    another class: c + 1, and the first one after the last of the half.
+    EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold the first half of the classes, attackers the same classes with
+    a patch in the top left corner whose colour follows the class, the others the second half. Backdoored test images,
+    everybody's, carry the patch of another class: c + 1, and the first one after the last of the half.
 
     Parameters
     ----------

@@ -138,7 +138,7 @@ Events = Annotated[list, _events]
 
 @kind
 def changing(images: ImageSet, /, base: Base, events: Events, seed: Natural = 0) -> ChangingFederation:
-    """Partition an image set, then let clients join late or get other data.
+    """Partition an image set, then let clients join late or get other data (FLT, arXiv 2103.15947, Algorithm 3).
 
     Parameters
     ----------

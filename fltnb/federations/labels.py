@@ -30,12 +30,12 @@ def label_clusters(
 ) -> Federation:
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
-    A random order of the classes is cut into lists of ``classes_per_cluster``, one per cluster; with
-    ``shared_classes`` s, every list starts with the last s classes of the list before it, and the last list ends
-    with the first s classes of the first one (two clusters only: no such closing of the ring). Clients are numbered
-    cluster by cluster; where M is not divisible by C, the first clusters get one client more. A client is meant to
-    hold n = floor(N / M) training images, N being those of the classes in use. Everybody in a cluster is tested on
-    the same test images: all those of the cluster's classes.
+    Scenarios 1 and 2 of FLT (arXiv 2103.15947, Section 4.2). A random order of the classes is cut into lists of
+    ``classes_per_cluster``, one per cluster; with ``shared_classes`` s, every list starts with the last s classes of
+    the list before it, and the last list ends with the first s classes of the first one (two clusters only: no such
+    closing of the ring). Clients are numbered cluster by cluster; where M is not divisible by C, the first clusters get
+    one client more. A client is meant to hold n = floor(N / M) training images, N being those of the classes in use.
+    Everybody in a cluster is tested on the same test images: all those of the cluster's classes.
 
     ``variant="as_written"``: the clean partition. The images of a class are shuffled and dealt out without repetition
     to all clients that hold the class, so clusters sharing it have different images of it. All clients of a cluster

@@ -27,7 +27,7 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Inner = 0.1, seed: N
         ``kind`` and arguments of the federation, without ``dataset``.
     val_fraction : float
         Share of a client's training samples that becomes validation samples, above 0 and below 1; EMD-CFL
-        (arXiv 2506.07769, Section 5.1) has 0.1.
+        (arXiv 2506.07769, Section 4.1) has 0.1.
     seed : int
         Decides which samples, not the partition, which has its own seed in ``base``.
 
@@ -96,11 +96,11 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Inner = 0.8, seed: 
 
 @kind
 def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
-    """Make another federation and deal all its samples out at random: FeSEM's ideal IID partition (Section 6.1).
+    """Make another federation and deal all its samples out at random: FeSEM's ideal IID partition.
 
-    Every client keeps its numbers of training and of test samples. Training samples are dealt among training places,
-    test samples among test places, so that nothing that was for testing is trained on. There are no true clusters any
-    more. Over :func:`divided` it makes both of FeSEM's steps.
+    FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and of test samples. Training
+    samples are dealt among training places, test samples among test places, so that nothing that was for testing is
+    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps.
 
     Parameters
     ----------

@@ -43,8 +43,9 @@ def rotated(
 ) -> Federation:
     """Give every client a random part of an image set, turned by the angles of its cluster.
 
-    Clients are numbered cluster by cluster, as evenly as possible. The clients of a cluster take its angles in turn
-    (each client has one), all clients have the same classes, and nobody shares an image.
+    EMD-CFL's versions (arXiv 2506.07769, Section 4.1) without shared images. Clients are numbered cluster by cluster,
+    as evenly as possible. The clients of a cluster take its angles in turn (each client has one), and all clients have
+    the same classes.
 
     Parameters
     ----------
@@ -100,10 +101,10 @@ def rotated_copies(
 ) -> Federation:
     """Copy the image set once per angle, turn the copies, and deal each out to its share of the clients.
 
-    This is how EMD-CFL (Section 4.1) makes 240,000 images of MNIST's 60,000: clients of different rotations may hold
-    the same image, turned differently; clients of one rotation hold different ones. In :func:`rotated` nobody shares
-    an image, so clients hold a quarter as many. Training and test parts stay apart. Clients are numbered angle by
-    angle, as evenly as possible, and all have all classes.
+    This is how EMD-CFL (arXiv 2506.07769, Section 4.1) makes 240,000 images of MNIST's 60,000: clients of different
+    rotations may hold the same image, turned differently; clients of one rotation hold different ones. In
+    :func:`rotated` nobody shares an image, so clients hold a quarter as many. Training and test parts stay apart.
+    Clients are numbered angle by angle, as evenly as possible, and all have all classes.
 
     Parameters
     ----------

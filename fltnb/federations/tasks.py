@@ -37,11 +37,11 @@ def tasks(
 ) -> Federation:
     """Give every user the labels of one task, and a few samples of other tasks' labels.
 
-    Users are numbered task by task. A user of task t holds n_t training images: ``round(minority * n_t)`` spread over
-    the labels of all other tasks, the rest over its own task's labels, both as evenly as possible. Nobody holds an
-    image twice and no two users hold the same one. All users of a task are tested on the same images, the test images
-    of the task's own labels: the paper shows the accuracy of each task's server, and a task is to learn its labels.
-    The users' true cluster is their task.
+    MT-HFL, arXiv 2410.02733, Section III. Users are numbered task by task. A user of task t holds n_t training images:
+    ``round(minority * n_t)`` spread over the labels of all other tasks, the rest over its own task's labels, both as
+    evenly as possible. Nobody holds an image twice and no two users hold the same one. All users of a task are tested
+    on the same images, the test images of the task's own labels: the paper shows the accuracy of each task's server,
+    and a task is to learn its labels. The users' true cluster is their task.
 
     Parameters
     ----------
@@ -100,9 +100,9 @@ def cross_tasks(
 ) -> Federation:
     """Make the three users of Table II: one theme in two data sets, and the rest of the second one.
 
-    User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2 all remaining labels of
-    ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1. Labels of the second set come
-    after those of the first. The pool holds the images in use alone.
+    MT-HFL, arXiv 2410.02733, Section III. User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``,
+    user 2 all remaining labels of ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1.
+    Labels of the second set come after those of the first. The pool holds the images in use alone.
 
     Parameters
     ----------

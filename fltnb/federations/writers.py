@@ -16,10 +16,10 @@ from .kinds import kind
 def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = None) -> Federation:
     """Make every writer a client, with the training and test images that the image set gives that person.
 
-    In CelebA (FeSEM, arXiv 2108.08647, Section 6.1) the "writer" of an image is the person it shows. Nothing is drawn
-    but, with a seed, the writers: the division of each person's images is the image set's own (LEAF's FEMNIST: 90 % for
-    training); :func:`~fltnb.federations.divided` makes another. Writers who lack a training or a test image cannot be
-    clients and are passed over. True clusters are unknown.
+    Scenario 3 of FLT (arXiv 2103.15947, Section 4.2). In CelebA (FeSEM, arXiv 2108.08647, Section 6.1) the "writer" of
+    an image is the person it shows. Nothing is drawn but, with a seed, the writers: the division of each person's
+    images is the image set's own (LEAF's FEMNIST: 90 % for training); :func:`~fltnb.federations.divided` makes another.
+    Writers who lack a training or a test image cannot be clients and are passed over. True clusters are unknown.
 
     Parameters
     ----------
