@@ -1,10 +1,10 @@
 """Options of methods, clusterers, encoders and federations: checked, listed and shown from their signatures.
 
 A parameter's annotation says what it may be: :data:`Count`, :data:`Natural`, :data:`Share` (:data:`Part` is below 1,
-:data:`Inner` also above 0), :data:`NonNegative`, :data:`Positive`, a ``Literal`` of names, a plain ``bool``, each with
-``| None`` where it may be left out, or ``Annotated`` with a rule of one's own. Other annotations are not checked here,
-and positional-only parameters are no options. Settings hold what differs from the default only, so a new option leaves
-the keys of old results alone.
+:data:`Rate` also above 0), :data:`NonNegative`, :data:`Positive`, :data:`Real`, a ``Literal`` of names, a plain
+``bool``, each with ``| None`` where it may be left out, or ``Annotated`` with a rule of one's own. Other annotations
+are not checked here, and positional-only parameters are no options. Settings hold what differs from the default only,
+so a new option leaves the keys of old results alone.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ class Within:
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
         real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-        end = real and ((self.above and value == self.low) or (self.below and value == self.high))
-        if not real or end or not self.low <= value <= self.high:
-            low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
+        ends = (self.above and value == self.low) or (self.below and value == self.high)
+        if not real or not self.low <= value <= self.high or ends:
+            low = f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
             high = "" if self.high == math.inf else f" and {'below' if self.below else 'at most'} {self.high:g}"
-            raise FltnbError(f"{name} must be a number {low}{high}, not {value!r}.")
+            bounds = "" if self.low == -math.inf else low + high
+            raise FltnbError(f"{name} must be a number{bounds}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 
 
@@ -60,8 +61,9 @@ Count = Annotated[int, Whole(1)]
 NonNegative = Annotated[float, Within()]
 Positive = Annotated[float, Within(above=True)]
 Share = Annotated[float, Within(high=1.0)]
+Rate = Annotated[float, Within(high=1.0, above=True, below=True)]
+Real = Annotated[float, Within(-math.inf)]
 Part = Annotated[float, Within(high=1.0, below=True)]
-Inner = Annotated[float, Within(high=1.0, above=True, below=True)]
 Variant = Literal["as_written", "as_run"]
 
 _OLD = {"described": "as_written", "published": "as_run"}

@@ -14,7 +14,7 @@ import numpy as np
 from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
 from ..randomness import stream
-from ..settings import Inner, Natural, Part, check
+from ..settings import Natural, Part, Rate, check
 from .pixels import SCALINGS, Scale, as_samples, pixel_scaling, to_inputs
 from .shares import apportion
 
@@ -210,7 +210,7 @@ class Federation:
         """
         x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
         seed = check("seed", seed, Natural)
-        test_fraction = check("test_fraction", test_fraction, Inner)
+        test_fraction = check("test_fraction", test_fraction, Rate)
         val_fraction = check("val_fraction", val_fraction, Part)
         if test_fraction + val_fraction >= 1:
             raise FltnbError(

@@ -9,7 +9,7 @@ import numpy as np
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Count, Inner, Natural, Part
+from ..settings import Count, Natural, Part, Rate
 from .base import Federation
 from .kinds import kind
 from .shares import deal, hold_out
@@ -25,7 +25,7 @@ def domains(
     min_samples: Count = 500,
     samples_per_client: Count | None = None,
     val_fraction: Part = 0.1,
-    test_fraction: Inner = 0.1,
+    test_fraction: Rate = 0.1,
     seed: Natural = 0,
 ) -> Federation:
     """Divide every domain over as many clients as can have ``min_samples`` images each.
@@ -85,7 +85,7 @@ def renderings(
     min_samples: Count = 150,
     samples_per_client: Count | None = None,
     val_fraction: Part = 0.1,
-    test_fraction: Inner = 0.1,
+    test_fraction: Rate = 0.1,
     seed: Natural = 0,
 ) -> Federation:
     """Draw a quarter of the images in each of the styles, and divide every style over clients as its domain.

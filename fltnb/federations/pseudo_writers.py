@@ -9,7 +9,7 @@ import numpy as np
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Count, Inner, Natural, Whole, Within
+from ..settings import Count, Natural, Rate, Whole, Within
 from .base import Federation
 from .kinds import kind
 from .shares import apportion
@@ -29,7 +29,7 @@ def pseudo_writers(
     /,
     n_clients: Count = 200,
     seed: Natural = 0,
-    train_fraction: Inner = 0.9,
+    train_fraction: Rate = 0.9,
     mean_samples: Annotated[int, Whole(2)] | None = None,
     strength: Annotated[float, Within(high=2.0)] = 1.0,
 ) -> Federation:

@@ -9,13 +9,13 @@ import numpy as np
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Inner, Natural
+from ..settings import Natural, Rate
 from .base import Federation
 from .kinds import Base, kind, made
 
 
 @kind
-def held_out(images: ImageSet, /, base: Base, val_fraction: Inner = 0.1, seed: Natural = 0) -> Federation:
+def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Natural = 0) -> Federation:
     """Make another federation and hold back a share of every client's training samples for validation.
 
     They are drawn among all of a client's samples, not class by class; every client has one at least.
@@ -54,7 +54,7 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Inner = 0.1, seed: N
 
 
 @kind
-def divided(images: ImageSet, /, base: Base, train_fraction: Inner = 0.8, seed: Natural = 0) -> Federation:
+def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: Natural = 0) -> Federation:
     """Make another federation and divide every client's samples anew into training and test part.
 
     FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
