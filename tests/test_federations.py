@@ -561,7 +561,7 @@ def test_from_arrays_scales_colour_images():
         ({"x": np.array([[0.0, 1], [2, np.inf], [0, 0], [0, 0]])}, "NaN or infinite"),
         ({"x": np.zeros((4, 2), dtype=int)}, "Samples of type int64"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
-        ({"clusters": [0, 1, 1]}, "there are 2 clients: give one per client"),
+        ({"clusters": [0, 1, 1]}, "clusters must be 2 integers, one per client"),
         ({"test_fraction": 0.0}, "test_fraction must be a number above 0 and below 1"),
         ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave nothing to train on"),
         ({"test_fraction": float("nan")}, "test_fraction must be a number"),
