@@ -11,8 +11,8 @@ from fltnb.analysis import backdoor_targets as targets
 from fltnb.analysis import emdcfl_backdoor as read
 from fltnb.analysis import emdcfl_pacs as pacs
 from fltnb.experiments import emdcfl, emdcfl_backdoor, emdcfl_pacs
-from fltnb.federations import renderings, shares
-from fltnb.federations.renderings import STYLES, render
+from fltnb.federations import kinds, renderings
+from fltnb.federations.domains import STYLES, render
 
 
 def test_rendering_by_hand():
@@ -49,7 +49,7 @@ def test_renderings_refuse_colour_and_too_few():
         renderings(colour)
     with pytest.raises(fl.FltnbError, match="fewer than the 500"):
         renderings(digits, 500)
-    assert shares.source(colour)["content"]  # a user's own set is named by its content
+    assert kinds.source(colour)["content"]  # a user's own set is named by its content
     mine = replace(digits, name="mine")
     assert renderings(mine, 200).settings["content"] == mine.digest
 

@@ -11,7 +11,7 @@ from fltnb import data, federations, paths
 from fltnb.data import ImageSet
 from fltnb.errors import FltnbError
 from fltnb.federations import Federation, dirichlet, from_arrays, label_clusters, to_inputs
-from fltnb.federations.shares import apportion, level, training_index
+from fltnb.federations.shares import apportion, level
 
 REAL = paths.ROOT / "data"
 
@@ -224,7 +224,7 @@ def test_a_base_lacks_nothing_and_names_no_data_set(digits):
         make = federations.KINDS[kind]
         with pytest.raises(FltnbError, match="base names a data set, but the images are given already"):
             make(digits, {"kind": "dirichlet", "dataset": "digits", "n_clients": 4}, **more)
-        with pytest.raises(FltnbError, match="lack n_clients"):
+        with pytest.raises(FltnbError, match="needs n_clients"):
             make(digits, {"kind": "dirichlet"}, **more)
 
 
@@ -278,7 +278,7 @@ def test_described_by_hand():
     assert fed.settings == {
         **{"kind": "label_clusters", "dataset": "toy", "content": images.digest, "n_clients": 4, "n_clusters": 2},
         **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "as_written"},
-        **{"samples_per_client": None, "max_train": None},
+        **{"samples_per_client": None},
     }
 
 
@@ -357,17 +357,6 @@ def test_samples_per_client_is_kept_or_refused():
         label_clusters(images, 4, 2, 2, samples_per_client=21)
 
 
-def test_max_train_is_balanced_seeded_and_recorded():
-    images = image_set([3, 20, 20])
-    index = training_index(images, 19, seed=0)
-    assert np.bincount(images.labels[index]).tolist() == [3, 8, 8] and (np.diff(index) > 0).all()
-    assert not np.array_equal(index, training_index(images, 19, seed=1))
-    assert np.array_equal(training_index(images, 1000, 0), training_index(images, None, 0))
-    fed = label_clusters(image_set([20] * 4), 4, 2, 2, max_train=40)
-    assert fed.sizes.tolist() == [10] * 4 and fed.settings["max_train"] == 40
-    assert len(fed.test[0]) == 4  # test images are all kept
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -383,9 +372,10 @@ def test_max_train_is_balanced_seeded_and_recorded():
         ((10, 5, True), "classes_per_cluster must be a whole number"),
         ((10, 5, 2, -1), "shared_classes must be a whole number of at least 0"),
         ((10, 5, 2, 0, -3), "seed must be a whole number of at least 0"),
-        ((10, 5, 2, 0, 0, "publised"), "Unknown variant 'publised': choose one of described, published"),
+        ((10, 5, 2, 0, 0, "publised"), "Unknown variant 'publised': choose one of as_written, as_run"),
         ((10, 5, 2, 0, 0, "as_written", 1), "more clients than samples"),
-        ((10, 5, 2, 0, 0, "as_written", None, 0), "max_train must be"),
+        ((10, 5, 2, 0, 0, "published"), "write variant='as_run'"),
+        ((10, 5, 2, 0, 0, "as_written", 0), "samples_per_client must be"),
     ],
 )
 def test_label_clusters_refuses(arguments, message):
@@ -546,6 +536,11 @@ def test_from_arrays_seed_and_content():
     assert np.array_equal(alone.test[0], fed.test[0])
 
 
+def test_from_arrays_keeps_its_name():
+    assert from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 1, 1]).name == "own data"
+    assert Federation.from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 1, 1], name="wards").name == "wards"
+
+
 def test_from_arrays_scales_colour_images():
     pixels = np.full((4, 2, 2, 3), 255, dtype=np.uint8)
     fed = from_arrays(pixels, [0, 1, 0, 1], [0, 0, 1, 1])
@@ -566,10 +561,10 @@ def test_from_arrays_scales_colour_images():
         ({"x": np.array([[0.0, 1], [2, np.inf], [0, 0], [0, 0]])}, "NaN or infinite"),
         ({"x": np.zeros((4, 2), dtype=int)}, "Samples of type int64"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
-        ({"clusters": [0, 1, 1]}, "there are 2 clients: give one per client"),
-        ({"test_fraction": 0.0}, "test_fraction must be above 0"),
-        ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave something to train on"),
-        ({"test_fraction": float("nan")}, "must lie between 0 and 1"),
+        ({"clusters": [0, 1, 1]}, "clusters must be 2 integers, one per client"),
+        ({"test_fraction": 0.0}, "test_fraction must be a number above 0 and below 1"),
+        ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave nothing to train on"),
+        ({"test_fraction": float("nan")}, "test_fraction must be a number"),
         ({"seed": -1}, "seed must be"),
     ],
 )
@@ -633,12 +628,22 @@ def test_dirichlet_repair_by_hand():
     assert (train[test > 0] > 0).all()  # nobody is tested on a class it does not train on
 
 
+def test_max_train_is_balanced_seeded_and_recorded():
+    images = image_set([3, 20, 20], [5] * 3)
+    fed = dirichlet(images, 2, 1.0, min_samples=1, max_train=19)
+    assert fed.label_counts().sum(axis=0).tolist() == [3, 8, 8] and fed.settings["max_train"] == 19
+    assert fed.label_counts("test").sum(axis=0).tolist() == [5] * 3  # test images are all kept
+    other, whole = (dirichlet(images, 2, 1.0, seed, 1, None, n) for seed, n in ((1, 19), (0, 1000)))
+    assert set(np.concatenate(fed.train)) != set(np.concatenate(other.train))
+    assert np.array_equal(np.sort(np.concatenate(whole.train)), images.train_index)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((10, 0.0), "alpha must be a positive number, not 0.0"),
-        ((10, float("nan")), "alpha must be a positive number"),
-        ((10, "a"), "alpha must be a positive number"),
+        ((10, 0.0), "alpha must be a number above 0, not 0.0"),
+        ((10, float("nan")), "alpha must be a number"),
+        ((10, "a"), "alpha must be a number"),
         ((10, 1.0, 0, 30), "more clients than samples: 10 clients with at least 30 training"),
         ((25, 1.0, 0, 1), "200 training and 20 test images"),
         ((10, 1.0, 0, 0), "min_samples must be"),
@@ -658,7 +663,7 @@ def test_dirichlet_refuses(arguments, message):
     "make",
     [
         lambda d: label_clusters(d, 20, 5, 2, seed=3),
-        lambda d: label_clusters(d, np.int64(20), 5, 3, shared_classes=1, variant="as_run", max_train=900),
+        lambda d: label_clusters(d, np.int64(20), 5, 3, shared_classes=1, variant="as_run"),
         lambda d: dirichlet(d, 8, np.float32(0.5), n_clusters=2),
     ],
 )
@@ -676,14 +681,30 @@ def test_build_fills_in_defaults(digits):
     assert federations.build(short).settings == full
 
 
+def test_canonical_settings_leave_defaults_out():
+    least = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4, "alpha": 1}
+    full = federations.complete(least | {"alpha": 1.0, "seed": np.int64(0)})
+    assert federations.canonical(full) == least and json.dumps(federations.canonical(full)) == json.dumps(least)
+    base = {key: value for key, value in least.items() if key != "dataset"}
+    over = {"kind": "shuffled", "dataset": "digits", "base": {"kind": "divided", "base": base}, "scaling": "mnist"}
+    fed = federations.build(over)
+    assert "train_fraction" in fed.settings["base"] and "seed" in fed.settings["base"]["base"]
+    assert federations.canonical(fed.settings) == over == federations.canonical(over)
+    assert federations.build(federations.canonical(fed.settings)).fingerprint() == fed.fingerprint()
+    turned = {"kind": "rotated", "dataset": "mnist", "n_clients": 8}  # loads nothing
+    assert federations.canonical(turned | {"angles": [[0.0], [90], [180], [270]]}) == turned
+    with pytest.raises(FltnbError, match="alpha must be a number above 0"):
+        federations.canonical(over | {"base": base | {"alpha": 0}})
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({}, "Unknown kind of federation None"),
-        ({"kind": "rotations"}, "Unknown kind of federation 'rotations': choose one of label_clusters, dirichlet"),
-        ({"kind": "dirichlet", "dataset": "digits", "aplha": 1}, "Unknown setting of a dirichlet federation 'aplha'"),
-        ({"kind": "dirichlet", "dataset": "digits"}, "lack n_clients, alpha"),
-        ({"kind": "dirichlet", "n_clients": 3, "alpha": 1}, "lack dataset"),
+        ({"kind": "rotations"}, "Unknown kind of federation 'rotations': choose one of .*label_clusters, "),
+        ({"kind": "dirichlet", "dataset": "digits", "aplha": 1}, "Unknown option of a dirichlet federation 'aplha'"),
+        ({"kind": "dirichlet", "dataset": "digits"}, "A dirichlet federation needs n_clients"),
+        ({"kind": "dirichlet", "n_clients": 3, "alpha": 1}, "dirichlet federation need a dataset"),
         ({"kind": "dirichlet", "dataset": "nope", "n_clients": 3, "alpha": 1}, "Unknown data set 'nope'"),
         ({"kind": "from_arrays", "content": "x"}, "own arrays cannot be rebuilt"),
         ({"kind": "dirichlet", "dataset": "toy", "content": "x"}, "'toy', which is your own, cannot be rebuilt"),

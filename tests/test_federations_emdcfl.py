@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fltnb as fl
-from fltnb import federations, pacs, paths
-from fltnb.data import ImageSet
+from fltnb import federations, paths
+from fltnb.data import ImageSet, load, pacs
 from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
-from fltnb.federations.copies import turn
-from fltnb.federations.dealing import deal, hold_out, spread
+from fltnb.federations.rotations import turn
+from fltnb.federations.shares import deal, hold_out, spread
 
 
 def images(per_class=12, classes=4, size=6, colour=False, tests=6, seed=0, **more):
@@ -176,7 +176,7 @@ def test_backdoor_patches_by_hand():
 
 
 def test_published_variant_halves_what_clean_clients_train_on(digits):
-    described, published = (backdoor_colours(digits, 6, variant=v) for v in backdoor.VARIANTS)
+    described, published = (backdoor_colours(digits, 6, variant=v) for v in ("as_written", "as_run"))
     half = described.sizes // 2
     assert published.sizes.tolist() == [half[0], half[1], *described.sizes[2:4], half[4], half[5]]
     assert [len(v) for v in published.val] == [len(v) for v in described.val]
@@ -262,10 +262,10 @@ def release(folder, skip=(), domains=pacs.DOMAINS):
 
 def test_the_official_folders_are_converted_once(tmp_path, capsys):
     release(tmp_path / "PACS" / "kfold")
-    found = pacs.load_pacs(tmp_path)
+    found = load("pacs", tmp_path)
     assert found.images.shape == (4 * 7 * 2, 96, 96, 3) and np.bincount(found.domains).tolist() == [14] * 4
     assert np.bincount(found.labels).tolist() == [8] * 7 and "converting" in capsys.readouterr().out
-    again = pacs.load_pacs(tmp_path)
+    again = load("pacs", tmp_path)
     assert again.digest == found.digest and capsys.readouterr().out == ""
     fed = federations.build({"kind": "domains", "dataset": "pacs", "min_samples": 14, "test_fraction": 0.3}, tmp_path)
     assert fed.n_clients == 4
@@ -281,16 +281,16 @@ def test_the_official_folders_are_converted_once(tmp_path, capsys):
 def test_an_incomplete_release_is_refused(tmp_path, skip, domains, message):
     release(tmp_path / "PACS", skip, domains)
     with pytest.raises(fl.FltnbError, match=message):
-        pacs.load_pacs(tmp_path)
+        load("pacs", tmp_path)
 
 
 def test_damaged_and_missing_pacs(tmp_path):
     with pytest.raises(fl.FltnbError, match="no download of its own"):
-        pacs.load_pacs(tmp_path)
+        load("pacs", tmp_path)
     release(tmp_path / "PACS")
     (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
     with pytest.raises(fl.FltnbError, match="cannot be read as an image"):
-        pacs.load_pacs(tmp_path)
+        load("pacs", tmp_path)
 
 
 # ---------------------------------------------------------------- bad input
@@ -303,8 +303,8 @@ def test_damaged_and_missing_pacs(tmp_path):
         (lambda d: rotated_copies(d, 8, angles=[["a"]]), "angles must be one list"),
         (lambda d: rotated_copies(d, 8, samples_per_client=800), "2 clients with 800 training images each need 1600"),
         (lambda d: rotated_copies(d, 8, samples_per_client=9), "fewer than the 10 classes"),
-        (lambda d: rotated_copies(d, 8, val_fraction=1.0), "val_fraction must be a share"),
-        (lambda d: rotated_copies(d, 8, val_fraction="0.1"), "val_fraction must be a share"),
+        (lambda d: rotated_copies(d, 8, val_fraction=1.0), "val_fraction must be a number of at least 0 and below 1"),
+        (lambda d: rotated_copies(d, 8, val_fraction="0.1"), "val_fraction must be a number of at least 0 and below 1"),
         (lambda d: rotated_copies(d, 8, samples_per_client=12, val_fraction=0.01), "is no image"),
         (lambda d: rotated_copies("digits"), "must be an ImageSet"),
         (lambda d: backdoor_colours(d, 2), "n_clients must be a whole number of at least 3"),
@@ -315,10 +315,13 @@ def test_damaged_and_missing_pacs(tmp_path):
         (lambda d: backdoor_patches(images(colour=True, classes=1), 3), "1 classes are not possible"),
         (lambda d: domains(d), "have no domains"),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 80), "fewer than the 80"),
-        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0), "must be above 0"),
-        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95), "leave something"),
+        (
+            lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0),
+            "test_fraction must be a number above 0",
+        ),
+        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95), "leave nothing"),
         (lambda d: federations.build({"kind": "domains", "dataset": "cifra"}), "Unknown data set 'cifra'"),
-        (lambda d: federations.build({"kind": "backdoor_colours", "dataset": "digits", "pach": 1}), "Unknown setting"),
+        (lambda d: federations.build({"kind": "backdoor_colours", "dataset": "digits", "pach": 1}), "Unknown option"),
     ],
 )
 def test_bad_input_is_refused(digits, make, message):

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import fltnb as fl
-from fltnb import data, federations, leaf_celeba, store
+from fltnb import data, federations, store
 from fltnb.data import ImageSet
+from fltnb.data import celeba as leaf_celeba
 from fltnb.errors import FltnbError
 from fltnb.federations import Federation, divided, shuffled
 
@@ -51,7 +52,7 @@ def digits():
 def registered(monkeypatch, **fields):
     """Let the kind "odd" be a federation of these parts, for bases that no kind of ours makes."""
 
-    def odd(images):
+    def odd(images, /):
         own = {"images": images.images, "labels": images.labels, "n_classes": 2, "settings": {"kind": "odd"}}
         return Federation(**own, **fields)
 
@@ -201,7 +202,7 @@ def test_changing_and_held_out_go_over_a_division():
         ({"kind": "nothing"}, "Unknown kind of federation 'nothing'"),
         ({"kind": "from_arrays"}, "your own arrays"),
         (SKEWED | {"colour": 1}, "'colour'"),
-        ({"kind": "dirichlet", "alpha": 1.0}, "lack n_clients"),
+        ({"kind": "dirichlet", "alpha": 1.0}, "needs n_clients"),
         (SKEWED | {"dataset": "digits"}, "names a data set"),
         (SKEWED | {"n_clients": 5000}, "more clients than samples"),
         ({"kind": "changing", "base": SKEWED, "events": [{"round": 2, "join": 1}]}, "changing federation cannot be"),
@@ -233,9 +234,9 @@ def test_a_single_sample_and_a_second_test_set(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"train_fraction": 0}, "nothing to train on"),
-        ({"train_fraction": 1.0}, "train_fraction must be a share"),
-        ({"train_fraction": "0.8"}, "train_fraction must be a share"),
+        ({"train_fraction": 0}, "train_fraction must be a number above 0 and below 1"),
+        ({"train_fraction": 1.0}, "train_fraction must be a number"),
+        ({"train_fraction": "0.8"}, "train_fraction must be a number"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"fraction": 0.8}, "'fraction'"),
     ],
@@ -317,7 +318,7 @@ def test_pictures_are_smoothed_and_get_three_channels(celeba):
 def test_load_celeba_converts_once(celeba, capsys):
     root = celeba.parent.parent
     first = data.load("celeba", root)
-    assert "celeba: converting LEAF's files" in capsys.readouterr().out
+    assert "celeba: converting the files" in capsys.readouterr().out
     assert sorted(p.name for p in root.iterdir()) == ["celeba", "celeba.npz", "celeba.npz.json"]
     for path in [*celeba.rglob("*.json"), *celeba.rglob("*.jpg")]:
         path.unlink()

@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from fltnb import data, federations, leaf
-from fltnb.data import ImageSet
+from fltnb import data, federations
+from fltnb.data import ImageSet, leaf
 from fltnb.errors import FltnbError
 from fltnb.federations import apply_style, pseudo_writers, writer_styles, writers
 
@@ -363,9 +363,9 @@ def test_measured_slant_and_width_order_writers_as_drawn(digits):
         ({"n_clients": 400}, "too few for 400 pseudo-writers"),
         ({"n_clients": 20, "mean_samples": 75, "train_fraction": 0.5}, "of 75 images on average want 7.. test images"),
         ({"n_clients": 2, "mean_samples": 1000}, "want 1800 train images but digits has 1438"),
-        ({"n_clients": 2, "train_fraction": 1.0}, "train_fraction must be a number between 0 and 1, neither included"),
+        ({"n_clients": 2, "train_fraction": 1.0}, "train_fraction must be a number above 0 and below 1, not 1.0"),
         ({"n_clients": 2, "train_fraction": "0.9"}, "train_fraction must be a number"),
-        ({"n_clients": 2, "strength": -1}, "strength must be a number from 0 to 2, not -1"),
+        ({"n_clients": 2, "strength": -1}, "strength must be a number of at least 0 and at most 2, not -1"),
         ({"n_clients": 2, "strength": float("nan")}, "strength must be"),
         ({"n_clients": 2, "mean_samples": 1}, "mean_samples must be a whole number of at least 2"),
     ],

@@ -104,8 +104,8 @@ def test_three_users_of_two_data_sets(digits):
         ({"samples_per_user": (10, 10, 10)}, "one number for each of the 2 tasks"),
         ({"samples_per_user": 0}, "whole number of at least 1"),
         ({"samples_per_user": 500}, "ask for fewer samples_per_user"),
-        ({"minority": 1}, "from 0 to below 1"),
-        ({"minority": "10 %"}, "from 0 to below 1"),
+        ({"minority": 1}, "minority must be a number of at least 0 and below 1"),
+        ({"minority": "10 %"}, "minority must be a number of at least 0 and below 1"),
         ({"minority": 0.97}, "leaves none of the own task"),
         ({"tasks": [[0, 1]], "users_per_task": (2,)}, "no other tasks' labels"),
         ({"images": "digits"}, "must be an ImageSet"),
@@ -114,7 +114,7 @@ def test_three_users_of_two_data_sets(digits):
 def test_bad_tasks_are_refused(digits, change, says):
     good = {"images": digits, "tasks": [[0, 1], [2, 3]], "users_per_task": (2, 2), "samples_per_user": 10}
     with pytest.raises(fl.FltnbError, match=says):
-        tasks(**(good | change))
+        tasks(*(good | change).values())
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,15 @@ def test_bad_tasks_are_refused(digits, change, says):
         ({"labels": [0, 99]}, "There is no label 99"),
         ({"samples_per_user": 5000}, "User 0 needs 5000 training images"),
         ({"other": "nothing"}, "Unknown data set 'nothing'"),
-        ({"other": "big"}, "resize one set"),
+        ({"images": "big"}, "resize one set"),
     ],
 )
 def test_bad_pairs_of_data_sets_are_refused(digits, change, says):
-    if change.get("other") == "big":
-        change = {"other": replace(digits, name="big", images=np.repeat(digits.images, 2, axis=1))}
-    good = {"images": digits, "other": "digits", "labels": [0], "other_labels": [0], "samples_per_user": 40}
+    if "images" in change:
+        digits, change = replace(digits, name="big", images=np.repeat(digits.images, 2, axis=1)), {}
+    good = {"other": "digits", "labels": [0], "other_labels": [0], "samples_per_user": 40}
     with pytest.raises(fl.FltnbError, match=says):
-        cross_tasks(**(good | change))
+        cross_tasks(digits, **(good | change))
 
 
 # ---- known answers -------------------------------------------------------------------------------------------------

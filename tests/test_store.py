@@ -263,7 +263,7 @@ def versions():
         *[("relatedness/fcr.py", True), ("relatedness/distances.py", True), ("relatedness/base.py", True)],
         *[("encoders/networks.py", True), ("methods/flt.py", True), ("methods/graph.py", True)],
         *[("federations/labels.py", False), ("federations/shares.py", True)],  # rounds.py leads to the second
-        *[("data.py", True), ("training/steps.py", True), ("rounds.py", True), ("methods/base.py", True)],
+        *[("data/images.py", True), ("training/steps.py", True), ("rounds.py", True), ("methods/base.py", True)],
     ],
 )
 def test_what_a_run_uses_changes_its_key(package, name, clustering):

@@ -1,4 +1,4 @@
-"""Clients with a backdoor in their images, and clients to be protected from them: EMD-CFL's Section 5.3.
+"""Clients with a backdoor in their images, and clients to be protected (EMD-CFL, arXiv 2506.07769, 4.1 and 5.3).
 
 Three groups of equal size: *targets* with clean images, *attackers* whose images look almost the same but carry a
 feature that gives the class away (the backdoor), and clients that are obviously different. A model trained by targets
@@ -22,20 +22,20 @@ The published figures are means over the targets, cluster 0.
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable
+from typing import Annotated, Literal
 
 import numpy as np
 
 from ..data import ImageSet
-from ..errors import FltnbError, choose
-from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .dealing import deal, hold_out, optional_integer, share, spread
-from .shares import integer, source
+from ..errors import FltnbError
+from ..settings import Count, Natural, NonNegative, Part, Variant, Whole
+from .base import Federation
+from .kinds import build, kind
+from .pools import Draw, copies
+from .shares import in_turn, spread
 
-TESTS = ("clean", "backdoored", "both")
-VARIANTS = ("as_written", "as_run")
+Test = Literal["clean", "backdoored", "both"]
+Clients = Annotated[int, Whole(3)]
 GROUPS = ("target", "attacker", "other")
 """What clusters 0, 1 and 2 are."""
 
@@ -49,21 +49,24 @@ PATCHES = (
 )
 
 
+@kind
 def backdoor_colours(
     images: ImageSet,
-    n_clients: int = 30,
-    samples_per_client: int | None = None,
-    test_per_client: int | None = None,
-    val_fraction: float = 0.1,
-    test: str = "clean",
-    variant: str = "as_written",
-    intensity: float = 1.0,
-    seed: int = 0,
+    /,
+    n_clients: Clients = 30,
+    samples_per_client: Count | None = None,
+    test_per_client: Count | None = None,
+    val_fraction: Part = 0.1,
+    test: Test = "clean",
+    variant: Variant = "as_written",
+    intensity: NonNegative = 1.0,
+    seed: Natural = 0,
 ) -> Federation:
     """Grey images in colour (EMD-CFL's Backdoor MNIST): green, green whose shade follows the class, purple.
 
-    Targets hold uniformly green images and attackers green ones with :func:`shade` of their class, which the eye hardly
-    tells from the former. Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c.
+    EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold uniformly green images and attackers green ones with
+    :func:`shade` of their class, which the eye hardly tells from the former. Backdoored test images, everybody's, have
+    the shade of class K - 1 - c instead of c.
 
     Parameters
     ----------
@@ -94,13 +97,6 @@ def backdoor_colours(
         Colour images, too few images or clients, or bad settings.
     """
     _demand(images, colour=False)
-    settings = {
-        "kind": "backdoor_colours",
-        **_common(images, n_clients, samples_per_client, test_per_client, val_fraction, test),
-        "variant": choose(variant, VARIANTS, "variant"),
-        "intensity": _factor(intensity),
-        "seed": integer(seed, "seed", 0),
-    }
     K = images.n_classes
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -110,26 +106,29 @@ def backdoor_colours(
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return tinted(grey, shade(K - 1 - labels, intensity))
 
-    classes = [np.arange(K)] * len(GROUPS)
-    halved = (0, 2) if variant == "as_run" else ()
-    return _build(images, classes, paint, trigger, halved, settings, f"backdoor {images.name} (colours)")
+    clusters, each = in_turn(n_clients, len(GROUPS)), (samples_per_client, test_per_client)
+    options = _tests(test, trigger) | ({"keep": _every_second} if variant == "as_run" else {})
+    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **options)
+    return Federation.of(images, name=f"backdoor {images.name} (colours)", clusters=clusters, **fields)
 
 
+@kind
 def backdoor_patches(
     images: ImageSet,
-    n_clients: int = 15,
-    samples_per_client: int | None = None,
-    test_per_client: int | None = None,
-    val_fraction: float = 0.1,
-    test: str = "clean",
-    patch: int = 3,
-    seed: int = 0,
+    /,
+    n_clients: Clients = 15,
+    samples_per_client: Count | None = None,
+    test_per_client: Count | None = None,
+    val_fraction: Part = 0.1,
+    test: Test = "clean",
+    patch: Count = 3,
+    seed: Natural = 0,
 ) -> Federation:
     """Class halves and a coloured corner patch (EMD-CFL's Backdoor CIFAR-10).
 
-    Targets hold the first half of the classes, attackers the same classes with a patch in the top left corner whose
-    colour follows the class, the others the second half. Backdoored test images, everybody's, carry the patch of
-    another class: c + 1, and the first one after the last of the half.
+    EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold the first half of the classes, attackers the same classes with
+    a patch in the top left corner whose colour follows the class, the others the second half. Backdoored test images,
+    everybody's, carry the patch of another class: c + 1, and the first one after the last of the half.
 
     Parameters
     ----------
@@ -148,12 +147,6 @@ def backdoor_patches(
         Grey images, fewer than 2 or more than 20 classes, a patch larger than the image, and as above.
     """
     _demand(images, colour=True)
-    settings = {
-        "kind": "backdoor_patches",
-        **_common(images, n_clients, samples_per_client, test_per_client, val_fraction, test),
-        "patch": integer(patch, "patch"),
-        "seed": integer(seed, "seed", 0),
-    }
     K, side = images.n_classes, min(images.images.shape[1:3])
     if not 2 <= K <= 2 * len(PATCHES):
         raise FltnbError(f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes are not possible.")
@@ -168,7 +161,15 @@ def backdoor_patches(
         return patched(pixels, (labels + 1) % half, patch)
 
     classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    return _build(images, classes, paint, trigger, (), settings, f"backdoor {images.name} (patches)")
+    clusters, each = in_turn(n_clients, len(GROUPS)), (samples_per_client, test_per_client)
+    options = _tests(test, trigger) | {"classes": classes}
+    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **options)
+    return Federation.of(images, name=f"backdoor {images.name} (patches)", clusters=clusters, **fields)
+
+
+def _tests(test: str, trigger: Draw) -> dict[str, Draw]:
+    """Return which images the trigger is laid over."""
+    return {"clean": {}, "backdoored": {"tested": trigger}, "both": {"probe": trigger}}[test]
 
 
 def attacked(fed: Federation, test: str = "backdoored") -> Federation:
@@ -179,13 +180,11 @@ def attacked(fed: Federation, test: str = "backdoored") -> Federation:
     FltnbError
         Another kind of federation, or one of a user's own images (build that one again with ``test=``).
     """
-    from .. import federations
-
     if fed.settings.get("kind") not in ("backdoor_colours", "backdoor_patches"):
         raise FltnbError(f"{fed.name} has no backdoor: make one with backdoor_colours or backdoor_patches.")
     if "content" in fed.settings:
         raise FltnbError(f"{fed.name} is made of your own images: build it from them again, with test={test!r}.")
-    return federations.build(fed.settings | {"test": choose(test, TESTS, "test")})
+    return build(fed.settings | {"test": test})
 
 
 def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
@@ -218,71 +217,12 @@ def patched(pixels: np.ndarray, labels: np.ndarray, side: int) -> np.ndarray:
     return out
 
 
-def _factor(intensity: float) -> float:
-    good = isinstance(intensity, numbers.Real) and not isinstance(intensity, bool) and 0 <= intensity < np.inf
-    if not good:
-        raise FltnbError(f"intensity is a factor of at least 0, not {intensity!r}.")
-    return float(intensity)
-
-
 def _demand(images: ImageSet, colour: bool) -> None:
-    source(images)  # refuses what is no ImageSet
     if (images.images.ndim == 4) != colour:
         kind, other = ("colour", "backdoor_colours") if colour else ("grey", "backdoor_patches")
         raise FltnbError(f"This backdoor needs {kind} images, which {images.name} has not: take {other} for it.")
 
 
-def _common(images, n_clients, samples_per_client, test_per_client, val_fraction, test) -> dict:
-    return {
-        **source(images),
-        "n_clients": integer(n_clients, "n_clients", len(GROUPS)),
-        "samples_per_client": optional_integer(samples_per_client, "samples_per_client"),
-        "test_per_client": optional_integer(test_per_client, "test_per_client"),
-        "val_fraction": share(val_fraction, "val_fraction"),
-        "test": choose(test, TESTS, "test"),
-    }
-
-
-def _build(images: ImageSet, classes, paint: Callable, trigger: Callable, halved, settings: dict, name: str):
-    """Deal each group its classes; paint what is trained on, and what is tested on, cleanly or with the trigger."""
-    seed, clusters = settings["seed"], np.sort(np.arange(settings["n_clients"]) % len(GROUPS))
-    pool, parts, start = [], {"train": [], "val": [], "test": [], "probe": []}, 0
-
-    def keep(split: str, chosen: np.ndarray, group: int, draw: Callable) -> None:
-        nonlocal start
-        pool.append((draw(group, images.images[chosen], images.labels[chosen]), images.labels[chosen]))
-        parts[split].append(np.arange(start, start + len(chosen)))
-        start += len(chosen)
-
-    tested = trigger if settings["test"] == "backdoored" else paint
-    for group, own_classes in enumerate(classes):
-        members = int((clusters == group).sum())
-        for split, index, each in (
-            ("train", images.train_index, settings["samples_per_client"]),
-            ("test", images.test_index, settings["test_per_client"]),
-        ):
-            index = index[np.isin(images.labels[index], own_classes)]
-            rng = stream(seed, "partition", 4, group, int(split == "test"))
-            for own in deal(index, images.labels, members, each, rng, "training" if split == "train" else split):
-                if split == "test":
-                    keep("test", own, group, tested)
-                    if settings["test"] == "both":
-                        keep("probe", own, group, trigger)
-                    continue
-                kept, held = hold_out(own, settings["val_fraction"])
-                if group in halved:
-                    kept = kept[spread(len(kept), len(kept) // 2)]
-                keep("train", kept, group, paint)
-                keep("val", held, group, paint)
-    return Federation(
-        images=np.concatenate([painted for painted, _ in pool]),
-        labels=np.concatenate([labels for _, labels in pool]),
-        n_classes=images.n_classes,
-        class_names=images.class_names,
-        name=name,
-        origin=images.origin,
-        settings=settings,
-        clusters=clusters,
-        **{split: held for split, held in parts.items() if held},
-        **pixel_scaling(pool[0][0]),
-    )
+def _every_second(group: int, own: np.ndarray) -> np.ndarray:
+    """Keep every second image of targets and others, as the public code does."""
+    return own if group == 1 else own[spread(len(own), len(own) // 2)]

@@ -7,89 +7,19 @@ import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from ..data import array_digest
+from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
+from ..randomness import stream
+from ..settings import Natural, Part, Rate, check
+from .pixels import SCALINGS, Scale, as_samples, pixel_scaling, to_inputs
+from .shares import apportion
 
 SPLITS = ("train", "val", "test", "probe")
 OPTIONAL = ("val", "probe")  # may be empty
-Scale = float | Sequence[float]
-
-
-SCALINGS: dict[str, tuple[Scale, Scale]] = {
-    "unit": (0.0, 1.0),
-    "symmetric": (0.5, 0.5),
-    "mnist": (0.1307, 0.3081),
-    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-"""Pixel scalings by name, as mean and standard deviation: pixels in [0, 1], which networks with ImageNet weights want,
-since they normalise by themselves; in [-1, 1]; and what EMD-CFL's public code has for grey and for coloured digits."""
-
-
-def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.ndarray:
-    """Turn stored samples into model inputs.
-
-    Parameters
-    ----------
-    images : ndarray, shape (n, d), (n, H, W) or (n, H, W, C)
-        uint8 pixels are scaled to ``(pixel / 255 - mean) / std``; floating-point data are taken as they are.
-    mean, std : float or C floats
-        Pixel scaling; one number, or one for each channel.
-
-    Returns
-    -------
-    ndarray of float32, shape (n, C, H, W), contiguous
-        Vectors become (n, 1, 1, d).
-    """
-    pixels = images.dtype == np.uint8
-    if images.ndim == 2:
-        images = images[:, None, None, :]
-    elif images.ndim == 3:
-        images = images[:, None]
-    else:
-        images = images.transpose(0, 3, 1, 2)
-    inputs = np.array(images, dtype=np.float32, order="C")
-    if pixels:
-        inputs /= np.float32(255)
-        if np.any(mean):
-            inputs -= channels(mean)
-        if np.any(np.asarray(std) != 1):
-            inputs /= channels(std)
-    return inputs
-
-
-def channels(values: Scale) -> np.ndarray:
-    """Return a number, or one for each channel, as float32 (1 or C, 1, 1)."""
-    return np.asarray(values, dtype=np.float32).reshape(-1, 1, 1)
-
-
-def pixel_scaling(images: np.ndarray) -> dict[str, float]:
-    """Return ``mean`` and ``std`` as FLT's public code scales: colour images to [-1, 1], grey ones to [0, 1]."""
-    colour = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3
-    return {"mean": 0.5, "std": 0.5} if colour else {"mean": 0.0, "std": 1.0}
-
-
-def as_samples(images: np.ndarray) -> np.ndarray:
-    """Return samples as uint8 or float32, or raise FltnbError for another type, a shape without meaning, or NaN."""
-    try:
-        images = np.asarray(images)
-    except ValueError as error:
-        raise FltnbError("Samples must all have the same shape: resize or pad them first.") from error
-    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
-        raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
-    if images.ndim not in (2, 3, 4) or 0 in images.shape:
-        raise FltnbError(
-            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C) with N at least 1, not {images.shape}."
-        )
-    if images.dtype == np.uint8:
-        return images
-    with np.errstate(over="ignore"):  # a number beyond float32 becomes inf and is refused as such
-        images = images.astype(np.float32, copy=False)
-    if not np.isfinite(images).all():
-        raise FltnbError("The samples hold NaN or infinite values: remove or replace them first.")
-    return images
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -220,11 +150,114 @@ class Federation:
         return seen[id(given)]
 
     @classmethod
-    def from_arrays(cls, x: np.ndarray, y: np.ndarray, client_ids: Sequence, **options) -> Federation:
-        """Make a federation of a user's own data: see :func:`fltnb.federations.from_arrays`."""
-        from .arrays import from_arrays
+    def of(cls, images: ImageSet, /, **fields: Any) -> Federation:
+        """Make a federation of an image set: ``fields`` say who holds what, and what else differs from the set."""
+        names = ("images", "labels", "n_classes", "class_names", "name", "origin")
+        fields = {name: getattr(images, name) for name in names} | fields
+        return cls(**fields, **pixel_scaling(fields["images"]))
 
-        return from_arrays(x, y, client_ids, **options)
+    @classmethod
+    def from_arrays(
+        cls,
+        x: np.ndarray,
+        y: np.ndarray,
+        client_ids: Sequence,
+        test_fraction: float = 0.2,
+        clusters: Sequence | None = None,
+        seed: int = 0,
+        val_fraction: float = 0.0,
+        class_names: Sequence[str] | None = None,
+        name: str = "own data",
+    ) -> Federation:
+        """Make a federation of your own samples.
+
+        Every client's samples are divided at random into test, validation and training part, each class in proportion
+        as far as whole numbers allow. A client keeps at least one training and one test sample.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
+            uint8 pixels (scaled by the federation) or finite floats (taken as they are).
+        y : array of int, shape (N,)
+            Classes 0 to K-1.
+        client_ids : sequence of length N
+            Who holds each sample; numbers or strings. Client i of the federation is ``np.unique(client_ids)[i]``.
+        test_fraction : float
+            Part of a client's samples kept for testing, between 0 and 1 exclusive.
+        clusters : sequence of length M, optional
+            True cluster of each client, in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by
+            sorted value.
+        seed : int
+            Seed of the division.
+        val_fraction : float
+            Part kept for validation; 0 leaves validation empty.
+        class_names : sequence of str, optional
+            Names of the classes. Needed when some class number below the highest has no sample.
+        name : str
+            Name stored with results.
+
+        Raises
+        ------
+        FltnbError
+            Arrays that do not fit together, labels that are not 0 to K-1, NaN, a client with a single sample, or
+            fractions out of range.
+
+        Examples
+        --------
+        >>> fed = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], ["ann", "bob", "ann", "bob"], test_fraction=0.5)
+        >>> fed.n_clients, fed.sizes.tolist()
+        (2, [1, 1])
+        """
+        x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
+        seed = check("seed", seed, Natural)
+        test_fraction = check("test_fraction", test_fraction, Rate)
+        val_fraction = check("val_fraction", val_fraction, Part)
+        if test_fraction + val_fraction >= 1:
+            raise FltnbError(
+                f"test_fraction {test_fraction:g} and val_fraction {val_fraction:g} leave nothing to train on."
+            )
+        if y.shape != (len(x),) or ids.shape != (len(x),):
+            raise FltnbError(
+                f"x, y and client_ids must hold one entry per sample, but their shapes are {x.shape}, {y.shape} and"
+                f" {ids.shape}."
+            )
+        n_classes = _count_classes(y, class_names)
+        try:
+            names, owner = np.unique(ids, return_inverse=True)
+        except TypeError as error:
+            raise FltnbError(
+                "client_ids mix values that cannot be sorted: make all of them text or all integers."
+            ) from error
+        if clusters is not None:
+            clusters = np.unique(clusters, return_inverse=True)[1]
+        parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
+        for i, client in enumerate(names):
+            held = np.flatnonzero(owner == i)
+            if len(held) < 2:
+                raise FltnbError(
+                    f"Client {client} has a single sample: it needs one to train on and one to be tested on."
+                )
+            n_test = min(max(round(test_fraction * len(held)), 1), len(held) - 1)
+            n_val = min(round(val_fraction * len(held)), len(held) - n_test - 1)
+            held = stream(seed, "split", 1 + i).permutation(held)
+            test, held = _draw(held, y, n_test)
+            val, held = _draw(held, y, n_val)
+            for part, index in zip(parts.values(), (held, val, test), strict=True):
+                part.append(np.sort(index))
+        content = array_digest(x, y, owner, np.array([]) if clusters is None else clusters)
+        fractions = {"test_fraction": float(test_fraction), "val_fraction": float(val_fraction)}
+        return cls(
+            images=x,
+            labels=y,
+            n_classes=n_classes,
+            class_names=class_names,
+            name=name,
+            origin=f"own arrays (sha256 {content})",
+            settings={"kind": "from_arrays", "content": content, **fractions, "n_classes": n_classes, "seed": seed},
+            clusters=clusters,
+            **parts,
+            **pixel_scaling(x),
+        )
 
     @property
     def n_clients(self) -> int:
@@ -344,7 +377,7 @@ class Federation:
         scaling = np.array([*np.ravel(self.mean), *np.ravel(self.std), self.n_classes], dtype=np.float64)
         sizes = np.array([len(index) for index in parts])
         held = place[np.concatenate(parts)]
-        return array_digest(self.images[used], self.labels[used], sizes, held, clusters, scaling)
+        return array_digest(self.images, self.labels[used], sizes, held, clusters, scaling, rows=used)
 
     def __repr__(self) -> str:
         sizes = self.sizes
@@ -354,3 +387,29 @@ class Federation:
             f"Federation {self.name}: {self.n_clients:,} clients with {per_client} training samples each,"
             f" {clusters}, {self.n_classes} classes, inputs {'x'.join(map(str, self.input_shape))}"
         )
+
+
+def _count_classes(y: np.ndarray, class_names: Sequence[str] | None) -> int:
+    """Return K, refusing labels that would make a model of the wrong size."""
+    if not np.issubdtype(y.dtype, np.integer):
+        raise FltnbError(
+            f"Labels must be integers 0, 1, ..., not {y.dtype}: np.unique(y, return_inverse=True)[1] turns any labels"
+            " into such numbers."
+        )
+    if class_names is not None:
+        return len(class_names)  # the Federation checks the labels against it
+    found = np.unique(y)
+    if found[0] != 0 or found[-1] != len(found) - 1:
+        raise FltnbError(
+            f"Labels run from {found[0]} to {found[-1]} with only {len(found)} different values: number them 0 to"
+            f" {len(found) - 1} with np.unique(y, return_inverse=True)[1], or name all classes by class_names."
+        )
+    return len(found)
+
+
+def _draw(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Take ``n`` of the shuffled positions ``held``, classes in proportion; return (taken, the rest)."""
+    classes, code, counts = np.unique(y[held], return_inverse=True, return_counts=True)
+    share = apportion(n, counts)
+    taken = np.concatenate([np.flatnonzero(code == k)[: share[k]] for k in range(len(classes))])
+    return held[taken], np.delete(held, taken)

@@ -1,20 +1,20 @@
-"""Federations that change during a run: clients that join, clients whose data become other data (FLT, Algorithm 3)."""
+"""Federations that change: clients that join, clients whose data become other data (FLT, arXiv 2103.15947, Alg. 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError, choose
 from ..randomness import stream
+from ..settings import Natural, Whole, check
 from .base import SPLITS, Federation
-from .layers import below
+from .kinds import Base, kind, made
 from .phases import ChangingFederation, Phase
-from .shares import integer
 
 
 def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0) -> ChangingFederation:
@@ -60,13 +60,7 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     >>> [(phase.round, phase.fed.n_clients) for phase in fed.phases]
     [(1, 2), (3, 4)]
     """
-    seed = integer(seed, "seed", 0)
-    events = sorted((_event(event) for event in events), key=lambda event: event["round"])
-    if not events:
-        raise FltnbError('A changing federation needs an event, such as {"round": 20, "join": 5}.')
-    rounds = [event["round"] for event in events]
-    if len(set(rounds)) < len(rounds):
-        raise FltnbError("Two events have the same round: put join and drift of one round into one event.")
+    seed, events = check("seed", seed, Natural), _events("events", events)
     true = np.zeros(fed.n_clients, dtype=np.int64) if fed.clusters is None else fed.clusters
     free = np.ones(fed.n_clients, dtype=bool)  # to join late
     joiners = []
@@ -112,29 +106,14 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     return ChangingFederation(**fields, phases=tuple(found))
 
 
-def changing(
-    images: ImageSet, base: dict[str, Any], events: Sequence[dict[str, Any]], seed: int = 0
-) -> ChangingFederation:
-    """Partition an image set, then let clients join late or get other data.
-
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        Kind and settings of the partition that all clients together have, such as ``{"kind": "label_clusters",
-        "n_clients": 20, ...}``; see :func:`fltnb.federations.build`.
-    events, seed
-        See :func:`with_events`. The base has its own seed.
-
-    Raises
-    ------
-    FltnbError
-        What the partition or :func:`with_events` refuse.
-    """
-    fed = below(images, base)
-    if isinstance(fed, ChangingFederation):
-        raise FltnbError("A changing federation cannot change once more: give all its events at once.")
-    return with_events(fed, events, seed)
+def _events(name: str, events: Any) -> list[dict[str, int]]:
+    """Return events in canonical form by round, or refuse them."""
+    events = sorted((_event(event) for event in events), key=lambda event: event["round"])
+    if not events:
+        raise FltnbError('A changing federation needs an event, such as {"round": 20, "join": 5}.')
+    if len({event["round"] for event in events}) < len(events):
+        raise FltnbError("Two events have the same round: put join and drift of one round into one event.")
+    return events
 
 
 def _event(event: dict[str, Any]) -> dict[str, int]:
@@ -143,13 +122,41 @@ def _event(event: dict[str, Any]) -> dict[str, int]:
         raise FltnbError(f'An event must be a dict such as {{"round": 20, "join": 5}}, not {event!r}.')
     for key in event:
         choose(key, ("round", "join", "cluster", "drift"), "part of an event")
-    full = {"round": integer(event.get("round"), "The round of an event", 2)}
-    full |= {key: integer(event[key], f"{key} of an event", 0) for key in ("join", "cluster", "drift") if key in event}
+    full = {"round": check("The round of an event", event.get("round"), Annotated[int, Whole(2)])}
+    full |= {
+        key: check(f"{key} of an event", event[key], Natural) for key in ("join", "cluster", "drift") if key in event
+    }
     if not full.get("join") and not full.get("drift"):
         raise FltnbError(f"The event of round {full['round']} changes nothing: give join or drift.")
     if full.get("drift") == 1:
         raise FltnbError("A single client cannot drift, because drifting clients exchange data: give 2 or more.")
     return full
+
+
+Events = Annotated[list, _events]
+
+
+@kind
+def changing(images: ImageSet, /, base: Base, events: Events, seed: Natural = 0) -> ChangingFederation:
+    """Partition an image set, then let clients join late or get other data (FLT, arXiv 2103.15947, Algorithm 3).
+
+    Parameters
+    ----------
+    images : ImageSet
+    base : dict
+        The partition that all clients together have, such as ``{"kind": "label_clusters", "n_clients": 20, ...}``.
+    events, seed
+        See :func:`with_events`. The base has its own seed.
+
+    Raises
+    ------
+    FltnbError
+        What the partition or :func:`with_events` refuse.
+    """
+    fed = made(images, base)
+    if isinstance(fed, ChangingFederation):
+        raise FltnbError("A changing federation cannot change once more: give all its events at once.")
+    return with_events(fed, events, seed)
 
 
 def _exchange(drifting: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -1,38 +1,41 @@
-"""Clusters of clients that hold the same few classes: FLT's scenarios 1 and 2 (Section 4.2)."""
+"""Clusters of clients that hold the same few classes: FLT's scenarios 1 and 2 (arXiv 2103.15947, Section 4.2)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..data import ImageSet
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .shares import integer, level, source, training_index
+from ..settings import Count, Natural, Variant
+from .base import Federation
+from .kinds import kind
+from .shares import in_turn, level, members, of_classes
 
 PUBLISHED_SEED = 321
 """Seed of the class order behind FLT's printed tables (public code)."""
 
 
+@kind
 def label_clusters(
     images: ImageSet,
-    n_clients: int,
-    n_clusters: int,
-    classes_per_cluster: int,
-    shared_classes: int = 0,
-    seed: int = 0,
-    variant: str = "as_written",
-    samples_per_client: int | None = None,
-    max_train: int | None = None,
+    /,
+    n_clients: Count,
+    n_clusters: Count,
+    classes_per_cluster: Count,
+    shared_classes: Natural = 0,
+    seed: Natural = 0,
+    variant: Variant = "as_written",
+    samples_per_client: Count | None = None,
 ) -> Federation:
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
-    A random order of the classes is cut into lists of ``classes_per_cluster``, one per cluster; with
-    ``shared_classes`` s, every list starts with the last s classes of the list before it, and the last list ends
-    with the first s classes of the first one (two clusters only: no such closing of the ring). Clients are numbered
-    cluster by cluster; where M is not divisible by C, the first clusters get one client more. A client is meant to
-    hold n = floor(N / M) training images, N being those of the classes in use. Everybody in a cluster is tested on
-    the same test images: all those of the cluster's classes.
+    Scenarios 1 and 2 of FLT (arXiv 2103.15947, Section 4.2). A random order of the classes is cut into lists of
+    ``classes_per_cluster``, one per cluster; with ``shared_classes`` s, every list starts with the last s classes of
+    the list before it, and the last list ends with the first s classes of the first one (two clusters only: no such
+    closing of the ring). Clients are numbered cluster by cluster; where M is not divisible by C, the first clusters get
+    one client more. A client is meant to hold n = floor(N / M) training images, N being those of the classes in use.
+    Everybody in a cluster is tested on the same test images: all those of the cluster's classes.
 
     ``variant="as_written"``: the clean partition. The images of a class are shuffled and dealt out without repetition
     to all clients that hold the class, so clusters sharing it have different images of it. All clients of a cluster
@@ -60,9 +63,7 @@ def label_clusters(
         Partition seed.
     variant : {"as_written", "as_run"}
     samples_per_client : int, optional
-        n. Under ``described`` it is refused when the classes are too small for it.
-    max_train : int, optional
-        Use only this many training images, balanced over the classes (for scaled-down runs).
+        n. Under ``as_written`` it is refused when the classes are too small for it.
 
     Returns
     -------
@@ -74,31 +75,16 @@ def label_clusters(
     FltnbError
         More clusters than the classes allow, more clients than samples, or an argument out of range.
     """
-    choose(variant, ["as_written", "as_run"], "variant")
-    settings = {
-        "kind": "label_clusters",
-        **source(images),
-        "n_clients": integer(n_clients, "n_clients"),
-        "n_clusters": integer(n_clusters, "n_clusters"),
-        "classes_per_cluster": integer(classes_per_cluster, "classes_per_cluster"),
-        "shared_classes": integer(shared_classes, "shared_classes", 0),
-        "seed": integer(seed, "seed", 0),
-        "variant": variant,
-        "samples_per_client": None if samples_per_client is None else integer(samples_per_client, "samples_per_client"),
-        "max_train": None if max_train is None else integer(max_train, "max_train"),
-    }
-    if n_clients < n_clusters:
-        raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
+    clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
         raise FltnbError(
             f"shared_classes is {shared_classes} of {classes_per_cluster}: at most half of a cluster's classes can be"
             " shared with the next one."
         )
-    index = training_index(images, max_train, seed)
-    members = [index[images.labels[index] == c] for c in range(images.n_classes)]
-    lists = _class_lists(images, members, n_clusters, classes_per_cluster, shared_classes, seed, variant)
-    clusters = np.sort(np.arange(n_clients) % n_clusters)
-    total = sum(len(members[c]) for c in np.unique(lists))
+    by_class = members(images, images.train_index)
+    drawn = None if variant == "as_run" else seed
+    lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, drawn)
+    total = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or total // n_clients
     if target < classes_per_cluster:
         raise FltnbError(
@@ -106,32 +92,19 @@ def label_clusters(
             f" cannot be served from {total} training images with {target} per client."
         )
     if variant == "as_run":
-        train = _blocks(members, lists, clusters, target // classes_per_cluster, index[-1])
+        train = _blocks(by_class, lists, clusters, target // classes_per_cluster, images.train_index[-1])
     else:
-        exact = samples_per_client is not None
-        train = _dealt(members, lists, clusters, target, exact, seed, images.class_names)
-    tests = [images.test_index[np.isin(images.labels[images.test_index], classes)] for classes in lists]
-    return Federation(
-        images=images.images,
-        labels=images.labels,
-        n_classes=images.n_classes,
-        class_names=images.class_names,
-        name=images.name,
-        origin=images.origin,
-        settings=settings,
-        train=train,
-        test=[tests[c] for c in clusters],
-        clusters=clusters,
-        **pixel_scaling(images.images),
-    )
+        train = _dealt(by_class, lists, clusters, target, samples_per_client is not None, seed, images.class_names)
+    tests = [of_classes(images, images.test_index, classes) for classes in lists]
+    return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
 
 
 def _class_lists(
-    images: ImageSet, members: list[np.ndarray], n_clusters: int, per_cluster: int, shared: int, seed: int, variant: str
+    images: ImageSet, by_class: list[np.ndarray], n_clusters: int, per_cluster: int, shared: int, seed: int | None
 ) -> np.ndarray:
-    """Return the classes of each cluster, int64 (C, classes per cluster)."""
+    """Return the classes of each cluster, int64 (C, classes per cluster); no ``seed``: in the public code's order."""
     tested = np.bincount(images.labels[images.test_index], minlength=images.n_classes)
-    usable = np.array([c for c in range(images.n_classes) if len(members[c]) and tested[c]], dtype=np.int64)
+    usable = np.array([c for c in range(images.n_classes) if len(by_class[c]) and tested[c]], dtype=np.int64)
     step = per_cluster - shared
     # two neighbours meet on one side only, so a ring needs at least three clusters
     needed = n_clusters * step + (0 if n_clusters > 2 else shared)
@@ -141,30 +114,28 @@ def _class_lists(
             f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes but {images.name} has"
             f" {len(usable)} with training and test images: ask for fewer clusters or fewer classes per cluster."
         )
-    if variant == "as_run":
-        # The legacy generator on purpose: its permutation is what the printed tables are made of.
-        order = np.random.RandomState(PUBLISHED_SEED).permutation(usable)
-    else:
-        order = stream(seed, "partition").permutation(usable)
+    # As run: the legacy generator on purpose, its permutation is what the printed tables are made of.
+    rng = np.random.RandomState(PUBLISHED_SEED) if seed is None else stream(seed, "partition")
+    order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
     return order[(start + np.arange(per_cluster)) % needed]
 
 
 def _blocks(
-    members: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, size: int, last: int
+    by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, size: int, last: int
 ) -> list[np.ndarray]:
     """Deal consecutive blocks of ``size`` images per class; a class that has run out is filled up with ``last``."""
     first = np.searchsorted(clusters, clusters)  # id of the first client of each client's cluster
     train = []
     for i, cluster in enumerate(clusters):
         j = i - first[i]
-        blocks = [members[c][j * size : (j + 1) * size] for c in lists[cluster]]
+        blocks = [by_class[c][j * size : (j + 1) * size] for c in lists[cluster]]
         train.append(np.concatenate([np.pad(b, (0, size - len(b)), constant_values=last) for b in blocks]))
     return train
 
 
 def _dealt(
-    members: list[np.ndarray],
+    by_class: list[np.ndarray],
     lists: np.ndarray,
     clusters: np.ndarray,
     target: int,
@@ -174,16 +145,16 @@ def _dealt(
 ) -> list[np.ndarray]:
     """Deal shuffled images without repetition, the same number per class to every client of a cluster."""
     clients_of = np.bincount(clusters)
-    holders = np.zeros(len(members), dtype=np.int64)
+    holders = np.zeros(len(by_class), dtype=np.int64)
     for classes, n in zip(lists, clients_of, strict=True):
         holders[classes] += n
     for c in np.unique(lists):
-        if len(members[c]) < holders[c]:
+        if len(by_class[c]) < holders[c]:
             raise FltnbError(
-                f"There are more clients than samples: class {class_names[c]!r} has {len(members[c])} training images"
+                f"There are more clients than samples: class {class_names[c]!r} has {len(by_class[c])} training images"
                 f" for the {holders[c]} clients that should hold it."
             )
-    caps = {c: len(members[c]) // holders[c] for c in np.unique(lists)}
+    caps = {c: len(by_class[c]) // holders[c] for c in np.unique(lists)}
     shares = [level(target, np.array([caps[c] for c in classes])) for classes in lists]
     for classes, share in zip(lists, shares, strict=True):
         if exact and share.sum() < target:
@@ -193,7 +164,7 @@ def _dealt(
                 " different images each: ask for fewer."
             )
     # keys start at 1: NumPy's SeedSequence takes a trailing 0 for nothing, which is the stream of the class order
-    shuffled = {c: stream(seed, "partition", 1 + c).permutation(members[c]) for c in np.unique(lists)}
+    shuffled = {c: stream(seed, "partition", 1 + c).permutation(by_class[c]) for c in np.unique(lists)}
     taken = dict.fromkeys(shuffled, 0)
     train = []
     for cluster in clusters:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .shares import apportion, integer, source
+from ..settings import Count, Natural, Rate, Whole, Within
+from .base import Federation
+from .kinds import kind
+from .shares import apportion
 
 MEAN_SAMPLES = 167
 """Images per writer, training and test, as FLT's standard errors imply for its 200 (about 30,000 + 3,430)."""
@@ -19,24 +23,27 @@ REFERENCE = 28
 """Image height that pixel amounts refer to."""
 
 
+@kind
 def pseudo_writers(
     images: ImageSet,
-    n_clients: int = 200,
-    seed: int = 0,
-    train_fraction: float = 0.9,
-    mean_samples: int | None = None,
-    strength: float = 1.0,
+    /,
+    n_clients: Count = 200,
+    seed: Natural = 0,
+    train_fraction: Rate = 0.9,
+    mean_samples: Annotated[int, Whole(2)] | None = None,
+    strength: Annotated[float, Within(high=2.0)] = 1.0,
 ) -> Federation:
     """Make clients that write differently, each in a hand drawn at random, out of images without known writers.
 
-    This is **not FEMNIST**: it stands in for it where LEAF's files are not at hand. Every client gets a style of its
-    own (:func:`writer_styles`) which is laid over all its images, and a number of images of its own (log-normal,
-    :data:`SPREAD`). Images are drawn at random, so classes come about as often as in the image set, and no image goes
-    to two clients or twice to one. Training images come from the image set's training part, test images from its
-    test part. True clusters are unknown: styles vary without groups.
+    This is **not FEMNIST**, the data of FLT's scenario 3 (arXiv 2103.15947, Section 4.2): it stands in for it where
+    LEAF's files are not at hand. Every client gets a style of its own (:func:`writer_styles`) which is laid over all
+    its images, and a number of images of its own (log-normal, :data:`SPREAD`). Images are drawn at random, so classes
+    come about as often as in the image set, and no image goes to two clients or twice to one. Training images come
+    from the image set's training part, test images from its test part. True clusters are unknown: styles vary without
+    groups.
 
-    Two things differ from people. An image keeps the hand of whoever really wrote it under the style, so that images
-    of one client vary more; and shapes of letters do not differ between clients, only how they are drawn.
+    Unlike people's, a client's images also keep the hand of whoever really wrote them, so that they vary more; and
+    shapes of letters do not differ between clients, only how they are drawn.
 
     Parameters
     ----------
@@ -63,15 +70,6 @@ def pseudo_writers(
     FltnbError
         Colour images, more images wanted than there are, or an argument out of range.
     """
-    settings = {
-        "kind": "pseudo_writers",
-        **source(images),
-        "n_clients": integer(n_clients, "n_clients"),
-        "seed": integer(seed, "seed", 0),
-        "train_fraction": _number(train_fraction, "train_fraction", 1.0, open_ends=True),
-        "mean_samples": None if mean_samples is None else integer(mean_samples, "mean_samples", 2),
-        "strength": _number(strength, "strength", 2.0),
-    }
     if images.images.ndim != 3:
         raise FltnbError(
             f"Pseudo-writers need grey images but those of {images.name} have colours: choose another set."
@@ -85,7 +83,8 @@ def pseudo_writers(
                 f"{images.name} has {available['train']} training and {available['test']} test images, too few for"
                 f" {n_clients} pseudo-writers: ask for fewer."
             )
-    sizes = _sizes(n_clients, mean_samples, seed)
+    weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))  # log-normal
+    sizes = 2 + apportion((mean_samples - 2) * n_clients, weights)  # with exactly the wanted mean
     counts = {"test": np.clip(np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1)}
     counts["train"] = sizes - counts["test"]
     for split, wanted in counts.items():
@@ -102,29 +101,20 @@ def pseudo_writers(
     styles = writer_styles(n_clients, seed, strength)
     pool = [apply_style(images.images[own], *styles[i]) for i, own in enumerate(chosen)]
     places = np.split(np.arange(sizes.sum()), np.cumsum(sizes)[:-1])
-    return Federation(
+    return Federation.of(
+        images,
         images=np.concatenate(pool),
         labels=images.labels[np.concatenate(chosen)],
-        n_classes=images.n_classes,
-        class_names=images.class_names,
         name=f"pseudo-writers of {images.name}",
         origin=f"pseudo-writers, not FEMNIST: {n_clients} random styles over images without known writers;"
         f" {images.origin}",
-        settings=settings,
         train=[place[:n] for place, n in zip(places, counts["train"], strict=True)],
         test=[place[n:] for place, n in zip(places, counts["train"], strict=True)],
-        **pixel_scaling(images.images),
     )
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
     """Draw the hands of pseudo-writers, independently of each other and of how many there are.
-
-    Parameters
-    ----------
-    n_clients : int
-    seed : int
-    strength : float
 
     Returns
     -------
@@ -180,17 +170,3 @@ def apply_style(images: np.ndarray, slant: float, width: float, size: float, shi
         drawn = (1 - step) * drawn + step * widen_or_thin(drawn, size=(1, 3, 3))
         left -= step
     return np.rint(np.clip(drawn, 0, 255)).astype(np.uint8)
-
-
-def _sizes(n_clients: int, mean: int, seed: int) -> np.ndarray:
-    """Return images per client, int64 (M,), at least 2, log-normal, with exactly the wanted mean."""
-    weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))
-    return 2 + apportion((mean - 2) * n_clients, weights)
-
-
-def _number(value: float, what: str, most: float, open_ends: bool = False) -> float:
-    fits = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not fits or not 0 <= value <= most or (open_ends and value in (0, most)):
-        ends = "between 0 and 1, neither included" if open_ends else f"from 0 to {most:g}"
-        raise FltnbError(f"{what} must be a number {ends}, not {value!r}.")
-    return float(value)

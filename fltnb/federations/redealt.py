@@ -1,26 +1,64 @@
-"""The samples of another federation dealt anew: FeSEM's 80/20 division of every device, and its IID shuffle."""
+"""Samples of another federation dealt anew: EMD-CFL's validation samples, FeSEM's 80/20 division and IID shuffle."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
+from ..settings import Natural, Rate
 from .base import Federation
-from .dealing import share
-from .layers import below, laid_over
-from .shares import integer
+from .kinds import Base, kind, made
 
 
-def divided(images: ImageSet, base: dict[str, Any], train_fraction: float = 0.8, seed: int = 0) -> Federation:
+@kind
+def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Natural = 0) -> Federation:
+    """Make another federation and hold back a share of every client's training samples for validation.
+
+    They are drawn among all of a client's samples, not class by class; every client has one at least.
+
+    Parameters
+    ----------
+    images : ImageSet
+    base : dict
+        ``kind`` and arguments of the federation, without ``dataset``.
+    val_fraction : float
+        Share of a client's training samples that becomes validation samples, above 0 and below 1; EMD-CFL
+        (arXiv 2506.07769, Section 4.1) has 0.1.
+    seed : int
+        Decides which samples, not the partition, which has its own seed in ``base``.
+
+    Raises
+    ------
+    FltnbError
+        A base of an unknown kind, one with validation samples of its own or one that changes, a share that leaves a
+        client nothing to train on, or whatever the base's partition refuses.
+    """
+    fed = made(images, base)
+    if type(fed) is not Federation or any(len(own) for own in fed.val):
+        raise FltnbError(
+            f"A {base['kind']} federation has validation samples of its own, or changes: take it as it is."
+        )
+    train, val = [], []
+    for client, own in enumerate(fed.train):
+        held = max(1, round(val_fraction * len(own)))
+        if held == len(own):
+            raise FltnbError(f"Client {client} has a single training sample, of which none can be held back.")
+        place = np.sort(stream(seed, "partition", 6, client).permutation(len(own))[:held])
+        val.append(own[place])
+        train.append(np.delete(own, place))
+    return replace(fed, train=train, val=val)
+
+
+@kind
+def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: Natural = 0) -> Federation:
     """Make another federation and divide every client's samples anew into training and test part.
 
-    FeSEM (Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have 90 %. Nobody
-    gets or loses a sample; one that a client held several times is held once. True clusters stay.
+    FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
+    90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay.
 
     Parameters
     ----------
@@ -41,9 +79,6 @@ def divided(images: ImageSet, base: dict[str, Any], train_fraction: float = 0.8,
         have samples in common, such as one test set for many; a client with a single sample; a share out of range; or
         whatever the base's partition refuses.
     """
-    train_fraction, seed = share(train_fraction, "train_fraction"), integer(seed, "seed", 0)
-    if train_fraction == 0:
-        raise FltnbError("train_fraction=0 leaves nothing to train on: give a share above 0, such as FeSEM's 0.8.")
     fed = _whole(images, base)
     parts = {"train": [], "test": []}
     for client, own in enumerate(_all_samples(fed)):
@@ -56,16 +91,16 @@ def divided(images: ImageSet, base: dict[str, Any], train_fraction: float = 0.8,
         n = min(max(round(train_fraction * len(own)), 1), len(own) - 1)
         parts["train"].append(np.sort(order[:n]))
         parts["test"].append(np.sort(order[n:]))
-    settings = laid_over("divided", images, fed) | {"train_fraction": train_fraction, "seed": seed}
-    return replace(fed, **parts, settings=settings)
+    return replace(fed, **parts)
 
 
-def shuffled(images: ImageSet, base: dict[str, Any], seed: int = 0) -> Federation:
-    """Make another federation and deal all its samples out at random: FeSEM's ideal IID partition (Section 6.1).
+@kind
+def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
+    """Make another federation and deal all its samples out at random: FeSEM's ideal IID partition.
 
-    Every client keeps its numbers of training and of test samples. Training samples are dealt among training places,
-    test samples among test places, so that nothing that was for testing is trained on. There are no true clusters any
-    more. Over :func:`divided` it makes both of FeSEM's steps.
+    FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and of test samples. Training
+    samples are dealt among training places, test samples among test places, so that nothing that was for testing is
+    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps.
 
     Parameters
     ----------
@@ -80,7 +115,6 @@ def shuffled(images: ImageSet, base: dict[str, Any], seed: int = 0) -> Federatio
     FltnbError
         As :func:`divided`, but for its share and single samples.
     """
-    seed = integer(seed, "seed", 0)
     fed = _whole(images, base)
     _all_samples(fed)
     parts = {}
@@ -89,12 +123,12 @@ def shuffled(images: ImageSet, base: dict[str, Any], seed: int = 0) -> Federatio
         dealt = stream(seed, "partition", 9, key).permutation(np.concatenate(held))
         cuts = np.cumsum([len(own) for own in held])[:-1]
         parts[split] = [np.sort(own) for own in np.split(dealt, cuts)]
-    return replace(fed, **parts, clusters=None, settings=laid_over("shuffled", images, fed) | {"seed": seed})
+    return replace(fed, **parts, clusters=None)
 
 
-def _whole(images: ImageSet, base: dict[str, Any]) -> Federation:
+def _whole(images: ImageSet, base: dict) -> Federation:
     """Return the federation to deal anew, or refuse it."""
-    fed = below(images, base)
+    fed = made(images, base)
     if type(fed) is not Federation:
         raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
     if fed.probed or any(len(own) for own in fed.val):

@@ -1,25 +1,36 @@
-"""Arithmetic of dealing samples out, and the checks that all partitions share."""
+"""Arithmetic of dealing samples out to clients."""
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..data import NAMES, ImageSet
+from ..data import ImageSet
 from ..errors import FltnbError
-from ..randomness import stream
 
 
-def integer(value: int, what: str, least: int = 1) -> int:
-    """Return ``value`` as int if it is a whole number of at least ``least``, else raise FltnbError."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool) or number < least:
-        raise FltnbError(f"{what} must be a whole number of at least {least}, not {value!r}.")
-    return number
+def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
+    """Return the positions in ``index`` of each class, in their order."""
+    return [index[images.labels[index] == c] for c in range(images.n_classes)]
+
+
+def of_classes(images: ImageSet, index: np.ndarray, classes: Sequence[int]) -> np.ndarray:
+    """Return the positions in ``index`` of some classes, in their order."""
+    return index[np.isin(images.labels[index], classes)]
+
+
+def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
+    """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more.
+
+    Raises
+    ------
+    FltnbError
+        More clusters than clients.
+    """
+    if n_clients < n_clusters:
+        raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
+    return np.sort(np.arange(n_clients) % n_clusters)
 
 
 def level(total: int, caps: np.ndarray) -> np.ndarray:
@@ -78,25 +89,75 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     return shares
 
 
-def training_index(images: ImageSet, max_train: int | None, seed: int) -> np.ndarray:
-    """Return positions of the training images in use, in data-set order.
+def deal(
+    index: np.ndarray, labels: np.ndarray, n_clients: int, each: int | None, rng: np.random.Generator, what: str
+) -> list[np.ndarray]:
+    """Divide images at random over clients, so that all have every class in the same numbers (to within one or two).
 
-    With ``max_train`` it is a class-balanced random choice (as even as the counts allow) of that many.
+    Parameters
+    ----------
+    index : ndarray of int
+        Positions of the images to deal.
+    labels : ndarray
+        Classes of all images, indexed by those positions.
+    n_clients : int
+    each : int or None
+        Images per client; None deals all of them.
+    rng : generator
+    what : str
+        Names the images in messages.
+
+    Returns
+    -------
+    list of ``n_clients`` ndarrays
+        Disjoint, each sorted by class.
+
+    Raises
+    ------
+    FltnbError
+        Too few images, or fewer images per client than there are classes.
     """
-    if max_train is None:
-        return images.train_index
-    integer(max_train, "max_train")
-    labels = images.labels[images.train_index]
-    shares = level(max_train, np.bincount(labels, minlength=images.n_classes))
-    rng = stream(seed, "partition", 0, 1)
-    chosen = [rng.permutation(images.train_index[labels == c])[:n] for c, n in enumerate(shares)]
-    return np.sort(np.concatenate(chosen))
+    index = rng.permutation(index)
+    index = index[np.argsort(labels[index], kind="stable")]
+    parts = [index[client::n_clients] for client in range(n_clients)]
+    fewest, classes = len(index) // n_clients, len(np.unique(labels[index]))
+    wanted = fewest if each is None else each
+    if wanted > fewest:
+        raise FltnbError(
+            f"{n_clients} clients with {each} {what} images each need {n_clients * each} of the {len(index)} there are:"
+            " ask for fewer."
+        )
+    if wanted < classes:
+        raise FltnbError(
+            f"{wanted} {what} images per client are fewer than the {classes} classes: ask for fewer clients or more"
+            " images each."
+        )
+    return parts if each is None else [part[spread(len(part), each)] for part in parts]
 
 
-def source(images: ImageSet) -> dict[str, str]:
-    """Return the settings that name the image set; one made by the user is named by its content as well."""
-    if not isinstance(images, ImageSet):
-        raise FltnbError(f"Images must be an ImageSet such as fl.load('digits'), not {type(images).__name__}.")
-    if images.name in NAMES:
-        return {"dataset": images.name}
-    return {"dataset": images.name, "content": images.digest}
+def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """Divide one client's images, sorted by class, into those to keep and a share of every class held back.
+
+    Raises
+    ------
+    FltnbError
+        The share comes to no image.
+    """
+    held = round(fraction * len(own))
+    if fraction > 0 and held == 0:
+        raise FltnbError(
+            f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give clients more images."
+        )
+    place = spread(len(own), held)
+    return np.delete(own, place), own[place]
+
+
+def spread(size: int, n: int) -> np.ndarray:
+    """Positions of ``n`` of ``size`` places at equal distances, ascending.
+
+    Examples
+    --------
+    >>> spread(10, 3).tolist()
+    [1, 5, 8]
+    """
+    return ((np.arange(n) + 0.5) * size / max(n, 1)).astype(np.int64)

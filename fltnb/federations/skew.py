@@ -7,18 +7,22 @@ import numpy as np
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .shares import apportion, integer, source, training_index
+from ..settings import Count, Natural, Positive
+from .base import Federation
+from .kinds import kind
+from .shares import apportion, in_turn, level, members
 
 
+@kind
 def dirichlet(
     images: ImageSet,
-    n_clients: int,
-    alpha: float,
-    seed: int = 0,
-    min_samples: int = 10,
-    n_clusters: int | None = None,
-    max_train: int | None = None,
+    /,
+    n_clients: Count,
+    alpha: Positive,
+    seed: Natural = 0,
+    min_samples: Count = 10,
+    n_clusters: Count | None = None,
+    max_train: Count | None = None,
 ) -> Federation:
     r"""Divide an image set with Dirichlet label skew.
 
@@ -57,31 +61,14 @@ def dirichlet(
     Yurochkin et al., Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, experiments
     (shares over clients, drawn class by class).
     """
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float, np.number)) or not 0 < alpha < np.inf:
-        raise FltnbError(f"alpha must be a positive number, not {alpha!r}.")
-    settings = {
-        "kind": "dirichlet",
-        **source(images),
-        "n_clients": integer(n_clients, "n_clients"),
-        "alpha": float(alpha),
-        "seed": integer(seed, "seed", 0),
-        "min_samples": integer(min_samples, "min_samples"),
-        "n_clusters": None if n_clusters is None else integer(n_clusters, "n_clusters"),
-        "max_train": None if max_train is None else integer(max_train, "max_train"),
-    }
-    if n_clusters is not None and n_clients < n_clusters:
-        raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
-    index = training_index(images, max_train, seed)
+    clusters = in_turn(n_clients, n_clusters or n_clients)
+    index = images.train_index if max_train is None else _balanced(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
         raise FltnbError(
             f"There are more clients than samples: {n_clients} clients with at least {min_samples} training and 1 test"
             f" image each cannot be served from {len(index)} training and {len(images.test_index)} test images."
         )
-    clusters = np.sort(np.arange(n_clients) % (n_clusters or n_clients))
-    by_class = {
-        "train": [index[images.labels[index] == c] for c in range(images.n_classes)],
-        "test": [images.test_index[images.labels[images.test_index] == c] for c in range(images.n_classes)],
-    }
+    by_class = {"train": members(images, index), "test": members(images, images.test_index)}
     counts = _train_counts([len(held) for held in by_class["train"]], clusters, float(alpha), seed)
     _raise_to(counts, min_samples)
     counts = {"train": counts, "test": _test_counts([len(held) for held in by_class["test"]], counts)}
@@ -92,18 +79,16 @@ def dirichlet(
             cuts = np.cumsum(number[:, c])[:-1]
             for i, piece in enumerate(np.split(rng.permutation(by_class[split][c]), cuts)):
                 parts[split][i].append(piece)
-    return Federation(
-        images=images.images,
-        labels=images.labels,
-        n_classes=images.n_classes,
-        class_names=images.class_names,
-        name=images.name,
-        origin=images.origin,
-        settings=settings,
-        clusters=None if n_clusters is None else clusters,
-        **{split: [np.concatenate(pieces) for pieces in held] for split, held in parts.items()},
-        **pixel_scaling(images.images),
-    )
+    held = {split: [np.concatenate(pieces) for pieces in every] for split, every in parts.items()}
+    return Federation.of(images, clusters=None if n_clusters is None else clusters, **held)
+
+
+def _balanced(images: ImageSet, n: int, seed: int) -> np.ndarray:
+    """Return ``n`` random training images, as many of each class as the counts allow, in data-set order."""
+    by_class = members(images, images.train_index)
+    shares = level(n, np.array([len(held) for held in by_class]))
+    rng = stream(seed, "partition", 0, 1)
+    return np.sort(np.concatenate([rng.permutation(held)[:n] for held, n in zip(by_class, shares, strict=True)]))
 
 
 def _train_counts(totals: list[int], groups: np.ndarray, alpha: float, seed: int) -> np.ndarray:

@@ -1,28 +1,33 @@
-"""Structured Non-IID FEMNIST: clusters of classes with power-law client sizes, FLT's scenario 4 (Algorithm 4)."""
+"""Structured Non-IID FEMNIST: clusters of classes, power-law client sizes: FLT's scenario 4 (arXiv 2103.15947)."""
 
 from __future__ import annotations
+
+from typing import Annotated, Literal
 
 import numpy as np
 
 from ..data import ImageSet
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .shares import integer, source
+from ..settings import Count, Natural, Positive, Whole, check
+from .base import Federation
+from .kinds import kind
+from .shares import in_turn, members
 
 TRAIN_PER_TEST = 6
 """EMNIST Balanced has 2,400 training and 400 test images per class; ``max_per_class`` keeps that ratio."""
 
 
+@kind
 def structured(
     images: ImageSet,
-    n_clients: int,
-    classes_per_cluster: int = 5,
-    delta: float = 2.0,
-    seed: int = 0,
-    test: str = "clean",
-    max_per_class: int | None = None,
-    min_samples: int | None = None,
+    /,
+    n_clients: Count,
+    classes_per_cluster: Count = 5,
+    delta: Positive = 2.0,
+    seed: Natural = 0,
+    test: Literal["clean", "as_run"] = "clean",
+    max_per_class: Annotated[int, Whole(TRAIN_PER_TEST)] | None = None,
 ) -> Federation:
     """Divide an image set as FLT's Algorithm 4 does: clusters of consecutive classes, power-law client sizes.
 
@@ -50,8 +55,6 @@ def structured(
     max_per_class : int, optional
         Use at most this many training images of each class and a sixth of it as test images, both chosen at random.
         2,400 gives EMNIST ByMerge the class sizes of EMNIST Balanced.
-    min_samples : int, optional
-        alpha, the constant of the power law, for all clusters. Default: half of the cluster's samples per client.
 
     Returns
     -------
@@ -65,21 +68,9 @@ def structured(
 
     References
     ----------
-    FLT, Section 4.2 (scenario 4) and Appendix D.1, Algorithm 4. M = 600 makes 60 clients per cluster, as in the
-    public code; the paper's text says 100.
+    FLT (arXiv 2103.15947), Section 4.2 (scenario 4) and Appendix D.1, Algorithm 4. M = 600 makes 60 clients per
+    cluster, as in the public code; the paper's text says 100.
     """
-    choose(test, ["clean", "as_run"], "test set of structured clusters")
-    settings = {
-        "kind": "structured",
-        **source(images),
-        "n_clients": integer(n_clients, "n_clients"),
-        "classes_per_cluster": integer(classes_per_cluster, "classes_per_cluster"),
-        "delta": _positive(delta),
-        "seed": integer(seed, "seed", 0),
-        "test": test,
-        "max_per_class": None if max_per_class is None else integer(max_per_class, "max_per_class", TRAIN_PER_TEST),
-        "min_samples": None if min_samples is None else integer(min_samples, "min_samples", 0),
-    }
     lists = [
         list(range(c, min(c + classes_per_cluster, images.n_classes)))
         for c in range(0, images.n_classes, classes_per_cluster)
@@ -89,15 +80,15 @@ def structured(
             f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters but there are"
             f" only {n_clients} clients: ask for more clients or more classes per cluster."
         )
-    tests_of = [*lists[:-1], sorted({*lists[-1], 0})] if test == "as_run" and _short(lists) else lists
-    members = _by_class(images, images.train_index, max_per_class, seed, 0)
-    tested = _by_class(images, images.test_index, max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
-    clusters = np.sort(np.arange(n_clients) % len(lists))
+    tests_of = lists if test == "clean" else _filled_up(lists)
+    held = _cut(members(images, images.train_index), max_per_class, seed, 0)
+    tested = _cut(members(images, images.test_index), max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
+    clusters = in_turn(n_clients, len(lists))
     train, tests = [], []
     for c, classes in enumerate(lists):
-        pool = np.concatenate([members[k] for k in classes])
+        pool = np.concatenate([held[k] for k in classes])
         try:
-            sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta, min_samples)
+            sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta)
         except FltnbError as error:
             names = f"{images.class_names[classes[0]]} to {images.class_names[classes[-1]]}"
             raise FltnbError(f"The power law of cluster {c} (classes {names}) cannot be solved: {error}") from None
@@ -106,22 +97,10 @@ def structured(
         tests.append(np.sort(np.concatenate([tested[k] for k in tests_of[c]])))
         if not sum(len(tested[k]) for k in classes):
             raise FltnbError(f"Cluster {c} has no test images of its classes in {images.name}: use a set that has.")
-    return Federation(
-        images=images.images,
-        labels=images.labels,
-        n_classes=images.n_classes,
-        class_names=images.class_names,
-        name=images.name,
-        origin=images.origin,
-        settings=settings,
-        train=train,
-        test=[tests[c] for c in clusters],
-        clusters=clusters,
-        **pixel_scaling(images.images),
-    )
+    return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
 
 
-def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0, min_samples: int | None = None) -> np.ndarray:
+def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.ndarray:
     r"""Return the training samples of each client of one cluster (Algorithm 4, lines 3 and 6).
 
     Client i = 1, ..., M_c gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
@@ -134,8 +113,6 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0, min_samp
         Size of the cluster's data :math:`|D_c|` and its number of clients :math:`M_c`.
     delta : float
         Above 0.
-    min_samples : int, optional
-        alpha, where the default is not wanted.
 
     Returns
     -------
@@ -145,12 +122,12 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0, min_samp
     Raises
     ------
     FltnbError
-        Even beta = 0, which gives every client alpha + 1 samples, needs more than there are.
+        More clients than samples.
 
     Notes
     -----
-    The default alpha always has a solution as long as every client can have a sample. The public code's solver
-    misses it for very few clients per cluster (2) and then goes on with beta = 0.
+    There is a solution as long as every client can have a sample. The public code's solver misses it for very few
+    clients per cluster (2) and then goes on with beta = 0.
 
     Examples
     --------
@@ -159,15 +136,10 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0, min_samp
     """
     from scipy.optimize import brentq
 
-    _positive(delta)
+    check("delta", delta, Positive)
     if n_clients > n_samples:
         raise FltnbError(f"there are {n_clients} clients for {n_samples} training samples, ask for fewer clients.")
-    alpha = n_samples // (2 * n_clients) if min_samples is None else min_samples
-    if (alpha + 1) * n_clients > n_samples:
-        raise FltnbError(
-            f"{n_clients} clients with at least alpha + 1 = {alpha + 1} training samples need"
-            f" {(alpha + 1) * n_clients} but there are {n_samples}, ask for fewer clients or a smaller min_samples."
-        )
+    alpha = n_samples // (2 * n_clients)
     # i / M_c instead of i only rescales beta, and keeps large exponents from overflowing
     power = (np.arange(1, n_clients + 1) / n_clients) ** delta
     excess = lambda beta: alpha * n_clients + np.exp(beta * power).sum() - n_samples  # noqa: E731
@@ -177,19 +149,14 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0, min_samp
     return sizes
 
 
-def _positive(delta: float) -> float:
-    if isinstance(delta, bool) or not isinstance(delta, (int, float, np.number)) or not 0 < delta < np.inf:
-        raise FltnbError(f"delta must be a positive number, not {delta!r}.")
-    return float(delta)
+def _filled_up(lists: list[list[int]]) -> list[list[int]]:
+    """Return the clusters' tested classes as in the public code, where class 0 fills up a short last cluster."""
+    short = len(lists[-1]) < len(lists[0])
+    return [*lists[:-1], sorted({*lists[-1], 0})] if short else lists
 
 
-def _short(lists: list[list[int]]) -> bool:
-    return len(lists[-1]) < len(lists[0])
-
-
-def _by_class(images: ImageSet, index: np.ndarray, most: int | None, seed: int, part: int) -> list[np.ndarray]:
-    """Return the positions of each class in ``index``, cut to ``most`` random ones."""
-    members = [index[images.labels[index] == c] for c in range(images.n_classes)]
+def _cut(by_class: list[np.ndarray], most: int | None, seed: int, part: int) -> list[np.ndarray]:
+    """Return the positions of each class, cut to ``most`` random ones."""
     if most is None:
-        return members
-    return [np.sort(stream(seed, "partition", part, 1 + c).permutation(m)[:most]) for c, m in enumerate(members)]
+        return by_class
+    return [np.sort(stream(seed, "partition", part, 1 + c).permutation(m)[:most]) for c, m in enumerate(by_class)]

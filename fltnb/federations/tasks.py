@@ -1,8 +1,7 @@
-"""Users that learn different tasks: MT-HFL's federations (Section III)."""
+"""Users that learn different tasks: MT-HFL's federations (arXiv 2410.02733, Section III)."""
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,8 +9,11 @@ import numpy as np
 from ..data import ImageSet, load
 from ..errors import FltnbError
 from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .shares import integer, level, source
+from ..settings import Count, Natural, Part, check
+from .base import Federation
+from .kinds import kind
+from .pools import Pool
+from .shares import level, members, of_classes
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 """Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
@@ -23,21 +25,23 @@ CIFAR100_VEHICLES = (8, 13, 41, 48, 58, 69, 81, 85, 89, 90)
 """CIFAR-100's two superclasses of vehicles: bicycle to train, lawn mower to tractor (Table II)."""
 
 
+@kind
 def tasks(
     images: ImageSet,
+    /,
     tasks: Sequence[Sequence[int]],
     users_per_task: Sequence[int],
     samples_per_user: int | Sequence[int],
-    minority: float = 0.1,
-    seed: int = 0,
+    minority: Part = 0.1,
+    seed: Natural = 0,
 ) -> Federation:
     """Give every user the labels of one task, and a few samples of other tasks' labels.
 
-    Users are numbered task by task. A user of task t holds n_t training images: ``round(minority * n_t)`` spread over
-    the labels of all other tasks, the rest over its own task's labels, both as evenly as possible. Nobody holds an
-    image twice and no two users hold the same one. All users of a task are tested on the same images, the test images
-    of the task's own labels: the paper shows the accuracy of each task's server, and a task is to learn its labels.
-    The users' true cluster is their task.
+    MT-HFL, arXiv 2410.02733, Section III. Users are numbered task by task. A user of task t holds n_t training images:
+    ``round(minority * n_t)`` spread over the labels of all other tasks, the rest over its own task's labels, both as
+    evenly as possible. Nobody holds an image twice and no two users hold the same one. All users of a task are tested
+    on the same images, the test images of the task's own labels: the paper shows the accuracy of each task's server,
+    and a task is to learn its labels. The users' true cluster is their task.
 
     Parameters
     ----------
@@ -68,64 +72,44 @@ def tasks(
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
     each = samples_per_user if isinstance(samples_per_user, Sequence | np.ndarray) else [samples_per_user] * len(lists)
     sizes = _one_per_task(each, "samples_per_user", len(lists))
-    if isinstance(minority, bool) or not isinstance(minority, numbers.Real) or not 0 <= minority < 1:
-        raise FltnbError(f"minority must be a share of a user's samples from 0 to below 1, not {minority!r}.")
     if minority > 0 and len(lists) == 1:
         raise FltnbError("A single task has no other tasks' labels to mix in: give minority=0.")
-    settings = {
-        "kind": "tasks",
-        **source(images),
-        "tasks": [list(labels) for labels in lists],
-        "users_per_task": users,
-        "samples_per_user": sizes,
-        "minority": float(minority),
-        "seed": integer(seed, "seed", 0),
-    }
     wanted = np.array([_wanted(lists, t, n, minority, images.n_classes) for t, n in enumerate(sizes)])
     clusters = np.repeat(np.arange(len(lists)), users)
-    needed = wanted[clusters].sum(axis=0)
-    there = np.bincount(images.labels[images.train_index], minlength=images.n_classes)
-    for label in np.flatnonzero(needed > there):
-        raise FltnbError(
-            f"The users need {needed[label]:,} training images of label {images.class_names[label]!r} but"
-            f" {images.name} has {there[label]:,}: ask for fewer samples_per_user."
-        )
-    tests = [images.test_index[np.isin(images.labels[images.test_index], labels)] for labels in lists]
-    return Federation(
-        images=images.images,
-        labels=images.labels,
-        n_classes=images.n_classes,
-        class_names=images.class_names,
-        name=images.name,
-        origin=images.origin,
-        settings=settings,
-        train=_dealt(images, wanted[clusters], seed),
-        test=[tests[t] for t in clusters],
-        clusters=clusters,
-        **pixel_scaling(images.images),
-    )
+    by_class = members(images, images.train_index)
+    for label, needed in enumerate(wanted[clusters].sum(axis=0)):
+        if needed > (there := len(by_class[label])):
+            raise FltnbError(
+                f"The users need {needed:,} training images of label {images.class_names[label]!r} but"
+                f" {images.name} has {there:,}: ask for fewer samples_per_user."
+            )
+    tests = [of_classes(images, images.test_index, labels) for labels in lists]
+    train = _dealt(by_class, wanted[clusters], seed)
+    return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
 
 
+@kind
 def cross_tasks(
     images: ImageSet,
-    other: str | ImageSet,
+    /,
+    other: str,
     labels: Sequence[int] = CIFAR10_TASKS[0],
     other_labels: Sequence[int] = CIFAR100_VEHICLES,
-    samples_per_user: int = 1000,
-    seed: int = 0,
+    samples_per_user: Count = 1000,
+    seed: Natural = 0,
 ) -> Federation:
     """Make the three users of Table II: one theme in two data sets, and the rest of the second one.
 
-    User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2 all remaining labels of
-    ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1. Labels of the second set come
-    after those of the first. The pool holds the images in use alone.
+    MT-HFL, arXiv 2410.02733, Section III. User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``,
+    user 2 all remaining labels of ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1.
+    Labels of the second set come after those of the first. The pool holds the images in use alone.
 
     Parameters
     ----------
     images : ImageSet
         CIFAR-10.
-    other : str or ImageSet
-        CIFAR-100, or its name; its images must have the shape of the first set's.
+    other : str
+        Name of CIFAR-100 or another set whose images have the shape of the first set's.
     labels, other_labels : sequences of int
         The theme in either set; the paper says "vehicles" and lists no CIFAR-100 classes.
     samples_per_user, seed : int
@@ -135,70 +119,52 @@ def cross_tasks(
     FltnbError
         Images of different shapes, unknown labels, or too few images.
     """
-    first, second = images, load(other) if isinstance(other, str) else other
-    settings = {
-        "kind": "cross_tasks",
-        **source(first),
-        "other": source(second)["dataset"],
-        "labels": [int(c) for c in _labels(first, [labels])[0]],
-        "other_labels": [int(c) for c in _labels(second, [other_labels])[0]],
-        "samples_per_user": integer(samples_per_user, "samples_per_user"),
-        "seed": integer(seed, "seed", 0),
-    }
-    if "content" in source(second):
-        settings["content"] = second.digest
+    first, second = images, load(other)
+    labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
     if first.images.shape[1:] != second.images.shape[1:]:
         raise FltnbError(
             f"Images of {first.name} and {second.name} have shapes {first.images.shape[1:]} and"
             f" {second.images.shape[1:]}: resize one set before users of both are compared."
         )
-    rest = [c for c in range(second.n_classes) if c not in settings["other_labels"]]
-    holds = [(first, settings["labels"]), (second, settings["other_labels"]), (second, rest)]
-    pools, classes, parts, start = [], [], {"train": [], "test": []}, 0
-    for user, (held, its_labels) in enumerate(holds):
-        shift = first.n_classes if user else 0
-        own = held.train_index[np.isin(held.labels[held.train_index], its_labels)]
-        tested = held.test_index[np.isin(held.labels[held.test_index], its_labels)]
-        available = np.bincount(held.labels[own], minlength=held.n_classes)
+    rest = [c for c in range(second.n_classes) if c not in other_labels]
+    pool = Pool()
+    for user, (held, own) in enumerate([(first, labels), (second, other_labels), (second, rest)]):
+        by_class = members(held, of_classes(held, held.train_index, own))
+        tested = of_classes(held, held.test_index, own)
+        available = np.array([len(index) for index in by_class])
         shares = level(samples_per_user, available)
         if shares.sum() < samples_per_user or not len(tested):
             raise FltnbError(
-                f"User {user} needs {samples_per_user} training images but {held.name} has {len(own)}, and"
+                f"User {user} needs {samples_per_user} training images but {held.name} has {available.sum()}, and"
                 f" {len(tested)} test images, of its labels: ask for fewer samples or other labels."
             )
-        drawn = [stream(seed, "partition", 1 + user, c).permutation(own[held.labels[own] == c]) for c in its_labels]
-        chosen = np.concatenate([index[: shares[c]] for index, c in zip(drawn, its_labels, strict=True)])
-        for split, index in (("train", chosen), ("test", tested)):
-            pools.append(held.images[index])
-            classes.append(held.labels[index] + shift)
-            parts[split].append(np.arange(start, start + len(index)))
-            start += len(index)
-    return Federation(
-        images=np.concatenate(pools),
-        labels=np.concatenate(classes),
+        drawn = [stream(seed, "partition", 1 + user, c).permutation(by_class[c])[: shares[c]] for c in own]
+        for split, index in (("train", np.concatenate(drawn)), ("test", tested)):
+            pool.add(split, held.images[index], held.labels[index] + (first.n_classes if user else 0))
+    return Federation.of(
+        first,
         n_classes=first.n_classes + second.n_classes,
         class_names=[f"{held.name}: {name}" for held in (first, second) for name in held.class_names],
         name=f"{first.name} and {second.name}",
         origin=f"{first.name}: {first.origin}; {second.name}: {second.origin}",
-        settings=settings,
         clusters=np.array([0, 0, 1]),
-        **parts,
-        **pixel_scaling(first.images),
+        **pool.fields(),
     )
 
 
 def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return the tasks' labels, or refuse them."""
-    name = images.name if isinstance(images, ImageSet) else source(images)
     try:
-        lists = [[integer(c, "A label", 0) for c in labels] for labels in tasks]
+        lists = [[check("A label", c, Natural) for c in labels] for labels in tasks]
     except TypeError:
         lists = []
     if not lists or not all(lists):
         raise FltnbError(f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}.")
     every = [c for labels in lists for c in labels]
     if max(every) >= images.n_classes:
-        raise FltnbError(f"There is no label {max(every)} in {name}: its labels are 0 to {images.n_classes - 1}.")
+        raise FltnbError(
+            f"There is no label {max(every)} in {images.name}: its labels are 0 to {images.n_classes - 1}."
+        )
     twice = [c for c in every if every.count(c) > 1]
     if twice:
         raise FltnbError(f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels.")
@@ -207,12 +173,12 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
 
 def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
     try:
-        numbers_ = [integer(value, what) for value in values]
+        numbers = [check(what, value, Count) for value in values]
     except TypeError:
-        numbers_ = []
-    if len(numbers_) != n_tasks:
+        numbers = []
+    if len(numbers) != n_tasks:
         raise FltnbError(f"{what} must have one number for each of the {n_tasks} tasks, not {values!r}.")
-    return numbers_
+    return numbers
 
 
 def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_classes: int) -> np.ndarray:
@@ -227,13 +193,12 @@ def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_cla
     return out
 
 
-def _dealt(images: ImageSet, wanted: np.ndarray, seed: int) -> list[np.ndarray]:
+def _dealt(by_class: list[np.ndarray], wanted: np.ndarray, seed: int) -> list[np.ndarray]:
     """Deal shuffled images of every label to the users (M, K) without repetition."""
-    index = images.train_index
     held: list[list[np.ndarray]] = [[] for _ in wanted]
     for c in np.flatnonzero(wanted.sum(axis=0)):
         # keys start at 1: see label_clusters
-        shuffled = stream(seed, "partition", 1 + int(c)).permutation(index[images.labels[index] == c])
+        shuffled = stream(seed, "partition", 1 + int(c)).permutation(by_class[c])
         ends = np.cumsum(wanted[:, c])
         for user, part in enumerate(np.split(shuffled[: ends[-1]], ends[:-1])):
             held[user].append(part)

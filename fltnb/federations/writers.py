@@ -1,4 +1,4 @@
-"""One client per person: FEMNIST by writers, FLT's scenario 3 (Section 4.2), and CelebA by persons (FeSEM)."""
+"""One client per person: FEMNIST by writers, FLT's scenario 3 (arXiv 2103.15947, Section 4.2), and FeSEM's CelebA."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import numpy as np
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from .base import Federation, pixel_scaling
-from .shares import integer, source
+from ..settings import Count, Natural
+from .base import Federation
+from .kinds import kind
 
 
-def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> Federation:
+@kind
+def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = None) -> Federation:
     """Make every writer a client, with the training and test images that the image set gives that person.
 
-    In CelebA the "writer" of an image is the person it shows. Nothing is drawn but, with a seed, the writers: the
-    division of each person's images is the image set's own (LEAF's FEMNIST: 90 % for training);
-    :func:`~fltnb.federations.divided` makes another. Writers who lack a training or a test image cannot be clients and
-    are passed over.
-    True clusters are unknown.
+    Scenario 3 of FLT (arXiv 2103.15947, Section 4.2). In CelebA (FeSEM, arXiv 2108.08647, Section 6.1) the "writer" of
+    an image is the person it shows. Nothing is drawn but, with a seed, the writers: the division of each person's
+    images is the image set's own (LEAF's FEMNIST: 90 % for training); :func:`~fltnb.federations.divided` makes another.
+    Writers who lack a training or a test image cannot be clients and are passed over. True clusters are unknown.
 
     Parameters
     ----------
@@ -34,12 +35,6 @@ def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> 
     FltnbError
         The set does not say whose its images are, or has too few writers.
     """
-    settings = {
-        "kind": "writers",
-        **source(images),
-        "n_clients": integer(n_clients, "n_clients"),
-        "seed": None if seed is None else integer(seed, "seed", 0),
-    }
     if images.writers is None:
         raise FltnbError(
             f"{images.name} does not say whose its images are: use femnist or celeba, or make pseudo_writers of it."
@@ -57,15 +52,4 @@ def writers(images: ImageSet, n_clients: int = 200, seed: int | None = None) -> 
         )
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)
     chosen = sorted(chosen[:n_clients].tolist())
-    return Federation(
-        images=images.images,
-        labels=images.labels,
-        n_classes=images.n_classes,
-        class_names=images.class_names,
-        name=images.name,
-        origin=images.origin,
-        settings=settings,
-        train=[held["train"][writer] for writer in chosen],
-        test=[held["test"][writer] for writer in chosen],
-        **pixel_scaling(images.images),
-    )
+    return Federation.of(images, **{split: [of[writer] for writer in chosen] for split, of in held.items()})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ..federations.base import Scale, channels
+from ..federations.pixels import Scale, channels
 from .contract import SPLITS
 
 if TYPE_CHECKING:

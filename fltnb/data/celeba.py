@@ -6,15 +6,16 @@ files hold the pictures' names only; the pictures themselves (Liu et al., ICCV 2
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from .data import ImageSet
-from .errors import FltnbError
+from ..errors import FltnbError
+from ..progress import bar as progress_bar
+from .images import ImageSet
 from .leaf import Form, Part, UnsoundError, base_folder, read_people
-from .progress import bar as progress_bar
 
 CLASS_NAMES = ("not smiling", "smiling")
 COMMAND = "./preprocess.sh -s niid --sf 1.0 -k 5 -t sample --tf 0.8"
@@ -48,8 +49,8 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     Raises
     ------
     FltnbError
-        No such files, or something in one of them does not fit, as for :func:`fltnb.leaf.read_leaf`; a picture that is
-        listed twice, is missing or cannot be read.
+        No such files, or something in one of them does not fit, as for :func:`fltnb.data.leaf.read_leaf`; a picture
+        that is listed twice, is missing or cannot be read.
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)
@@ -80,16 +81,14 @@ def _smiles(x: list, y: list) -> Part:
 
 def _check_pictures(names: list[str], folder: Path) -> None:
     """Refuse names that come twice or have no file, before the minutes that reading takes."""
-    once: set[str] = set()
-    for name in names:
-        if name in once:
-            raise FltnbError(
-                f"LEAF's files list the picture {name!r} twice: delete rem_user_data, sampled_data, train and test, and"
-                " make them anew in one run of LEAF's script."
-            )
-        once.add(name)
+    once = Counter(names)
+    if twice := [name for name, n in once.items() if n > 1]:
+        raise FltnbError(
+            f"LEAF's files list the picture {twice[0]!r} twice: delete rem_user_data, sampled_data, train and test, and"
+            " make them anew in one run of LEAF's script."
+        )
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if missing := sorted(once - there):
+    if missing := sorted(once.keys() - there):
         raise FltnbError(
             f"The picture {missing[0]!r} is not in {folder} ({len(missing)} of {len(once)} are missing): put CelebA's"
             " aligned and cropped pictures (img_align_celeba.zip) there."

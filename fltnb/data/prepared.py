@@ -1,4 +1,4 @@
-"""Named image sets: embedded digits, prepared files, torchvision downloads, pretraining sets of the encoders.
+"""Image sets by name: embedded digits, prepared files, torchvision downloads, pretraining sets of the encoders.
 
 A *prepared* set is one file ``<name>.npz`` without pickles: ``images`` uint8 (N, H, W) or (N, H, W, 3), ``labels``
 int64 (N,), ``split`` uint8 (N,) with 0 for training and 1 for test, ``class_names`` unicode (K,), and optionally
@@ -13,16 +13,20 @@ import hashlib
 import json
 import socket
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from . import paths
-from .errors import FltnbError, choose
-from .randomness import stream
+from .. import paths
+from ..errors import FltnbError, choose
+from ..randomness import stream
+from .celeba import CELEBA, read_celeba
+from .images import ImageSet
+from .leaf import FEMNIST, Form, read_leaf
+from .pacs import DOMAINS, read_pacs
 
 # name -> (torchvision class, keyword arguments, rough download in MB)
 SOURCES = {
@@ -40,8 +44,39 @@ STAND_INS = {
     "emnist_bymerge_test": "emnist_bymerge",
     "emnist_byclass_test": "emnist_byclass",
 }
-LEAF = ("femnist", "celeba")
-NAMES = ("digits", *SOURCES, *STAND_INS, *LEAF, "pacs")
+
+
+class Release(NamedTuple):
+    """A data set that has no download of its own: its folder beside the prepared files, its reader, how to get it."""
+
+    folder: str
+    read: Callable[[Path], ImageSet]
+    get: Callable[[Path], str]
+
+
+def _leaf(form: Form, read: Callable[[Path], ImageSet]) -> Release:
+    def get(folder: Path) -> str:
+        return (
+            f"get LEAF (https://github.com/TalwalkarLab/leaf), run {form.command} in its folder data/{form.name}, and"
+            f" copy the data folder this makes (with {form.needed}) to {folder / form.name / 'data'}"
+        )
+
+    return Release(form.name, read, get)
+
+
+RELEASES = {
+    "femnist": _leaf(FEMNIST, read_leaf),
+    "celeba": _leaf(CELEBA, read_celeba),
+    "pacs": Release(
+        "PACS",
+        read_pacs,
+        lambda folder: (
+            f"place the prepared file pacs.npz in {folder}, or the official release as {folder / 'PACS'},"
+            f" with one folder per domain ({', '.join(DOMAINS)})"
+        ),
+    ),
+}
+NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES)
 """Names that :func:`load` knows."""
 
 # CIFAR-100 class ids of FLT's public code; the paper only says how many.
@@ -62,136 +97,6 @@ _KNOWN_CONTENT = {
 }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ImageSet:
-    """Images with labels and a division into training and test part.
-
-    Parameters
-    ----------
-    name : str
-        Short name; stored with every result.
-    images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
-    labels : ndarray of int64, shape (N,)
-        Class of each image, 0 to K-1.
-    split : ndarray of uint8, shape (N,)
-        0 training, 1 test.
-    class_names : tuple of str, length K
-    origin : str
-        Where the pixels come from, in words; stored with every result.
-    writers : ndarray of int32, shape (N,), optional
-        Person who wrote each image, or whom it shows.
-    domains : ndarray of uint8, shape (N,), optional
-        Domain (style) of each image.
-
-    Raises
-    ------
-    FltnbError
-        An array has the wrong type, shape or values.
-    """
-
-    name: str
-    images: np.ndarray
-    labels: np.ndarray
-    split: np.ndarray
-    class_names: tuple[str, ...]
-    origin: str
-    writers: np.ndarray | None = None
-    domains: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        fault = self._fault()
-        if fault:
-            raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
-
-    def _fault(self) -> str | None:
-        """Say what is wrong with the arrays, or None."""
-        types = {"images": np.uint8, "labels": np.int64, "split": np.uint8, "writers": np.int32, "domains": np.uint8}
-        arrays = {key: getattr(self, key) for key in types}
-        for key, array in arrays.items():
-            if array is None and key in ("writers", "domains"):
-                continue
-            if not isinstance(array, np.ndarray) or array.dtype != types[key]:
-                return f"{key} must be {np.dtype(types[key])}, not {getattr(array, 'dtype', type(array).__name__)}"
-            if key != "images" and array.shape != (len(self.images),):
-                return f"{key} has shape {array.shape} for {len(self.images)} images"
-        shape = self.images.shape
-        if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3) or 0 in shape:
-            return f"images must have shape (N, H, W) or (N, H, W, 3) and hold at least one image, not {shape}"
-        if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
-            low, high = self.labels.min(), self.labels.max()
-            return f"labels run from {low} to {high} but there are {self.n_classes} class names"
-        if self.split.max() > 1:
-            return "split must hold only 0 (training) and 1 (test)"
-        return None
-
-    def __repr__(self) -> str:
-        shape = "x".join(map(str, self.images.shape[1:]))
-        return (
-            f"ImageSet {self.name}: {len(self.train_index):,} training and {len(self.test_index):,} test images"
-            f" {shape}, {self.n_classes} classes; {self.origin}"
-        )
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes K, with or without images."""
-        return len(self.class_names)
-
-    @cached_property
-    def train_index(self) -> np.ndarray:
-        """Positions of the training images, int64, ascending."""
-        return np.flatnonzero(self.split == 0)
-
-    @cached_property
-    def test_index(self) -> np.ndarray:
-        """Positions of the test images, int64, ascending."""
-        return np.flatnonzero(self.split == 1)
-
-    @cached_property
-    def digest(self) -> str:
-        """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
-        return array_digest(self.images, self.labels, self.split)
-
-    def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
-        """Return the images at ``index`` (positions or a mask of length N), in that order, with the same classes.
-
-        Raises
-        ------
-        FltnbError
-            A position lies outside the set.
-        """
-        try:
-            part = {
-                key: None if value is None else value[index]
-                for key in ("images", "labels", "split", "writers", "domains")
-                for value in [getattr(self, key)]
-            }
-        except IndexError as error:
-            raise FltnbError(f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}.") from error
-        return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
-
-    def summary(self):
-        """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
-        import pandas as pd
-
-        counts = [
-            np.bincount(self.labels[part], minlength=self.n_classes) for part in (self.train_index, self.test_index)
-        ]
-        return pd.DataFrame({"class": self.class_names, "train": counts[0], "test": counts[1]})
-
-
-def array_digest(*arrays: np.ndarray) -> str:
-    """First 16 hexadecimal digits of the SHA-256 over types, shapes and contents of arrays."""
-    total = hashlib.sha256()
-    for array in arrays:
-        array = np.ascontiguousarray(array)
-        total.update(f"{array.dtype.str}{array.shape}".encode())
-        total.update(array.reshape(-1).view(np.uint8).data)
-    return total.hexdigest()[:16]
-
-
 def checksum(path: Path | str) -> str:
     """Return the SHA-256 of a file, hexadecimal."""
     with Path(path).open("rb") as file:
@@ -208,11 +113,11 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     different size) and ``emnist_byclass_test.npz`` (62 classes), the official test parts alone, which get a division
     of our own: six training images to one test image in each class.
 
-    ``femnist`` (62 classes by writers) has no download: LEAF's own scripts make its JSON files. The prepared file
-    is written once from those in the folder ``femnist`` beside the other sets (:func:`fltnb.leaf.read_leaf`).
-    ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA) is likewise made from LEAF's files and the pictures in
-    the folder ``celeba`` (:func:`fltnb.leaf_celeba.read_celeba`; 4.2 GB), and ``pacs`` from the official folders in
-    ``PACS`` (:func:`fltnb.pacs.read_pacs`).
+    Three sets have no download; their prepared files are written once from a folder beside the other sets:
+    ``femnist`` (62 classes by writers) from the JSON files that LEAF's own scripts make, in ``femnist``
+    (:func:`fltnb.data.leaf.read_leaf`); ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA) likewise, with the
+    pictures, in ``celeba`` (:func:`fltnb.data.celeba.read_celeba`; 4.2 GB); ``pacs`` from the official folders in
+    ``PACS`` (:func:`fltnb.data.pacs.read_pacs`).
 
     Parameters
     ----------
@@ -229,16 +134,15 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     choose(name, NAMES, "data set")
     if name == "digits":
         return _digits()
-    if name == "pacs":
-        from .pacs import load_pacs
-
-        return load_pacs(root)
     folders = [Path(root)] if root is not None else paths.data()
     names = [name, *(stand_in for stand_in, official in STAND_INS.items() if official == name)]
-    path = next((found for each in names if (found := _find(each, folders))), None)
+    path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
     if path is None:
-        path = _from_leaf(name, folders) if name in LEAF else _download(name, folders[0])
-    return _read(path)
+        path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])
+    images = _read(path)
+    if name == "pacs" and (images.domains is None or {*images.domains.tolist()} != {*range(len(DOMAINS))}):
+        raise FltnbError(f"{path} does not hold the domains 0 to {len(DOMAINS) - 1} of PACS: prepare it anew.")
+    return images
 
 
 def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
@@ -263,7 +167,12 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
     choose(name, [*NAMES, *PRETRAINING], "pretraining set")
     if name not in PRETRAINING:
         return load(name, root)
-    extra = _keep_classes(load("cifar100", root), PRETRAINING[name], name)
+    extra, ids = load("cifar100", root), np.array(PRETRAINING[name])
+    new_label = np.full(extra.n_classes, -1, dtype=np.int64)
+    new_label[ids] = np.arange(len(ids))
+    extra = extra.subset(new_label[extra.labels] >= 0, name)
+    class_names = tuple(extra.class_names[i] for i in ids)
+    extra = replace(extra, labels=new_label[extra.labels], class_names=class_names)
     if name == "cifar100_disjoint":
         return extra
     first = load("cifar10", root)
@@ -275,16 +184,6 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
         class_names=first.class_names + extra.class_names,
         origin=f"CIFAR-10: {first.origin}; CIFAR-100: {extra.origin}",
     )
-
-
-def _keep_classes(images: ImageSet, ids: Iterable[int], name: str) -> ImageSet:
-    """Keep the classes ``ids`` and number them 0, 1, ... in that order."""
-    ids = np.asarray(ids)
-    new_label = np.full(images.n_classes, -1, dtype=np.int64)
-    new_label[ids] = np.arange(len(ids))
-    kept = images.subset(new_label[images.labels] >= 0, name)
-    names = tuple(images.class_names[i] for i in ids)
-    return replace(kept, labels=new_label[kept.labels], class_names=names)
 
 
 def _digits() -> ImageSet:
@@ -310,10 +209,6 @@ def _split(labels: np.ndarray, parts: int) -> np.ndarray:
         members = stream(0, "split", c).permutation(np.flatnonzero(labels == c))
         split[members[: round(len(members) / parts)]] = 1
     return split
-
-
-def _find(name: str, folders: list[Path]) -> Path | None:
-    return next((path for folder in folders if (path := folder / f"{name}.npz").is_file()), None)
 
 
 def _note(path: Path) -> Path:
@@ -388,25 +283,19 @@ def _download(name: str, folder: Path) -> Path:
     return _write(path, arrays)
 
 
-def _from_leaf(name: str, folders: list[Path]) -> Path:
-    """Convert LEAF's files of one data set and write the prepared file beside their folder."""
-    from . import leaf, leaf_celeba
-
-    form, read = {
-        "femnist": (leaf.FEMNIST, leaf.read_leaf),
-        "celeba": (leaf_celeba.CELEBA, leaf_celeba.read_celeba),
-    }[name]
-    folder = next((folder for folder in folders if (folder / name).is_dir()), None)
+def _converted(name: str, folders: list[Path]) -> Path:
+    """Convert the files of a data set without download and write the prepared file beside their folder."""
+    inside, read, get = RELEASES[name]
+    folder = next((folder for folder in folders if (folder / inside).is_dir()), None)
     if folder is None:
         raise FltnbError(
-            f"The data set {name!r} is in none of the data folders and has no download of its own: get LEAF"
-            f" (https://github.com/TalwalkarLab/leaf), run {form.command} in its folder data/{name}, and copy the data"
-            f" folder this makes (with {form.needed}) to {folders[0] / name / 'data'}."
+            f"The data set {name!r} is in none of the data folders and has no download of its own: {get(folders[0])}."
         )
     path = folder / f"{name}.npz"
-    print(f"{name}: converting LEAF's files in {folder / name} once, into {path}")
-    images = read(folder / name)
-    arrays = {key: getattr(images, key) for key in ("images", "labels", "split", "writers")}
+    print(f"{name}: converting the files in {folder / inside} once, into {path}")
+    images = read(folder / inside)
+    arrays = {key: getattr(images, key) for key in ("images", "labels", "split", "writers", "domains")}
+    arrays = {key: array for key, array in arrays.items() if array is not None}
     return _write(path, arrays | {"class_names": np.array(images.class_names), "origin": np.array(images.origin)})
 
 

@@ -2,7 +2,7 @@
 
 LEAF (Caldas et al., 2019) has no download of finished files; its scripts fetch NIST Special Database 19 and make
 ``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. What all of LEAF's data sets
-have in common is here, too: :mod:`fltnb.leaf_celeba` reads another one.
+have in common is here, too: :mod:`fltnb.data.celeba` reads another one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from .data import ImageSet
-from .errors import FltnbError
+from ..errors import FltnbError
+from .images import ImageSet
 
 CLASS_NAMES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 """The 62 classes in LEAF's numbering, which is also that of EMNIST ByClass."""
@@ -36,25 +36,14 @@ class UnsoundError(Exception):
 class Form:
     """What LEAF's data sets differ in.
 
-    Parameters
-    ----------
-    name : str
-        Folder in LEAF's ``data``; also the name of the image set.
-    command : str
-        Makes the files, in that folder.
-    person : str
-        Word for whom a sample belongs to.
-    needed : str
-        What of LEAF's folder is read, in words.
-    parse : callable
-        Turns lists x and y of one person, of equal lengths and not empty, into a :data:`Part`; raises
-        :class:`UnsoundError`.
+    ``parse`` turns lists x and y of one person, of equal lengths and not empty, into a :data:`Part`, or raises
+    :class:`UnsoundError`.
     """
 
-    name: str
-    command: str
-    person: str
-    needed: str
+    name: str  # folder in LEAF's data; also the name of the image set
+    command: str  # makes the files, in that folder
+    person: str  # word for whom a sample belongs to
+    needed: str  # what of LEAF's folder is read, in words
     parse: Callable[[list, list], Part]
 
 
@@ -104,15 +93,7 @@ def base_folder(folder: Path | str) -> Path:
 
 
 def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, dict[str, np.ndarray], int]:
-    """Read LEAF's files, file by file and by name within each, a person's training part before the test part.
-
-    Parameters
-    ----------
-    base : path
-        Holds ``train`` and ``test``.
-    form : Form
-    most : int, optional
-        Stop after so many people.
+    """Read LEAF's files in ``base``, file by file and by name within each, a person's training before the test part.
 
     Returns
     -------
@@ -199,9 +180,15 @@ def _read_part(path: Path, form: Form) -> dict[str, Part]:
         parts = {}
         for name, count in zip(users, counts, strict=True):
             held = user_data.pop(name)  # so that its floats can go as soon as they are bytes
+            x, y = held["x"], held["y"]
             try:
-                _check_counts(held["x"], held["y"], count)
-                parts[name] = form.parse(held["x"], held["y"])
+                if len(x) != len(y):
+                    raise UnsoundError(f"has {len(x)} images but {len(y)} labels")
+                if not x:
+                    raise UnsoundError("has no images")
+                if len(x) != count:
+                    raise UnsoundError(f"has {len(x)} images but num_samples says {count}")
+                parts[name] = form.parse(x, y)
             except UnsoundError as fault:
                 raise FltnbError(f"{form.person.capitalize()} {name!r} of {path} {fault}: {mend}.") from None
     except FltnbError:
@@ -212,15 +199,6 @@ def _read_part(path: Path, form: Form) -> dict[str, Part]:
             f" ({type(error).__name__}: {error}): {mend}."
         ) from error
     return parts
-
-
-def _check_counts(x: list, y: list, count: int) -> None:
-    if len(x) != len(y):
-        raise UnsoundError(f"has {len(x)} images but {len(y)} labels")
-    if not x:
-        raise UnsoundError("has no images")
-    if len(x) != count:
-        raise UnsoundError(f"has {len(x)} images but num_samples says {count}")
 
 
 def _handwriting(x: list, y: list) -> Part:

@@ -1,0 +1,149 @@
+"""ImageSet: images with labels and a division into training and test part."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import FltnbError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageSet:
+    """Images with labels and a division into training and test part.
+
+    Parameters
+    ----------
+    name : str
+        Short name; stored with every result.
+    images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
+    labels : ndarray of int64, shape (N,)
+        Class of each image, 0 to K-1.
+    split : ndarray of uint8, shape (N,)
+        0 training, 1 test.
+    class_names : tuple of str, length K
+    origin : str
+        Where the pixels come from, in words; stored with every result.
+    writers : ndarray of int32, shape (N,), optional
+        Person who wrote each image, or whom it shows.
+    domains : ndarray of uint8, shape (N,), optional
+        Domain (style) of each image.
+
+    Raises
+    ------
+    FltnbError
+        An array has the wrong type, shape or values.
+    """
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+    split: np.ndarray
+    class_names: tuple[str, ...]
+    origin: str
+    writers: np.ndarray | None = None
+    domains: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        fault = self._fault()
+        if fault:
+            raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
+
+    def _fault(self) -> str | None:
+        """Say what is wrong with the arrays, or None."""
+        types = {"images": np.uint8, "labels": np.int64, "split": np.uint8, "writers": np.int32, "domains": np.uint8}
+        arrays = {key: getattr(self, key) for key in types}
+        for key, array in arrays.items():
+            if array is None and key in ("writers", "domains"):
+                continue
+            if not isinstance(array, np.ndarray) or array.dtype != types[key]:
+                return f"{key} must be {np.dtype(types[key])}, not {getattr(array, 'dtype', type(array).__name__)}"
+            if key != "images" and array.shape != (len(self.images),):
+                return f"{key} has shape {array.shape} for {len(self.images)} images"
+        shape = self.images.shape
+        if len(shape) not in (3, 4) or (len(shape) == 4 and shape[3] != 3) or 0 in shape:
+            return f"images must have shape (N, H, W) or (N, H, W, 3) and hold at least one image, not {shape}"
+        if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
+            low, high = self.labels.min(), self.labels.max()
+            return f"labels run from {low} to {high} but there are {self.n_classes} class names"
+        if self.split.max() > 1:
+            return "split must hold only 0 (training) and 1 (test)"
+        return None
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.images.shape[1:]))
+        return (
+            f"ImageSet {self.name}: {len(self.train_index):,} training and {len(self.test_index):,} test images"
+            f" {shape}, {self.n_classes} classes; {self.origin}"
+        )
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes K, with or without images."""
+        return len(self.class_names)
+
+    @cached_property
+    def train_index(self) -> np.ndarray:
+        """Positions of the training images, int64, ascending."""
+        return np.flatnonzero(self.split == 0)
+
+    @cached_property
+    def test_index(self) -> np.ndarray:
+        """Positions of the test images, int64, ascending."""
+        return np.flatnonzero(self.split == 1)
+
+    @cached_property
+    def digest(self) -> str:
+        """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
+        return array_digest(self.images, self.labels, self.split)
+
+    def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
+        """Return the images at ``index`` (positions or a mask of length N), in that order, with the same classes.
+
+        Raises
+        ------
+        FltnbError
+            A position lies outside the set.
+        """
+        try:
+            part = {
+                key: None if value is None else value[index]
+                for key in ("images", "labels", "split", "writers", "domains")
+                for value in [getattr(self, key)]
+            }
+        except IndexError as error:
+            raise FltnbError(f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}.") from error
+        return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
+
+    def summary(self):
+        """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
+        import pandas as pd
+
+        counts = [
+            np.bincount(self.labels[part], minlength=self.n_classes) for part in (self.train_index, self.test_index)
+        ]
+        return pd.DataFrame({"class": self.class_names, "train": counts[0], "test": counts[1]})
+
+
+def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
+    """First 16 hexadecimal digits of the SHA-256 over types, shapes and contents of arrays.
+
+    With ``rows`` (positions) only these of the first array count; it is read piece by piece, not copied.
+    """
+    total = hashlib.sha256()
+    for number, array in enumerate(arrays):
+        array = np.atleast_1d(array)
+        pieces, shape = [array], array.shape
+        if rows is not None and number == 0:
+            pieces = (array[some] for some in np.array_split(rows, len(rows) // 1024 + 1))
+            shape = (len(rows), *shape[1:])
+        total.update(f"{array.dtype.str}{shape}".encode())
+        for piece in pieces:
+            total.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+    return total.hexdigest()[:16]

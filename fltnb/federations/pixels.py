@@ -1,0 +1,84 @@
+"""Samples as they are stored, and as models want them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import FltnbError
+
+Scale = float | Sequence[float]
+
+SCALINGS: dict[str, tuple[Scale, Scale]] = {
+    "unit": (0.0, 1.0),
+    "symmetric": (0.5, 0.5),
+    "mnist": (0.1307, 0.3081),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+"""Pixel scalings by name, as mean and standard deviation: pixels in [0, 1], which networks with ImageNet weights want,
+since they normalise by themselves; in [-1, 1]; and what EMD-CFL's public code has for grey and for coloured digits."""
+
+
+def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.ndarray:
+    """Turn stored samples into model inputs.
+
+    Parameters
+    ----------
+    images : ndarray, shape (n, d), (n, H, W) or (n, H, W, C)
+        uint8 pixels are scaled to ``(pixel / 255 - mean) / std``; floating-point data are taken as they are.
+    mean, std : float or C floats
+        Pixel scaling; one number, or one for each channel.
+
+    Returns
+    -------
+    ndarray of float32, shape (n, C, H, W), contiguous
+        Vectors become (n, 1, 1, d).
+    """
+    pixels = images.dtype == np.uint8
+    if images.ndim == 2:
+        images = images[:, None, None, :]
+    elif images.ndim == 3:
+        images = images[:, None]
+    else:
+        images = images.transpose(0, 3, 1, 2)
+    inputs = np.array(images, dtype=np.float32, order="C")
+    if pixels:
+        inputs /= np.float32(255)
+        if np.any(mean):
+            inputs -= channels(mean)
+        if np.any(np.asarray(std) != 1):
+            inputs /= channels(std)
+    return inputs
+
+
+def channels(values: Scale) -> np.ndarray:
+    """Return a number, or one for each channel, as float32 (1 or C, 1, 1)."""
+    return np.asarray(values, dtype=np.float32).reshape(-1, 1, 1)
+
+
+def pixel_scaling(images: np.ndarray) -> dict[str, float]:
+    """Return ``mean`` and ``std`` as FLT's public code scales: colour images to [-1, 1], grey ones to [0, 1]."""
+    colour = images.dtype == np.uint8 and images.ndim == 4 and images.shape[3] == 3
+    return {"mean": 0.5, "std": 0.5} if colour else {"mean": 0.0, "std": 1.0}
+
+
+def as_samples(images: np.ndarray) -> np.ndarray:
+    """Return samples as uint8 or float32, or raise FltnbError for another type, a shape without meaning, or NaN."""
+    try:
+        images = np.asarray(images)
+    except ValueError as error:
+        raise FltnbError("Samples must all have the same shape: resize or pad them first.") from error
+    if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
+        raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
+    if images.ndim not in (2, 3, 4) or 0 in images.shape:
+        raise FltnbError(
+            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C) with N at least 1, not {images.shape}."
+        )
+    if images.dtype == np.uint8:
+        return images
+    with np.errstate(over="ignore"):  # a number beyond float32 becomes inf and is refused as such
+        images = images.astype(np.float32, copy=False)
+    if not np.isfinite(images).all():
+        raise FltnbError("The samples hold NaN or infinite values: remove or replace them first.")
+    return images
