@@ -119,6 +119,8 @@ def build(settings: dict[str, Any]) -> Method:
     for option, make in (("clusterer", _build_clusterer), ("encoder", _build_encoder)):
         if isinstance(options.get(option), dict):
             options[option] = make(options[option])
+    if options.get("variant") == "as_run":
+        cls = cls._as_run or cls
     if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
     return cls(**checked(cls, options, f"method {cls.name}"))
