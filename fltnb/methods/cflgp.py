@@ -37,14 +37,10 @@ class CFLGP(Method):
     of the K models after the other be sent to everybody; that is not here, nor is its single mini-batch gradient: an
     update is that of the client's whole local training, from the model of its cluster. Profiles take M x P numbers.
     Without participants enough to form K clusters the labels stay as they are; a client never heard stays in cluster 0.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more clusters than clients.
     """
 
     name = "cflgp"
+    own_blocks = by_samples = False
 
     def __init__(self, n_clusters: Count, period: Count = 2, stop: Natural = 10, *, variant: Variant = "as_written"):
         pass
@@ -56,27 +52,16 @@ class CFLGP(Method):
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
         theta = model.init(context.seed)
+        blocks = self.n_clusters if self.own_blocks else 1
         return {
             "models": np.repeat(theta[None], self.n_clusters, axis=0),
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "profile": np.zeros((fed.n_clients, self.blocks(), model.n_trainable), dtype=theta.dtype),
+            "profile": np.zeros((fed.n_clients, blocks, model.n_trainable), dtype=theta.dtype),
             "heard": np.zeros(fed.n_clients, dtype=bool),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
         }
-
-    def blocks(self) -> int:
-        """Return the number of blocks of a profile."""
-        return 1
-
-    def entered(self, rows: np.ndarray) -> np.ndarray:
-        """Return the block (n,) of the profile that the updates of clients in these clusters enter."""
-        return np.zeros_like(rows)
-
-    def averaging(self, weights: np.ndarray) -> np.ndarray:
-        """Weights (n,) inside a cluster, from numbers of samples."""
-        return np.ones(len(weights))
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Update the profiles and cluster if it is time, then average inside the clusters."""
@@ -84,13 +69,14 @@ class CFLGP(Method):
         if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
             heard, profile = heard.copy(), profile.copy()
             weight = newest_weight(round - 1, self.n_clusters, self.period)
-            for client, block, trained in zip(clients, self.entered(row[clients]), theta, strict=True):
+            for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
                 profile[client, block] *= 1 - weight
                 profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
             heard[clients] = True
             if heard.sum() >= self.n_clusters:
                 row = self._cluster(profile, heard, row, integer(int(state["seed"]), "method", round))
-        models = cluster_means(row[clients], self.averaging(state["weights"][clients]), theta, state["models"])
+        weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        models = cluster_means(row[clients], weights, theta, state["models"])
         return state | {"models": models, "row": row, "labels": row, "heard": heard, "profile": profile}
 
     def _cluster(self, profile: np.ndarray, heard: np.ndarray, row: np.ndarray, seed: int) -> np.ndarray:
@@ -109,22 +95,11 @@ class CFLGPAsRun(CFLGP, as_run=True):
     Clients of different clusters thus have different blocks filled, which makes early labels stick.
     """
 
+    own_blocks = by_samples = True
     period, stop = 1, 0
 
     def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
         pass
-
-    def blocks(self) -> int:
-        """One per cluster."""
-        return self.n_clusters
-
-    def entered(self, rows: np.ndarray) -> np.ndarray:
-        """Return the own cluster's."""
-        return rows
-
-    def averaging(self, weights: np.ndarray) -> np.ndarray:
-        """By samples."""
-        return weights
 
 
 def newest_weight(t: int, n_clusters: int, period: int) -> float:

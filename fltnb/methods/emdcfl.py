@@ -10,7 +10,7 @@ the same neighbours are averaged from then on, beginning with what they have jus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,9 +23,7 @@ from .graph import rewire
 from .modelspace import with_rows
 from .samples import check_validation
 
-if TYPE_CHECKING:
-    from ..relatedness.emd import EMDClustering
-
+Rule = Literal["participants", "last_local"]
 SLICE = 1000  # samples per forward pass
 SMALL = 20_000_000  # cells of all cost matrices below which starting processes takes longer than the work
 
@@ -54,22 +52,12 @@ class EMDCFL(Method):
 
     Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
     received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
-
-    Raises
-    ------
-    FltnbError
-        Bad options, or a client without validation samples.
     """
 
     name = "emdcfl"
 
     def __init__(
-        self,
-        clusterer: EMDClustering | None = None,
-        rule: Literal["participants", "last_local"] = "participants",
-        repeat: bool = False,
-        *,
-        variant: Variant = "as_written",
+        self, clusterer=None, rule: Rule = "participants", repeat: bool = False, *, variant: Variant = "as_written"
     ):
         from ..relatedness import EMDClustering
 
@@ -175,10 +163,8 @@ class EMDCFL(Method):
                     yield i, penultimate(net, own, fed.client(i)[0]), held
 
         distance, reference = state["distance"].copy(), state["reference"].copy()
-        rows = clusterer.measure(tasks())
-        fill(
-            bar(rows, context.progress, total=len(pairs), desc="emdcfl: distances", unit="client"), distance, reference
-        )
+        rows = bar(clusterer.measure(tasks()), context.progress, total=len(pairs), desc="emdcfl", unit="client")
+        fill(rows, distance, reference)
         body = net.n_parameters - (net.head.stop - net.head.start)
         width = clusterer.sent_width(net.n_features)
         moved = sum(len(others) for others in pairs.values())
@@ -197,12 +183,7 @@ class EMDCFLAsRun(EMDCFL, as_run=True):
     """What the public code does where some clients sit out the first round."""
 
     def __init__(
-        self,
-        clusterer: EMDClustering | None = None,
-        rule: Literal["participants", "last_local"] = "last_local",
-        repeat: bool = True,
-        *,
-        variant: Variant = "as_written",
+        self, clusterer=None, rule: Rule = "last_local", repeat: bool = True, *, variant: Variant = "as_written"
     ):
         super().__init__(clusterer, rule, repeat)
 
@@ -221,13 +202,8 @@ def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """
     import torch
 
-    from ..training.samples import tensor
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    parameters = [p.to(device) for p in model.unflatten(tensor(theta.astype(np.float32)))]
+    parameters = [part.to(device) for part in model.unflatten(theta.astype(np.float32))]
+    slices = np.split(inputs, range(SLICE, len(inputs), SLICE))
     with torch.inference_mode():
-        parts = [
-            model.features(parameters, torch.from_numpy(inputs[at : at + SLICE]).to(device)).cpu()
-            for at in range(0, len(inputs), SLICE)
-        ]
-    return torch.cat(parts).numpy()
+        return torch.cat([model.features(parameters, torch.from_numpy(x).to(device)).cpu() for x in slices]).numpy()

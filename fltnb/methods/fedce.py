@@ -39,16 +39,10 @@ class FedCE(Method):
     -----
     Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
     weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or no validation samples where they are needed.
     """
 
     name = "fedce"
-    once = True
-    """Whether a round adds a single 1."""
+    once = True  # a round adds a single 1
 
     def __init__(
         self,

@@ -35,15 +35,8 @@ class FedClust(ColdStart):
 
     Notes
     -----
-    The warm-up's length and the linkage stand in no text at hand. EMD-CFL's runs used complete linkage with thresholds
-    of 5 (rotated MNIST), 45 (rotated CIFAR-10), 8 (PACS), 4 and 28 (backdoors), on all weights.
-
-    A newcomer is counted as sending a whole model, as everybody else in its round, though its last layer would do.
-
-    Raises
-    ------
-    FltnbError
-        Neither or both of threshold and number of clusters, or one out of range.
+    The warm-up's length and the linkage stand in no text at hand; EMD-CFL's runs used complete linkage. A newcomer is
+    counted as sending a whole model, as everybody else in its round, though its last layer would do.
     """
 
     name = "fedclust"
@@ -99,8 +92,9 @@ class FedClust(ColdStart):
 class FedClustAsRun(FedClust, as_run=True):
     """What printed EMD-CFL's tables: the accuracies of its rows are those of models of one round.
 
-    Distances are between *all* weights, and the clusters' models are the averages (by samples) of what the warm-up
-    trained and are **never updated again**.
+    Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
+    the backdoors). The clusters' models are the averages, by samples, of what the warm-up trained, and are **never
+    updated again**.
     """
 
     def start(self, fed, model, context: Context) -> State:

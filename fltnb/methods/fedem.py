@@ -7,8 +7,6 @@ follow another labelling of the same images and not other classes or other looks
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from ..settings import Count, Variant
@@ -28,11 +26,8 @@ class FedEM(Method):
     ----------
     n_clusters : int
         Number of components K, given. Component 0 starts where FedAvg starts.
-    prediction : {"mixture", "largest"}
-        "mixture": the shares' mean of the components' probabilities, as the method says. "largest": the component with
-        the client's largest share alone.
     variant : {"as_written", "as_run"}
-        "as_run": :class:`FedEMAsRun`, :class:`FedRCAsRun`, which have no ``prediction``.
+        A client's prediction is the shares' mean of the components' probabilities, or as in :class:`FedEMAsRun`.
 
     Notes
     -----
@@ -43,23 +38,13 @@ class FedEM(Method):
     ``serve`` returns single models, those of the largest share. Only :meth:`evaluate` knows the mixture, so the models
     of a finished run alone do not give its accuracy. Reported labels are those of the largest share; the original has
     none. A client that never took part has equal shares.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "fedem"
+    tests_served = False
 
-    def __init__(
-        self,
-        n_clusters: Count,
-        prediction: Literal["mixture", "largest"] = "mixture",
-        *,
-        variant: Variant = "as_written",
-    ):
-        self.tests_served = prediction == "largest"
+    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
+        pass
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
@@ -103,9 +88,7 @@ class FedEM(Method):
         return state["models"], self.labels(state)
 
     def evaluate(self, state: State, engine, split: str):
-        """Test the mixtures, unless the largest components are asked for."""
-        if self.tests_served:
-            return super().evaluate(state, engine, split)
+        """Test the mixtures."""
         return evaluate_mixture(engine, state["models"], state["shares"], split)
 
     def labels(self, state: State) -> np.ndarray:
@@ -124,8 +107,8 @@ class FedEMAsRun(FedEM, as_run=True):
     client needs.
     """
 
-    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
-        self.tests_served = True
+    tests_served = True
+    evaluate = Method.evaluate
 
     def start(self, fed, model, context: Context) -> State:
         """As written, and everybody's copy."""
@@ -149,15 +132,8 @@ class FedRC(FedEM):
     in component k over all clients, renewed every round from the sums of q. A component that holds a class whole gains
     nothing by it, so label skew does not part the clients.
 
-    Parameters
-    ----------
-    n_clusters, prediction, variant
-        As in :class:`FedEM`.
-
-    Notes
-    -----
     The class parts start equal (1 / K), so the first round is FedEM's. They are sums over all clients heard so far,
-    each with what it sent last; the prediction does not use them.
+    each with what it sent last; the prediction does not use them. Options are those of :class:`FedEM`.
     """
 
     name = "fedrc"
@@ -193,7 +169,7 @@ class FedRC(FedEM):
 
 
 class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
-    """FedRC tested as :class:`FedEMAsRun` is."""
+    """FedRC, tested as :class:`FedEMAsRun` is."""
 
 
 def class_parts(sums: np.ndarray) -> np.ndarray:

@@ -43,11 +43,6 @@ class FedSoft(Method):
     *begin* there (as in the published runs); the original continues from the client's own model, towards the same
     minimum. The original draws clients for each centre, with probabilities in proportion to ``u_ik n_i``, and averages
     them equally; here every participant counts for every centre, by its weight.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "fedsoft"

@@ -36,16 +36,10 @@ class FlexCFL(ColdStart):
     -----
     The official code draws ``min(20 K, M)`` clients for the cold start and has each run 50 steps; here those are the
     participants and local epochs of round 1. Migration of clients whose labels shift is not there.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more groups than clients.
     """
 
     name = "flexcfl"
-    normalised = True
-    """Whether the weights of the pull sum to 1."""
+    normalised = True  # weights of the pull
 
     def __init__(self, n_clusters: Count, eta: NonNegative = 0.0, *, variant: Variant = "as_written"):
         pass

@@ -7,7 +7,7 @@ That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), whose distan
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +32,7 @@ KIND = "own"
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
 ) -> tuple[Model, np.ndarray, np.ndarray]:
-    """Train every client alone, once, from a common start (EMD-CFL, Algorithm 1, the first round).
+    """Train every client alone, once, from a common start.
 
     Parameters
     ----------
@@ -70,16 +70,10 @@ def local_models(
 
 @dataclass(frozen=True)
 class OwnModels:
-    """Networks that start equal and are trained by one client each, once (EMD-CFL, Algorithm 1, first round).
+    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings.
 
-    Parameters
-    ----------
-    model : str
-        A name of :data:`fltnb.models.NAMES`; embeddings are what its last layer gets.
-    local_epochs, batch_size, lr, momentum
-        Local training; EMD-CFL: 10 epochs, batches of 64, 0.01, momentum 0.9.
-    seed : int
-        Of the common initial model and of the sample orders.
+    ``model`` is a name of :data:`fltnb.models.NAMES`, whose last layer gets the embeddings; ``seed`` is that of the
+    initial model and of the sample orders.
     """
 
     model: str = "mlp_plain"
@@ -105,8 +99,9 @@ class OwnModels:
             A client without validation samples, or one whose training diverged.
         """
         check_validation(fed, "EMD-CFL")
-        training = {name: getattr(self, name) for name in ("local_epochs", "batch_size", "lr", "momentum")}
-        net, _, theta = local_models(fed, self.model, training, self.seed, n_workers=1)
+        training = asdict(self)
+        model, seed = training.pop("model"), training.pop("seed")
+        net, _, theta = local_models(fed, model, training, seed, n_workers=1)
         everybody = range(fed.n_clients)
 
         def seen(i: int, split: str, j: int) -> np.ndarray:
@@ -124,35 +119,38 @@ def measure(
     seed: int = 0,
     n_jobs: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Distances (M, M) between clients, and EMD-CFL's references (M,).
+    """Distances (M, M) between clients, and EMD-CFL's references (M,), NaN for other distances.
 
     Parameters
     ----------
-    start, theta : ndarrays (P,), (M, P)
-        Common start and trained models.
+    fed, net, start, theta
+        The clients, and what :func:`local_models` gave.
     how : dict
-        ``{"name": "EMDClustering", ...}``; "parameters": Euclidean, all trained parameters; "last layer": the same for
-        weights and biases of the last layer; "updates": 1 - cosine of what training changed, as CFL compares gradients
-        (from a common start their Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
+        ``{"name": "EMDClustering", ...}`` with its options (row i under the network of client i, so not symmetric);
+        "parameters": Euclidean, all trained parameters; "last layer": the same for weights and biases of the last
+        layer; "updates": 1 - cosine of what training changed, as CFL compares gradients (from a common start their
+        Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
+    seed : int
+        Of EMD-CFL's projection.
+    n_jobs : int
+        Processes; no influence on the result.
     """
-    name, count = how["name"], len(theta)
-    nothing = np.full(count, np.nan)
+    name, nothing = how["name"], np.full(len(theta), np.nan)
     if name == "EMDClustering":
-        return _emd(fed, net, theta, how, seed, n_jobs)
+        options = {key: value for key, value in how.items() if key != "name"}
+        return _emd(fed, net, theta, EMDClustering(**options, random_state=seed, n_jobs=n_jobs))
     if name == "angles":
         return PACFL().fit(*client_images(fed)).distance_, nothing
     kept = net.head if name == "last layer" else slice(0, net.n_trainable)
     if name == "updates":
-        return 1 - cosines(theta[:, kept] - start[kept], np.arange(count)), nothing
+        return 1 - cosines(theta[:, kept] - start[kept], np.arange(len(theta))), nothing
     inner = gram(theta[:, kept], start[kept])
     square = np.diag(inner)[:, None] + np.diag(inner) - 2 * inner
     np.fill_diagonal(square, 0)
     return np.sqrt(np.maximum(square, 0)), nothing
 
 
-def _emd(fed, net, theta, how, seed, n_jobs) -> tuple[np.ndarray, np.ndarray]:
-    options = {key: value for key, value in how.items() if key != "name"}
-    clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs)
+def _emd(fed: Federation, net: Model, theta: np.ndarray, clusterer: EMDClustering) -> tuple[np.ndarray, np.ndarray]:
     clusterer.check(fed.sizes.tolist())
     held = np.concatenate([fed.client(j, "val")[0] for j in range(len(theta))])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
@@ -170,7 +168,7 @@ def _emd(fed, net, theta, how, seed, n_jobs) -> tuple[np.ndarray, np.ndarray]:
 def labels_at(
     distance: np.ndarray, reference: np.ndarray, tolerance: float | Literal["auto"]
 ) -> tuple[np.ndarray, float]:
-    """EMD-CFL's clusters (M,) at a tolerance, from distances (M, M) and references (M,), and the tolerance used."""
+    """EMD-CFL's clusters (M,) at a tolerance, from what :func:`measure` gave, and the tolerance used."""
     _, labels, used = EMDClustering(tolerance=tolerance).connect(distance, reference)
     return labels, used
 
@@ -180,8 +178,7 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
 
     Clients are one cluster if their neighbours are the same. So the clusters are true if all pairs inside are below the
     tolerance, if the pairs of any two clusters are either all below or all not, and if no two clusters then have the
-    same neighbours. Mostly that means that no pair across is below; but where A is near B and C, and these two are not
-    near each other, their neighbours differ as well.
+    same neighbours. (Mostly no pair across is below; but A may be near B and C, and these two not near each other.)
 
     Parameters
     ----------

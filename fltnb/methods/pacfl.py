@@ -32,17 +32,10 @@ class PACFL(GraphMethod):
     variant : {"as_written", "as_run"}
         The rule where it is not given, and what the subspaces are made of: training images with pixels in [0, 1], all
         colours of an image one column; or :class:`PACFLAsRun`.
-
-    Raises
-    ------
-    FltnbError
-        Options out of range.
     """
 
     name = "pacfl"
-    scaled = False
-    """Whether pixels are scaled as for the network, and every colour channel is a column of its own."""
-    split = "train"
+    split, scaled = "train", False
 
     def __init__(
         self,
@@ -82,18 +75,16 @@ class PACFL(GraphMethod):
         return 4 * int(state["sent"]), 0
 
     def _fitted(self, fed: Federation, context: Context) -> State:
-        key = {key: value for key, value in self.settings().items() if key != "rule"}
-        key["federation"] = fed.fingerprint()
-        return self._fit(fed) if context.cache is None else context.cache(key, lambda: self._fit(fed))
-
-    def _fit(self, fed: Federation) -> State:
         from sklearn.base import clone
 
-        names = ("adjacency_", "labels_", "sent_", "distance_")
-        fitted = self.clusterer
-        if not hasattr(fitted, "labels_"):
-            fitted = clone(fitted).fit(*client_images(fed, self.split, self.scaled))
-        return {name: np.asarray(getattr(fitted, name)) for name in names}
+        def fit() -> State:
+            made = self.clusterer
+            if not hasattr(made, "labels_"):
+                made = clone(made).fit(*client_images(fed, self.split, self.scaled))
+            return {name: np.asarray(getattr(made, name)) for name in ("adjacency_", "labels_", "sent_", "distance_")}
+
+        key = {key: value for key, value in self.settings().items() if key != "rule"}
+        return fit() if context.cache is None else context.cache(key | {"federation": fed.fingerprint()}, fit)
 
 
 class PACFLAsRun(PACFL, as_run=True):
@@ -102,7 +93,7 @@ class PACFLAsRun(PACFL, as_run=True):
     Pixels are less their mean, over their standard deviation, and every colour channel is a column of its own.
     """
 
-    scaled, split = True, "val"
+    split, scaled = "val", True
 
     def check(self, fed: Federation) -> None:
         """Refuse clients without validation images as well."""

@@ -37,11 +37,6 @@ class PFedGraph(Method):
     The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: local training
     here knows squared distances only. Its gradient is at most mu over the length of the model, below 0.001 for models
     of length 10 and more. (The official code has it with the sign that pushes models apart.)
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "pfedgraph"
@@ -104,11 +99,6 @@ class FedSaC(PFedGraph):
     Notes
     -----
     The regulariser is left out, as in :class:`PFedGraph`.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "fedsac"

@@ -7,7 +7,7 @@ Forward passes on the engine's device (the CPU, in one thread, for the pool); me
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -115,13 +115,12 @@ def _forward(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> I
         yield torch.stack([outputs(params, x) for params in models]).cpu().numpy()
 
 
-def _quiet(engine: Engine) -> ExitStack:
+@contextmanager
+def _quiet(engine: Engine) -> Iterator[None]:
     """No gradients, and one thread, so that sums never vary; for torchvision's large networks those of the engine."""
     import torch
 
     from ..training.serial import threads
 
-    stack = ExitStack()
-    stack.enter_context(threads(getattr(engine, "n_threads", 1)))
-    stack.enter_context(torch.inference_mode())
-    return stack
+    with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
+        yield
