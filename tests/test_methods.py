@@ -210,20 +210,20 @@ def test_settings_round_trip():
     flt = FLT(variant="as_run", name="flt_enc1")
     again = methods.build(flt.settings())
     assert again.settings() == flt.settings()
-    assert (again.name, again.graph_kind, again.rule) == ("flt_enc1", "full", "last_local")
+    assert (again.name, again.graph, again.rule) == ("flt_enc1", "full", "last_local")
 
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: FedAvg(rule="everybody"), "non-participant rule 'everybody'"),
+        (lambda: FedAvg(rule="everybody"), "Unknown rule 'everybody'"),
         (lambda: FedAvg(variant="printed"), "variant 'printed'"),
         (lambda: FLT(graph="case 1"), "graph"),
         (lambda: methods.build({"name": "fedawg"}), "method 'fedawg'"),
         (lambda: methods.build({"name": "fedavg", "rul": "participants"}), "option of method fedavg 'rul'"),
         (lambda: methods.build({"name": "fedsem"}), "fedsem needs n_clusters .K, the number of clusters.: add it"),
         (lambda: methods.build({"name": "flt", "clusterer": {"name": "KMedoids"}}), "clusterer 'KMedoids'"),
-        (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "encoder option 'sort'"),
+        (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "option of encoder 'sort'"),
     ],
 )
 def test_bad_names_are_refused_in_one_sentence(make, sentence):

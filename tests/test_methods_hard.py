@@ -447,7 +447,7 @@ def test_membership_option_changes_the_clusters_and_nothing_else(cls):
 def test_membership_by_leaf_order_needs_a_dendrogram():
     plain = SimpleNamespace(labels_=np.zeros(4, dtype=int), get_params=lambda deep: {})
     with pytest.raises(FltnbError, match="no dendrogram"):
-        FLT(plain, membership="leaf_order").graph(Toy([[0.0]] * 4, [0.0]).fed, CONTEXT)
+        FLT(plain, membership="leaf_order").client_graph(Toy([[0.0]] * 4, [0.0]).fed, CONTEXT)
 
 
 def _model(fed):

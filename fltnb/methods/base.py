@@ -8,15 +8,16 @@ can be saved between any two rounds and continued bit for bit.
 
 from __future__ import annotations
 
+import inspect
 import numbers
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from ..errors import FltnbError, choose
-from ..settings import Configured, brief
+from ..settings import Configured, Variant, brief
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
 
 State = dict[str, np.ndarray]
 
-VARIANTS = ("as_written", "as_run")
-RULES = ("participants", "last_local", "last_aggregate")
-PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed Tables 1 and 2 (docs/differences.md)
+Rule = Literal["participants", "last_local", "last_aggregate"]
+RULES = get_args(Rule)
+VARIANTS = get_args(Variant)
+PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT's Tables 1 and 2 (docs/differences.md)
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Context:
 class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
-    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`). A method whose authors'
-    code departs from their text has a small subclass beside it, ``class MineAsRun(Mine, as_run=True)``, which
-    ``Mine(variant="as_run")`` makes.
+    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`). Where the authors' code
+    departs from their text, ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside
+    the method, ``class MineAsRun(Mine, as_run=True)``.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -69,6 +71,8 @@ class Method(Configured):
     tests_served = True
     models_down = 1
     models_up = 1
+    AS_RUN: ClassVar[Mapping[str, Any]] = {}
+    """What the variant "as_run" means for options that are not given, where this is all that it changes."""
     _as_run: type[Method] | None = None
 
     def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
@@ -77,16 +81,32 @@ class Method(Configured):
         if as_run:
             cls.__mro__[1]._as_run = cls
 
-    def __new__(cls, *args: Any, **options: Any):
+    def __new__(cls, *given: Any, **options: Any):
         """Make the subclass of the variant that was asked for."""
-        return super().__new__(cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls)
+        if cls._as_run is None:
+            return super().__new__(cls)
+        options |= dict(zip(inspect.signature(cls).parameters, given, strict=False))
+        return super().__new__(cls._as_run if options.get("variant") == "as_run" else cls)
+
+    def meant(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Options with those of ``AS_RUN`` in place of a variant that means nothing else."""
+        if not self.AS_RUN or given.get("variant") != "as_run":
+            return given
+        known = inspect.signature(type(self)).parameters
+        return {name: value for name, value in {**self.AS_RUN, **given}.items() if name in known and name != "variant"}
 
     def settings(self) -> dict[str, Any]:
-        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out."""
-        return {"name": self.name, **brief(type(self), self.options())}
+        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out.
+
+        A clusterer and an encoder are dicts of their own. ``kind``, the class, stands beside another id than the usual.
+        """
+        settings = {"name": self.name} | ({"kind": type(self).__name__} if self.name != type(self).name else {})
+        return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on; called before anything is computed."""
+        if getattr(self, "n_clusters", None) is not None:
+            check_clusters(self.n_clusters, fed.n_clients)
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method, such as FedProx's ``proximal``."""
@@ -169,20 +189,49 @@ class Method(Configured):
         return 0, 0
 
 
-def resolve_rule(rule: str | None, variant: str) -> str:
-    """Non-participant rule: as given, else the variant's.
+def _plain(value: Any) -> Any:
+    """Return an option as JSON has it."""
+    if hasattr(value, "get_params"):
+        return clusterer_settings(value)
+    return brief(type(value), asdict(value)) if is_dataclass(value) else value
 
-    ``participants``
-        Only this round's participants are averaged (what the FLT paper's Algorithms 1 and 3 describe).
-    ``last_local``
-        Everybody is averaged: who did not take part contributes the last model it trained (the initial one if none).
-    ``last_aggregate``
-        Everybody is averaged: who did not take part contributes the aggregate it was served last.
-    """
+
+def clusterer_settings(clusterer) -> dict[str, Any]:
+    """JSON-able name of a clusterer, and the parameters that differ from their defaults."""
+    parameters = {
+        key: value.tolist() if isinstance(value, np.ndarray) else value
+        for key, value in clusterer.get_params(deep=False).items()
+        if key != "n_jobs"  # results do not depend on it
+    }
+    return {"name": type(clusterer).__name__, **brief(type(clusterer), parameters)}
+
+
+def resolve_rule(rule: str | None, variant: str) -> str:
+    """Non-participant rule (:class:`fltnb.methods.graph.GraphMethod`): as given, else the variant's."""
     choose(variant, VARIANTS, "variant")
-    if rule is None:
-        return PUBLISHED_RULE if variant == "as_run" else "participants"
-    return choose(rule, RULES, "non-participant rule")
+    return choose(rule or (PUBLISHED_RULE if variant == "as_run" else "participants"), RULES, "rule")
+
+
+def one_cluster(fed: Federation, theta: np.ndarray) -> State:
+    """State in which everybody is of cluster 0 and served one model (P,)."""
+    return {
+        "models": theta[None],
+        "row": np.zeros(fed.n_clients, dtype=np.int64),
+        "labels": np.zeros(fed.n_clients, dtype=np.int64),
+        "weights": np.asarray(fed.sizes, dtype=np.float64),
+    }
+
+
+def replaced(array: np.ndarray, where: np.ndarray, values: Any) -> np.ndarray:
+    """Return a copy of an array in which some rows have new values."""
+    array = array.copy()
+    array[where] = values
+    return array
+
+
+def members(labels: np.ndarray, n_clusters: int) -> np.ndarray:
+    """Return who belongs to which cluster, bool (K, n), from the labels (n,)."""
+    return labels == np.arange(n_clusters)[:, None]
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:

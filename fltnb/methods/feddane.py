@@ -1,15 +1,16 @@
-"""FedDANE: a federated Newton-type method in two phases per round (Li et al., 2019; a row of FeSEM's tables)."""
+"""FedDANE: a federated Newton-type method in two phases per round (Li et al., arXiv 2001.01920; a row of FeSEM's tables)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import FltnbError
-from .base import Context, State, check_number, mix
+from ..settings import NonNegative
+from .base import Context, State, mix
 from .graph import FedAvg
 
 if TYPE_CHECKING:
@@ -47,13 +48,8 @@ class FedDANE(FedAvg):
     models_down = 3  # the model and the mean gradient; the model once more, for phase B
     models_up = 2
 
-    def __init__(self, mu: float = 0.5):
+    def __init__(self, mu: NonNegative = 0.5):
         super().__init__()
-        self.mu = check_number("mu", mu)
-
-    def settings(self) -> dict[str, Any]:
-        """Name and mu."""
-        return {"name": self.name, "mu": self.mu}
 
     def local_training(self) -> dict[str, float]:
         """Add the proximal term."""

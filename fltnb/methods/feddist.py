@@ -1,21 +1,19 @@
-"""FedDist and FedDist+WS: Reptile's partial step towards the clients' models (FeSEM, baselines of Section 6.1)."""
+"""FedDist and FedDist+WS: Reptile's partial step towards the clients' models (baselines of FeSEM, arXiv 2108.08647, 6.1)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ..errors import FltnbError
-from .base import State, check_number, mix
+from ..settings import Share
+from .base import State, mix
 from .graph import FedAvg
 
 
 class FedDist(FedAvg):
     """The server moves a part of the way to the plain mean of the participants' models.
 
-    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: the mean displacement taken for a gradient, as Reptile does
-    with tasks.
+    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: the mean displacement taken for a gradient, as Reptile
+    (arXiv 1803.02999) does with tasks.
 
     Parameters
     ----------
@@ -30,15 +28,8 @@ class FedDist(FedAvg):
 
     name = "feddist"
 
-    def __init__(self, epsilon: float = 0.6):
+    def __init__(self, epsilon: Share = 0.6):
         super().__init__()
-        self.epsilon = check_number("epsilon", epsilon)
-        if self.epsilon > 1:
-            raise FltnbError(f"epsilon={epsilon} steps beyond the mean of the models: choose a number from 0 to 1.")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and step."""
-        return {"name": self.name, "epsilon": self.epsilon}
 
     def shares(self, sizes: np.ndarray) -> np.ndarray:
         """Weights (n,) of participants with these numbers of samples in the mean."""

@@ -1,10 +1,9 @@
-"""FedProx: federated averaging with a pull towards the model that was sent (Li et al., MLSys 2020)."""
+"""FedProx: federated averaging with a pull towards the model that was sent (Li et al., arXiv 1812.06127)."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from .base import check_number
+from ..settings import NonNegative, Variant
+from .base import Rule
 from .graph import FedAvg
 
 
@@ -31,13 +30,8 @@ class FedProx(FedAvg):
 
     name = "fedprox"
 
-    def __init__(self, mu: float = 0.1, rule: str | None = None, variant: str = "as_written"):
-        super().__init__(rule, variant)
-        self.mu = check_number("mu", mu)
-
-    def settings(self) -> dict[str, Any]:
-        """Name, rule and mu."""
-        return {**super().settings(), "mu": self.mu}
+    def __init__(self, mu: NonNegative = 0.1, rule: Rule = "participants", variant: Variant = "as_written"):
+        super().__init__(rule)
 
     def local_training(self) -> dict[str, float]:
         """Add the proximal term."""

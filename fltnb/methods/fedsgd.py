@@ -1,18 +1,17 @@
-"""FedSGD: one gradient per client and round (McMahan et al., 2017; a row of FeSEM's tables)."""
+"""FedSGD: one gradient per client and round (McMahan et al., arXiv 1602.05629; a row of FeSEM's tables)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import choose
 from ..randomness import stream
-from .base import VARIANTS, Context, State, check_count
+from ..settings import Count, Variant
+from .base import Context, State
 from .graph import FedAvg
 
 EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
-PUBLISHED_BATCH = 2
 
 
 class FedSGD(FedAvg):
@@ -42,16 +41,10 @@ class FedSGD(FedAvg):
     """
 
     name = "fedsgd"
+    AS_RUN: ClassVar = {"batch": 2}
 
-    def __init__(self, batch: int | None = None, variant: str = "as_written"):
+    def __init__(self, batch: Count | None = None, variant: Variant = "as_written"):
         super().__init__()
-        if choose(variant, VARIANTS, "variant") == "as_run" and batch is None:
-            batch = PUBLISHED_BATCH
-        self.batch = batch if batch is None else check_count("batch", batch, least=1)
-
-    def settings(self) -> dict[str, Any]:
-        """Name and samples per gradient."""
-        return {"name": self.name, "batch": self.batch}
 
     def local_training(self) -> dict[str, Any]:
         """One step on everything."""

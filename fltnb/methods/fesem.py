@@ -1,4 +1,4 @@
-"""FeSEM, multi-center federated learning as its own paper describes it (Long et al., World Wide Web 2023).
+"""FeSEM, multi-center federated learning as its own paper describes it (Long et al., arXiv 2108.08647).
 
 Expectation-maximisation over K centres: every client belongs to the centre nearest to its model (Equation 8), a centre
 is the mean of its members' models (Equation 9), and clients train from their centre with a penalty on the distance
@@ -7,18 +7,14 @@ from it (Equation 7).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..errors import choose
 from ..randomness import integer, stream
-from .base import VARIANTS, Context, Method, State, check_clusters, check_number, mix_groups, resolve_rule
+from ..settings import Count, NonNegative, Variant
+from .base import Context, Method, Rule, State, members, mix_groups, one_cluster
 from .modelspace import best_start, scores
-
-WEIGHTINGS = ("plain", "samples")
-GROUPINGS = ("em", "random")
-REPORTS = ("own", "best")
 
 
 class FeSEM(Method):
@@ -32,18 +28,18 @@ class FeSEM(Method):
     ----------
     n_clusters : int
         Number of centres K, given.
-    lam : float, optional
+    lam : float
         lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1, the default, stands unread in the
         configuration of its public code, which has no such term.
     weighting : {"plain", "samples"}
         Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
-    rule : {"participants", "last_local", "last_aggregate"}, optional
+    rule : {"participants", "last_local", "last_aggregate"}
         Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
         E-step places each client by the last model known of it: the one it trained last, or under ``last_aggregate``
         the centre it was served; for a client never heard the initial model.
-    grouping : {"em", "random"}, optional
+    grouping : {"em", "random"}
         "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
-    report : {"own", "best"}, optional
+    report : {"own", "best"}
         "best": a test is that of one centre on *all* clients, the centre with the most right answers there, instead of
         each client's own. It changes reported accuracies only.
     variant : {"as_written", "as_run"}
@@ -66,41 +62,19 @@ class FeSEM(Method):
     """
 
     name = "fesem"
+    AS_RUN: ClassVar = {"lam": 0.0, "grouping": "random", "report": "best"}
 
     def __init__(
         self,
-        n_clusters: int,
-        lam: float | None = None,
-        weighting: str = "plain",
-        rule: str | None = None,
-        variant: str = "as_written",
-        grouping: str | None = None,
-        report: str | None = None,
+        n_clusters: Count,
+        lam: NonNegative = 0.1,
+        weighting: Literal["plain", "samples"] = "plain",
+        rule: Rule = "participants",
+        variant: Variant = "as_written",
+        grouping: Literal["em", "random"] = "em",
+        report: Literal["own", "best"] = "own",
     ):
-        shipped = choose(variant, VARIANTS, "variant") == "as_run"
-        self.n_clusters = n_clusters
-        self.lam = check_number("lam", (0.0 if shipped else 0.1) if lam is None else lam)
-        self.weighting = choose(weighting, WEIGHTINGS, "weighting of the M-step")
-        self.rule = resolve_rule(rule, "as_written")
-        self.grouping = choose(grouping or GROUPINGS[shipped], GROUPINGS, "grouping")
-        self.report = choose(report or REPORTS[shipped], REPORTS, "centre to report")
-        self.tests_served = self.report == "own"
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "n_clusters": self.n_clusters,
-            "lam": self.lam,
-            "weighting": self.weighting,
-            "rule": self.rule,
-            "grouping": self.grouping,
-            "report": self.report,
-        }
-
-    def check(self, fed) -> None:
-        """Refuse more centres than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
+        self.tests_served = report == "own"
 
     def local_training(self) -> dict[str, float]:
         """Add the distance penalty of Equation 7."""
@@ -108,44 +82,36 @@ class FeSEM(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
-        self.check(fed)
-        theta, row, K = model.init(context.seed), np.zeros(fed.n_clients, dtype=np.int64), 1
-        if self.grouping == "random":
-            K = self.n_clusters
-            row = stream(context.seed, "method").permutation(fed.n_clients) % K
-        return {
-            "models": np.repeat(theta[None], K, axis=0),
+        theta = model.init(context.seed)
+        state = one_cluster(fed, theta) | {
             "initial": theta,
-            "row": row,
-            "labels": row,
             "memory": np.repeat(theta[None], fed.n_clients, axis=0),
             "heard": np.zeros(fed.n_clients, dtype=bool),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
             "trainable": np.array(model.n_trainable),
         }
+        if self.grouping == "random":
+            row = stream(context.seed, "method").permutation(fed.n_clients) % self.n_clusters
+            state |= {"models": np.repeat(theta[None], self.n_clusters, axis=0), "row": row, "labels": row}
+        return state
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """E-step on the last known models, then M-step."""
-        memory, models, heard = state["memory"], state["models"], state["heard"].copy()
-        if self.rule == "last_aggregate":
-            for client, row in enumerate(state["row"]):
-                memory[client] = models[row]
-        memory[clients] = theta
-        heard[clients] = True
+        models, heard = state["models"], state["heard"].copy()
+        memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"].copy()
+        memory[clients], heard[clients] = theta, True
         if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
             models = self._first_centers(memory[heard], state, round)
         row, n = state["row"], int(state["trainable"])
         if self.grouping == "em":
             row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
-            members, trained, sizes = row[clients], theta, state["weights"][clients]
+            own, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
-            members, trained, sizes = row, memory, state["weights"]
-        weights = np.ones_like(sizes) if self.weighting == "plain" else sizes
-        share = (members == np.arange(len(models))[:, None]) * weights
+            own, trained, sizes = row, memory, state["weights"]
+        share = members(own, len(models)) * (sizes if self.weighting == "samples" else np.ones_like(sizes))
         models = self.averaged(state, share, sizes, trained, models)
-        return state | {"models": models, "row": row, "labels": row, "heard": heard}
+        return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
     def averaged(
         self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
@@ -182,5 +148,5 @@ class FeSEM(Method):
         seed = integer(int(state["seed"]), "method", round)
         n = int(state["trainable"])
         labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        member = labels == np.arange(self.n_clusters)[:, None]
-        return mix_groups(member.astype(np.float64), points, np.repeat(state["models"], self.n_clusters, axis=0))
+        share = members(labels, self.n_clusters).astype(np.float64)
+        return mix_groups(share, points, np.repeat(state["models"], self.n_clusters, axis=0))

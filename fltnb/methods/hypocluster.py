@@ -1,9 +1,10 @@
-"""HypoCluster: clients choose among K hypotheses by loss (Mansour et al., 2020)."""
+"""HypoCluster: clients choose among K hypotheses by loss (Mansour et al., arXiv 2002.10619)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
+from ..settings import Count
 from .ifca import IFCA
 
 
@@ -23,9 +24,5 @@ class HypoCluster(IFCA):
 
     name = "hypocluster"
 
-    def __init__(self, n_clusters: int, split: str = "train"):
-        super().__init__(n_clusters, split=split)
-
-    def settings(self) -> dict[str, Any]:
-        """Name, K and split."""
-        return {"name": self.name, "n_clusters": self.n_clusters, "split": self.split}
+    def __init__(self, n_clusters: Count, split: Literal["train", "val"] = "train"):
+        super().__init__(n_clusters)

@@ -1,10 +1,10 @@
-"""Every client trains alone (the papers' Local or NoFed)."""
+"""Every client trains alone (Local in FLT, arXiv 2103.15947; NoFed in FeSEM, arXiv 2108.08647)."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .base import Context, Method, State
+from .base import Context, Method, State, replaced
 
 
 class Local(Method):
@@ -33,5 +33,4 @@ class Local(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Keep what each participant trained."""
-        state["models"][clients] = theta
-        return state
+        return state | {"models": replaced(state["models"], clients, theta)}
