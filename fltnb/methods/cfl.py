@@ -101,7 +101,7 @@ class CFL(Method):
             if round <= self.warmup or len(own) <= self.min_size or not heard[own].all():
                 continue
             if self._is_torn(updates, own, weights[own]):
-                row[own[bipartition(cosines(updates, own), "complete")]] = len(models)
+                row[own[bipartition(cosines(updates, own))]] = len(models)
                 models = np.vstack([models, models[cluster : cluster + 1]])
                 heard[own] = False  # a half is judged by updates from its own model only
         # All members started from the cluster's model: its mean update added to it is the mean of their models.
@@ -137,7 +137,7 @@ def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
     return similarity
 
 
-def bipartition(similarity: np.ndarray, linkage: str) -> np.ndarray:
+def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
     """Cut in two by similarity (m, m): True (m,) for the half that does not hold the first member."""
     from sklearn.cluster import AgglomerativeClustering
 

@@ -1,7 +1,8 @@
 """Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
 
-The paper states this optional part and leaves it for future work, and no code of it is known; what it leaves open is decided here and
-said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
+The paper states this optional part and leaves it for future work, and no code of it is known; what it leaves open is
+decided here and said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left
+out.
 """
 
 from __future__ import annotations
@@ -255,8 +256,5 @@ def _mean_embeddings(fed: Federation, who: np.ndarray, encoder, context: Context
         embedded = embed_clients(some, encoder, progress=context.progress, n_jobs=context.n_jobs)
         return {"means": np.array([z.mean(axis=0, dtype=np.float64) for z in embedded])}
 
-    if context.cache is None:
-        return compute()["means"]
-    return context.cache({"means": some.fingerprint(), "encoder": brief(EncoderSpec, asdict(encoder))}, compute)[
-        "means"
-    ]
+    key = {"means": some.fingerprint(), "encoder": brief(EncoderSpec, asdict(encoder))}
+    return (compute() if context.cache is None else context.cache(key, compute))["means"]

@@ -1,4 +1,4 @@
-"""FedDANE: a federated Newton-type method in two phases per round (Li et al., arXiv 2001.01920; a row of FeSEM's tables)."""
+"""FedDANE, a row of FeSEM's tables: a federated Newton-type method (Li et al., arXiv 2001.01920)."""
 
 from __future__ import annotations
 

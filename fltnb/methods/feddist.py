@@ -1,4 +1,4 @@
-"""FedDist and FedDist+WS: Reptile's partial step towards the clients' models (baselines of FeSEM, arXiv 2108.08647, 6.1)."""
+"""FedDist and FedDist+WS: a partial step towards the clients' models (FeSEM, arXiv 2108.08647, Section 6.1)."""
 
 from __future__ import annotations
 

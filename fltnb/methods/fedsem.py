@@ -1,4 +1,4 @@
-"""FedSEM as FLT (arXiv 2103.15947) ran it: k-means on the clients' models every round, then averaging inside the groups.
+"""FedSEM as FLT (arXiv 2103.15947) ran it: k-means on the clients' models every round, averaging inside the groups.
 
 The FLT authors' re-implementation of multi-center FL (FeSEM): k-means over the flattened parameters of *all* clients,
 20 random starts in the first round, later started from the last centres; no proximal term. FeSEM as its own paper

@@ -1,4 +1,4 @@
-"""FeSEM-MA: FeSEM whose centres are matched averages of their members' models (FeSEM, arXiv 2108.08647, Section 5.1)."""
+"""FeSEM-MA: FeSEM whose centres are matched averages of models (FeSEM, arXiv 2108.08647, Section 5.1)."""
 
 from __future__ import annotations
 

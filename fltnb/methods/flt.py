@@ -132,7 +132,7 @@ class OneShot(GraphMethod):
         return np.array([up, down], dtype=np.int64)
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
-        """What the clustering sends, four bytes a scalar."""
+        """Count what the clustering sends, four bytes a scalar."""
         up, down = state["sent"]
         return 4 * int(up), 4 * int(down)
 

@@ -1,8 +1,9 @@
 """MT-HFL: one server per task, and a global server that averages their first layers.
 
-The method of MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group has a local parameter server (LPS), which runs FedAvg on its users
-for a number of rounds; then the global parameter server (GPS) averages the layers that all tasks share, one block of
-columns of the models' matrix, and sends them back. The other layers stay with their task.
+The method of MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group
+has a local parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter
+server (GPS) averages the layers that all tasks share, one block of columns of the models' matrix, and sends them back.
+The other layers stay with their task.
 """
 
 from __future__ import annotations

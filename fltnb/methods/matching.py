@@ -1,10 +1,10 @@
 """Neuron matching: the order of a layer's neurons means nothing, so bring models into one order before averaging.
 
 A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
-al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, matches neurons layer by layer under a nonparametric prior that
-lets layers grow, and trains the rest again after every layer. Here layers keep their width and nothing is trained in
-between: neurons are matched one to one by the squared distance of what leads into them (weights and bias), which is
-FedMA's matching with a fixed number of neurons of equal variance.
+al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, matches neurons layer by layer under a
+nonparametric prior that lets layers grow, and trains the rest again after every layer. Here layers keep their width and
+nothing is trained in between: neurons are matched one to one by the squared distance of what leads into them (weights
+and bias), which is FedMA's matching with a fixed number of neurons of equal variance.
 
 Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
 channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.

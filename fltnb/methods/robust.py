@@ -1,7 +1,7 @@
 """Robust clustered FL: trimmed k-means on the clients' models, trimmed means inside the clusters.
 
-Ghosh et al., arXiv 1906.06629: the row Robust (TKM) of FeSEM's tables. Trimming is meant against clients that send nonsense; among honest ones it
-leaves out whoever is unlike the others.
+The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Trimming is meant against clients that send
+nonsense; among honest ones it leaves out whoever is unlike the others.
 """
 
 from __future__ import annotations

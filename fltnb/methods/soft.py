@@ -1,6 +1,7 @@
 """FLT on a soft client graph: weights that fall with distance, instead of links below a threshold.
 
-The paper (arXiv 2103.15947) keeps "removing the hard threshold" for future work (FLT, section 5); the two functions here are ours.
+The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.15947, Section 5); the two functions here
+are ours.
 """
 
 from __future__ import annotations
