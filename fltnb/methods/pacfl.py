@@ -81,7 +81,7 @@ class PACFL(GraphMethod):
 
         self._fitted(phases(fed)[0].fed, context)
 
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
         self.check(fed)
         fitted = self._fitted(fed, context)
