@@ -206,9 +206,8 @@ def test_state_holds_one_model_per_distinct_neighbourhood(method, state_size):
         (({}, {"rule": "participants"}, {"variant": "as_written"}), {"name": "fedavg"}),
         (({"variant": "as_run"}, {"rule": "last_local"}), {"name": "fedavg", "rule": "last_local"}),
         (({"name": "local"}, {"kind": "Local"}), {"name": "local"}),
-        (({"name": "fedsem", "n_clusters": 3}, {"name": "fedsem", "n_clusters": np.int64(3)}),) + (
-            {"name": "fedsem", "n_clusters": 3},
-        ),
+        (({"name": "fedsem", "n_clusters": 3}, {"name": "fedsem", "n_clusters": np.int64(3)}),)
+        + ({"name": "fedsem", "n_clusters": 3},),
         (
             ({"name": "fesem", "n_clusters": 2, "variant": "as_run", "report": "own"},),
             {"name": "fesem", "n_clusters": 2, "lam": 0.0, "grouping": "random"},

@@ -20,23 +20,18 @@ from .fedce import FedCE
 from .fedclust import FedClust
 from .fedcluster import FedCluster
 from .feddane import FedDANE
-from .feddist import FedDist, FedDistWS
 from .fedem import FedEM, FedRC
-from .fedprox import FedProx
 from .fedsem import FedSEM
-from .fedsgd import FedSGD
 from .fedsoft import FedSoft
-from .fesem import FeSEM
-from .fesem_ma import FeSEMMA
+from .fesem import FeSEM, FeSEMMA
 from .flexcfl import FlexCFL
 from .flt import FLT, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
-from .hypocluster import HypoCluster
-from .ifca import IFCA
-from .local import Local
+from .ifca import IFCA, HypoCluster
 from .pacfl import PACFL
 from .pfedgraph import FedSaC, PFedGraph
+from .plain import FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
 from .soft import SoftFLT
 
@@ -51,44 +46,12 @@ METHODS = {
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
 __all__ = [
-    "CFL",
-    "CFLGP",
-    "EMDCFL",
-    "FLT",
-    "IFCA",
-    "METHODS",
-    "MTHFL",
-    "PACFL",
-    "PCAKMHC",
+    *METHODS,
     "RULES",
     "VARIANTS",
     "Context",
-    "DynamicFLT",
-    "FeSEM",
-    "FeSEMMA",
-    "FedAvg",
-    "FedCE",
-    "FedClust",
-    "FedCluster",
-    "FedDANE",
-    "FedDist",
-    "FedDistWS",
-    "FedEM",
-    "FedProx",
-    "FedRC",
-    "FedSEM",
-    "FedSGD",
-    "FedSaC",
-    "FedSoft",
-    "FlexCFL",
     "GraphMethod",
-    "HypoCluster",
-    "Local",
     "Method",
-    "Oracle",
-    "PFedGraph",
-    "RobustTKM",
-    "SoftFLT",
     "build",
     "canonical",
     "fit_clusterer",

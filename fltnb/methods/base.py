@@ -105,8 +105,6 @@ class Method(Configured):
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on; called before anything is computed."""
-        if getattr(self, "n_clusters", None) is not None:
-            check_clusters(self.n_clusters, fed.n_clients)
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method, such as FedProx's ``proximal``."""
@@ -187,6 +185,14 @@ class Method(Configured):
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Bytes sent so far besides the rounds' models, over all clients: ``(up, down)``; what clustering costs."""
         return 0, 0
+
+
+class HardMethod(Method):
+    """Base of the methods that put every client into one of ``n_clusters`` clusters."""
+
+    def check(self, fed: Federation) -> None:
+        """Refuse more clusters than clients."""
+        check_clusters(self.n_clusters, fed.n_clients)
 
 
 def _plain(value: Any) -> Any:

@@ -13,11 +13,11 @@ import numpy as np
 
 from ..randomness import integer
 from ..settings import Count, Variant
-from .base import PUBLISHED_RULE, Context, Method, Rule, State, members, mix_groups, replaced
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, members, mix_groups, replaced
 from .modelspace import best_start, lloyd
 
 
-class FedSEM(Method):
+class FedSEM(HardMethod):
     """Clustered averaging with groups found in parameter space.
 
     Parameters

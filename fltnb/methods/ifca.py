@@ -12,10 +12,10 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..settings import Count, Natural
-from .base import Context, Method, State, members, mix_groups, one_cluster, replaced
+from .base import Context, HardMethod, State, members, mix_groups, one_cluster, replaced
 
 
-class IFCA(Method):
+class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
     Clients choose when they take part. One that sat a round out keeps the group it chose last, and one that was never
@@ -114,3 +114,23 @@ class IFCA(Method):
             return n_parameters, n_parameters
         own = state["heads"].shape[1] if self.shared == "lower" else n_parameters
         return n_parameters + (self.n_clusters - 1) * own, n_parameters
+
+
+class HypoCluster(IFCA):
+    """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation.
+
+    Two groups published it at about the same time: send all hypotheses, let every participant choose the one of least
+    loss and train it, average inside the groups. IFCA's warm-up and shared layers are not part of this row.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of hypotheses K.
+    split : {"train", "val"}
+        Data on which participants compare them.
+    """
+
+    name = "hypocluster"
+
+    def __init__(self, n_clusters: Count, split: Literal["train", "val"] = "train"):
+        super().__init__(n_clusters)

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
-from .base import Context, Method, State, mix_groups, one_cluster, replaced
+from .base import Context, HardMethod, State, mix_groups, one_cluster, replaced
 from .modelspace import BLOCK, gram, scores
 
 STARTS = 20
@@ -21,7 +21,7 @@ STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turn
 FIRST_STEPS = 8  # of the variant as run
 
 
-class RobustTKM(Method):
+class RobustTKM(HardMethod):
     """Clusters by k-means whose centres do not listen to outliers, and models that do not either.
 
     Parameters
