@@ -45,18 +45,8 @@ METHODS = {
 }
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
-__all__ = [
-    *METHODS,
-    "RULES",
-    "VARIANTS",
-    "Context",
-    "GraphMethod",
-    "Method",
-    "build",
-    "canonical",
-    "fit_clusterer",
-    "mix",
-]
+__all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "fit_clusterer", "mix"]
+__all__ += METHODS
 
 
 def build(settings: dict[str, Any]) -> Method:
