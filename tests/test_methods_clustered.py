@@ -14,7 +14,7 @@ from fltnb.errors import FltnbError
 from fltnb.methods import CFLGP, Context, FedAvg, FedClust, FlexCFL, Local, build
 from fltnb.methods.cflgp import renamed
 from fltnb.methods.flexcfl import decomposed_cosines, pull
-from fltnb.methods.spectral import leading_features
+from fltnb.methods.modelspace import leading_features
 from fltnb.metrics import adjusted_rand_index
 from fltnb.relatedness import PACFL
 from fltnb.relatedness.pacfl import client_angles, singular_vectors

@@ -16,9 +16,8 @@ from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, Local, P
 from fltnb.methods.fedce import growth, softmax_over_clients
 from fltnb.methods.fedem import class_parts
 from fltnb.methods.fedsoft import batch_counts, center_weights
-from fltnb.methods.pfedgraph import principal_directions, subspace_similarity
+from fltnb.methods.pfedgraph import nearest_weights, principal_directions, subspace_similarity
 from fltnb.methods.samples import batch_means, evaluate_mixture, last_features, sample_losses
-from fltnb.methods.simplex import nearest_weights
 from fltnb.metrics import adjusted_rand_index
 
 QUICK = {"model": "mlp_plain", "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}

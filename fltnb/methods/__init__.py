@@ -74,6 +74,8 @@ def build(settings: dict[str, Any]) -> Method:
         options["clusterer"] = _clusterer(options["clusterer"])
     if isinstance(options.get("encoder"), dict):
         options["encoder"] = EncoderSpec(**checked(EncoderSpec, options["encoder"], "encoder"))
+    if options.get("variant") == "as_run":
+        cls = cls._as_run or cls
     if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
     checked(cls, options, f"method {cls.name}")

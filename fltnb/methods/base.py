@@ -72,28 +72,27 @@ class Method(Configured):
     models_down = 1
     models_up = 1
     AS_RUN: ClassVar[Mapping[str, Any]] = {}
-    """What the variant "as_run" means for options that are not given, where this is all that it changes."""
+    """What the variant "as_run" means for options that are not given."""
     _as_run: type[Method] | None = None
+    _of_variant = False
 
     def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._as_run = None  # a subclass of a method has its own variants
         if as_run:
-            cls.__mro__[1]._as_run = cls
+            cls.__mro__[1]._as_run, cls._of_variant = cls, True
 
     def __new__(cls, *given: Any, **options: Any):
         """Make the subclass of the variant that was asked for."""
-        if cls._as_run is None:
-            return super().__new__(cls)
-        options |= dict(zip(inspect.signature(cls).parameters, given, strict=False))
-        return super().__new__(cls._as_run if options.get("variant") == "as_run" else cls)
+        return super().__new__(cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls)
 
     def meant(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Options with those of ``AS_RUN`` in place of a variant that means nothing else."""
+        """Options with those of ``AS_RUN``, which stand in place of a variant that means nothing else."""
         if not self.AS_RUN or given.get("variant") != "as_run":
             return given
         known = inspect.signature(type(self)).parameters
-        return {name: value for name, value in {**self.AS_RUN, **given}.items() if name in known and name != "variant"}
+        meant = {name: value for name, value in self.AS_RUN.items() if name in known} | given
+        return meant if self._of_variant else {name: meant[name] for name in meant if name != "variant"}
 
     def settings(self) -> dict[str, Any]:
         """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out.
@@ -228,18 +227,6 @@ def one_cluster(fed: Federation, theta: np.ndarray) -> State:
     }
 
 
-def replaced(array: np.ndarray, where: np.ndarray, values: Any) -> np.ndarray:
-    """Return a copy of an array in which some rows have new values."""
-    array = array.copy()
-    array[where] = values
-    return array
-
-
-def members(labels: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Return who belongs to which cluster, bool (K, n), from the labels (n,)."""
-    return labels == np.arange(n_clusters)[:, None]
-
-
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
     """Aggregate models: ``W @ theta`` in float64, returned in the type of ``theta``.
 
@@ -286,17 +273,3 @@ def check_clusters(n_clusters: int, n_clients: int) -> int:
             f"{n_clusters!r} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}."
         )
     return int(n_clusters)
-
-
-def check_count(name: str, value: int, least: int = 0) -> int:
-    """Return ``value`` if it is a whole number of at least ``least``."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise FltnbError(f"{name} must be a whole number of at least {least}, not {value!r}.")
-    return int(value)
-
-
-def check_number(name: str, value: float) -> float:
-    """Return ``value`` if it is a finite number of at least 0."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value < np.inf:
-        raise FltnbError(f"{name} must be a number of at least 0, not {value!r}.")
-    return float(value)

@@ -11,7 +11,8 @@ from typing import Literal
 import numpy as np
 
 from ..settings import Count, Natural, NonNegative
-from .base import Context, Method, State, members, mix_groups, one_cluster
+from .base import Context, Method, State, one_cluster
+from .modelspace import cluster_means
 
 BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
 
@@ -105,7 +106,7 @@ class CFL(Method):
                 models = np.vstack([models, models[cluster : cluster + 1]])
                 heard[own] = False  # a half is judged by updates from its own model only
         # All members started from the cluster's model: its mean update added to it is the mean of their models.
-        models = mix_groups(members(row[clients], len(models)) * weights[clients], theta, models)
+        models = cluster_means(row[clients], weights[clients], theta, models)
         return state | {"models": models, "row": row, "labels": row, "updates": updates, "heard": heard}
 
     def _is_torn(self, updates: np.ndarray, own: np.ndarray, weights: np.ndarray) -> bool:

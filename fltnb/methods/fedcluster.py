@@ -9,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..settings import Count, Natural, NonNegative
-from .base import Context, Method, State, members, mix_groups, one_cluster, replaced
+from .base import Context, Method, State, one_cluster
 from .cfl import bipartition, cosines
+from .modelspace import cluster_means, with_rows
 
 
 class FedCluster(Method):
@@ -59,10 +60,10 @@ class FedCluster(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Remember the updates, try the cuts that are due, and average inside the clusters that were not cut."""
-        models, row, heard = state["models"], state["row"].copy(), replaced(state["heard"], clients, True)
+        models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
         since, settled, kernel = state["since"].copy(), state["settled"].copy(), slice(*state["kernel"])
-        updates = replaced(state["updates"], clients, theta[:, kernel] - models[row[clients], kernel])
-        averaged = mix_groups(members(row[clients], len(models)) * state["weights"][clients], theta, models)
+        updates = with_rows(state["updates"], clients, theta[:, kernel] - models[row[clients], kernel])
+        averaged = cluster_means(row[clients], state["weights"][clients], theta, models)
         for cluster in range(len(models)):
             own = np.flatnonzero(row == cluster)
             if settled[cluster] or round - since[cluster] <= self.period or not heard[own].all():

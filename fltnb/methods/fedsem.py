@@ -13,8 +13,8 @@ import numpy as np
 
 from ..randomness import integer
 from ..settings import Count, Variant
-from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, members, mix_groups, replaced
-from .modelspace import best_start, lloyd
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State
+from .modelspace import best_start, cluster_means, lloyd, with_rows
 
 
 class FedSEM(HardMethod):
@@ -34,7 +34,7 @@ class FedSEM(HardMethod):
     name = "fedsem"
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
 
-    def __init__(self, n_clusters: Count, rule: Rule = "participants", variant: Variant = "as_written"):
+    def __init__(self, n_clusters: Count, rule: Rule = "participants", *, variant: Variant = "as_written"):
         """Options are kept as they are."""
 
     def start(self, fed, model, context: Context) -> State:
@@ -55,7 +55,7 @@ class FedSEM(HardMethod):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Group all clients by their last known models, then average inside the groups."""
         first = "labels" not in state
-        memory = {} if "memory" not in state else {"memory": replaced(state["memory"], clients, theta)}
+        memory = {} if "memory" not in state else {"memory": with_rows(state["memory"], clients, theta)}
         if self.rule == "last_aggregate" or first:
             # Absent clients hold one of the K models: there are n + K different ones at most.
             holds = len(theta) + state["row"]
@@ -68,7 +68,7 @@ class FedSEM(HardMethod):
         if first:
             seed = integer(int(state["seed"]), "method", round)
             groups = best_start(compared, count, state["initial"], self.n_clusters, seed)
-            centers = mix_groups(members(groups, self.n_clusters) * count, compared, state["centers"])
+            centers = cluster_means(groups, count, compared, state["centers"])
         else:
             groups, centers = lloyd(compared, count, state["centers"], state["initial"])
             centers = centers.astype(theta.dtype)
@@ -79,5 +79,5 @@ class FedSEM(HardMethod):
         else:
             share, trained = np.bincount(which, state["weights"]), points
         # plain centres, but averages by samples
-        models = mix_groups(members(groups, self.n_clusters) * share, trained, state["models"])
+        models = cluster_means(groups, share, trained, state["models"])
         return state | memory | {"row": labels, "labels": labels, "models": models, "centers": centers}

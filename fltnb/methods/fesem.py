@@ -15,9 +15,9 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import integer, stream
 from ..settings import Count, NonNegative, Variant
-from .base import Context, HardMethod, Rule, State, members, mix_groups, one_cluster
+from .base import Context, HardMethod, Rule, State, mix_groups, one_cluster
 from .matching import joined, matched_mean, split
-from .modelspace import best_start, scores
+from .modelspace import best_start, cluster_means, scores
 
 
 class FeSEM(HardMethod):
@@ -112,7 +112,9 @@ class FeSEM(HardMethod):
             own, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
             own, trained, sizes = row, memory, state["weights"]
-        share = members(own, len(models)) * (sizes if self.weighting == "samples" else np.ones_like(sizes))
+        share = (own == np.arange(len(models))[:, None]) * (
+            sizes if self.weighting == "samples" else np.ones_like(sizes)
+        )
         models = self.averaged(state, share, sizes, trained, models)
         return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
@@ -151,8 +153,7 @@ class FeSEM(HardMethod):
         seed = integer(int(state["seed"]), "method", round)
         n = int(state["trainable"])
         labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        share = members(labels, self.n_clusters).astype(np.float64)
-        return mix_groups(share, points, np.repeat(state["models"], self.n_clusters, axis=0))
+        return cluster_means(labels, np.ones(len(points)), points, np.repeat(state["models"], self.n_clusters, axis=0))
 
 
 class FeSEMMA(FeSEM):

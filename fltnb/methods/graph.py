@@ -14,7 +14,8 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..settings import Variant
-from .base import PUBLISHED_RULE, Context, Method, Rule, State, mix, replaced, resolve_rule
+from .base import PUBLISHED_RULE, Context, Method, Rule, State, mix
+from .modelspace import with_rows
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -34,11 +35,12 @@ class GraphMethod(Method):
         "as_run" is the rule "last_local" where none is given.
     """
 
+    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
     redrawn = False
     """Whether a change of the federation redraws the graph (as it does where that takes no clustering)."""
 
-    def __init__(self, rule: Rule | None = None, variant: Variant = "as_written"):
-        self.rule = resolve_rule(rule, variant)
+    def __init__(self, rule: Rule = "participants", *, variant: Variant = "as_written"):
+        self.rule = rule
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
         """Return ``(adjacency (M, M) with ones on the diagonal, labels (M,) or None, extra state)``.
@@ -86,7 +88,7 @@ class GraphMethod(Method):
         state = dict(state)
         share = state["relation"] * state["weights"]  # (R, M): who counts in which row, and how much
         if self.rule == "last_local":
-            state["memory"] = replaced(state["memory"], clients, theta)
+            state["memory"] = with_rows(state["memory"], clients, theta)
             state["models"] = mix(share / share.sum(axis=1, keepdims=True), state["memory"])
             return state
         present = share[:, clients]
@@ -174,10 +176,6 @@ class FedAvg(GraphMethod):
 
     name = "fedavg"
     redrawn = True
-    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
-
-    def __init__(self, rule: Rule = "participants", variant: Variant = "as_written"):
-        super().__init__(rule)
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, None, State]:
         """Everybody is everybody's neighbour."""

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..settings import Count, Natural
-from .base import Context, HardMethod, State, members, mix_groups, one_cluster, replaced
+from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .modelspace import cluster_means, with_rows
 
 
 class IFCA(HardMethod):
@@ -94,13 +95,13 @@ class IFCA(HardMethod):
         K, n = len(state["models"]), len(clients)
         pairs = np.repeat(np.arange(K), n), np.tile(clients, K)
         loss = engine.evaluate(state["models"], *pairs, self.split).loss.reshape(K, n)
-        row = replaced(state["row"], clients, np.where(np.isnan(loss), np.inf, loss).argmin(axis=0))
+        row = with_rows(state["row"], clients, np.where(np.isnan(loss), np.inf, loss).argmin(axis=0))
         return state | {"row": row, "labels": row}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the groups, weighted by samples; a group that nobody chose keeps its model."""
         weights = state["weights"][clients]
-        models = mix_groups(members(state["row"][clients], self.n_clusters) * weights, theta, state["models"])
+        models = cluster_means(state["row"][clients], weights, theta, state["models"])
         if self.shared == "lower" and not state["warm"]:
             everybody = mix_groups(weights[None], theta, models[:1])
             lower = np.ones(models.shape[1], dtype=bool)

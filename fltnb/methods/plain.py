@@ -8,8 +8,9 @@ import numpy as np
 
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share, Variant
-from .base import Context, Method, Rule, State, mix, replaced
+from .base import Context, Method, Rule, State, mix
 from .graph import FedAvg
+from .modelspace import with_rows
 
 EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
 
@@ -40,7 +41,7 @@ class Local(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Keep what each participant trained."""
-        return state | {"models": replaced(state["models"], clients, theta)}
+        return state | {"models": with_rows(state["models"], clients, theta)}
 
 
 class FedProx(FedAvg):
@@ -61,7 +62,7 @@ class FedProx(FedAvg):
 
     name = "fedprox"
 
-    def __init__(self, mu: NonNegative = 0.1, rule: Rule = "participants", variant: Variant = "as_written"):
+    def __init__(self, mu: NonNegative = 0.1, rule: Rule = "participants", *, variant: Variant = "as_written"):
         super().__init__(rule)
 
     def local_training(self) -> dict[str, float]:
@@ -93,7 +94,7 @@ class FedSGD(FedAvg):
     name = "fedsgd"
     AS_RUN: ClassVar = {"batch": 2}
 
-    def __init__(self, batch: Count | None = None, variant: Variant = "as_written"):
+    def __init__(self, batch: Count | None = None, *, variant: Variant = "as_written"):
         super().__init__()
 
     def local_training(self) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
-from .base import Context, HardMethod, State, mix_groups, one_cluster, replaced
-from .modelspace import BLOCK, gram, scores
+from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .modelspace import BLOCK, gram, scores, with_rows
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
@@ -51,7 +51,7 @@ class RobustTKM(HardMethod):
 
     name = "robust_tkm"
 
-    def __init__(self, n_clusters: Count = 3, trim: Share = 0.2, variant: Variant = "as_written"):
+    def __init__(self, n_clusters: Count = 3, trim: Share = 0.2, *, variant: Variant = "as_written"):
         if trim >= 0.5:
             raise FltnbError(f"trim={trim} would leave nothing between both ends: choose a share from 0 to below 0.5.")
 
@@ -75,8 +75,8 @@ class RobustTKM(HardMethod):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Cluster if it is time to, then take trimmed means inside the clusters."""
-        points = replaced(state["points"], clients, theta[:, slice(*state["seen"])])
-        heard, row = replaced(state["heard"], clients, True), state["row"].copy()
+        points = with_rows(state["points"], clients, theta[:, slice(*state["seen"])])
+        heard, row = with_rows(state["heard"], clients, True), state["row"].copy()
         models, centers, formed = state["models"].copy(), state["centers"], bool(state["formed"])
         moving = np.flatnonzero(heard & ~state["heard"])  # heard for the first time
         if not formed and heard.sum() >= self.n_clusters:
