@@ -9,7 +9,6 @@ can be saved between any two rounds and continued bit for bit.
 from __future__ import annotations
 
 import inspect
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
@@ -58,7 +57,8 @@ class Context:
 class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
-    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`). Where the authors' code
+    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that does not suit
+    its annotation raises :class:`fltnb.FltnbError`. Where the authors' code
     departs from their text, ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside
     the method, ``class MineAsRun(Mine, as_run=True)``.
 
@@ -187,7 +187,7 @@ class Method(Configured):
 
 
 class HardMethod(Method):
-    """Base of the methods that put every client into one of ``n_clusters`` clusters."""
+    """Base of the methods that put every client into one of ``n_clusters`` clusters, at most as many as clients."""
 
     def check(self, fed: Federation) -> None:
         """Refuse more clusters than clients."""
@@ -266,10 +266,7 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     return out
 
 
-def check_clusters(n_clusters: int, n_clients: int) -> int:
-    """Return ``n_clusters`` if it lies between 1 and the number of clients."""
-    if not isinstance(n_clusters, numbers.Integral) or not 1 <= n_clusters <= n_clients:
-        raise FltnbError(
-            f"{n_clusters!r} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}."
-        )
-    return int(n_clusters)
+def check_clusters(n_clusters: int, n_clients: int) -> None:
+    """Refuse more clusters than clients."""
+    if n_clusters > n_clients:
+        raise FltnbError(f"{n_clusters} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}.")

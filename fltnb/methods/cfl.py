@@ -50,11 +50,6 @@ class CFL(Method):
     The original theory also asks that the two halves be dissimilar enough before a cut is accepted; the official code
     omits that test, and so does this one. It decays the learning rate and keeps momentum between rounds, which are
     options of a run here, not of the method. Besides the models the state holds one update per client, (M, P).
-
-    Raises
-    ------
-    FltnbError
-        A threshold or count out of range.
     """
 
     name = "cfl"

@@ -34,11 +34,6 @@ class FedCluster(Method):
         Rounds of FedAvg before a cut is tried; 30 in FeSEM's code.
     min_size : int
         Only clusters with more members than this are cut. The code's number is not known; 2 is CFL's.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "fedcluster"

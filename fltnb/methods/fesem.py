@@ -57,11 +57,6 @@ class FeSEM(HardMethod):
     dividing by alpha_i leaves ``L + lambda ||theta - center||^2``: the gradient gains ``2 lambda (theta - center)``,
     FedProx's term with ``mu = 2 lambda``. The paper trains one local update per round; here that is the run's
     ``local_epochs``.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more centres than clients.
     """
 
     name = "fesem"
@@ -173,7 +168,7 @@ class FeSEMMA(FeSEM):
     Raises
     ------
     FltnbError
-        As FeSEM; or the model is one of torchvision's, whose layers are no plain stack.
+        The model is one of torchvision's, whose layers are no plain stack.
     """
 
     name = "fesem_ma"

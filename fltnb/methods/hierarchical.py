@@ -66,8 +66,7 @@ class MTHFL(OneShot):
     Raises
     ------
     FltnbError
-        An option out of range; a federation without true clusters where they are needed; a shared layer that the model
-        lacks.
+        A federation without true clusters where they are needed; a shared layer that the model lacks.
     """
 
     name = "mthfl"

@@ -42,11 +42,6 @@ class RobustTKM(HardMethod):
     Of the original's three stages, the first (every client fits its own model) is here the local training of the first
     round. The last, gradient descent with trimmed means of *gradients*, takes trimmed means of models: the same for one
     local step. Until K clients have been heard there is one cluster.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more clusters than clients.
     """
 
     name = "robust_tkm"
