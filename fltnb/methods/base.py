@@ -57,10 +57,10 @@ class Context:
 class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
-    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that does not suit
-    its annotation raises :class:`fltnb.FltnbError`. Where the authors' code
-    departs from their text, ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside
-    the method, ``class MineAsRun(Mine, as_run=True)``.
+    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
+    annotation does not allow raises :class:`fltnb.FltnbError`. Where the authors' code departs from their text,
+    ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside the method,
+    ``class MineAsRun(Mine, as_run=True)``.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -124,17 +124,11 @@ class Method(Configured):
         return state
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Take note that the federation has changed; called before the first round of a new phase.
+        """Take note, before the first round of a new phase, that some clients are new or hold other data.
 
-        The default keeps the state but for the sample counts (``state["weights"]``). It places no newcomers: a method
-        that does not say how is refused before a run in which clients join.
-
-        Parameters
-        ----------
-        fed : Federation
-            From now on. Newcomers have the highest numbers.
-        changed : ndarray of bool, shape (M,)
-            Clients that are new or hold other data than before.
+        ``changed`` (M,) says which; newcomers have the highest numbers. The default keeps the state but for the sample
+        counts (``state["weights"]``). It places no newcomers: a method that does not say how is refused before a run in
+        which clients join.
         """
         return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
 
@@ -150,11 +144,10 @@ class Method(Configured):
         return state["models"], state["row"][clients]
 
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
-        """Let the participants train; most methods say nothing here and leave it to :meth:`dispatch`.
+        """Let the participants train; most methods leave it to :meth:`dispatch`.
 
         It is for methods whose clients train several models in a round, weigh their samples, or measure something on
-        what they have just trained. They call ``engine.train``, in whatever way, and return a ``Trained`` with one row
-        per participant, of any length, which :meth:`collect` gets.
+        what they have just trained. The ``Trained`` has one row per participant, of any length, for :meth:`collect`.
         """
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
@@ -167,10 +160,7 @@ class Method(Configured):
         return state["models"], state["row"]
 
     def evaluate(self, state: State, engine: Engine, split: str) -> Evaluation:
-        """Test all clients, in order; by default each with the model that it is served.
-
-        It is for methods whose prediction is that of no single model, such as a mixture of several models' answers.
-        """
+        """Test all clients, in order, each with the model that it is served; others are for mixtures of models."""
         return engine.evaluate(*self.serve(state), np.arange(engine.fed.n_clients), split)
 
     def labels(self, state: State) -> np.ndarray | None:
@@ -228,25 +218,16 @@ def one_cluster(fed: Federation, theta: np.ndarray) -> State:
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models: ``W @ theta`` in float64, returned in the type of ``theta``.
+    """Aggregate models: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
 
     Parameters
     ----------
     W : array (R, n)
-        Non-negative rows that sum to 1.
+        Non-negative rows that sum to 1; others raise :class:`fltnb.FltnbError`.
     theta : array (n, P)
         Models, in client-id order: the sum has a fixed order, so it does not depend on who finished first.
     block : int
         Parameters per step; bounds the float64 copy.
-
-    Returns
-    -------
-    array (R, P)
-
-    Raises
-    ------
-    FltnbError
-        A row is negative somewhere or does not sum to 1.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):

@@ -131,17 +131,8 @@ class DynamicFLT(FLT):
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
         """Tell when the server will re-cluster, which follows from who changes and who takes part.
 
-        Parameters
-        ----------
-        phases : sequence of Phase
-            :func:`fltnb.federations.phases.phases`.
-        drawn : sequence of arrays
-            Clients of round 1, 2, ...
-
-        Returns
-        -------
-        dict, int
-            Round -> "lambda" or "tau"; and the most flags that ever stand at a time.
+        ``drawn`` holds the clients of round 1, 2, ... Returns a dict, round -> "lambda" or "tau", and the most flags
+        that ever stand at a time.
         """
         coming = {phase.round: phase for phase in phases[1:]}
         n, pending, flags = phases[0].fed.n_clients, set(), set()

@@ -24,20 +24,10 @@ if TYPE_CHECKING:
 
 
 def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Context):
-    """Fit a one-shot clusterer on the clients' embeddings, or take its fit from the cache.
+    """Fit a one-shot clusterer on the clients' embeddings by ``encoder``, or take its fit from the cache.
 
-    Parameters
-    ----------
-    clusterer : estimator over clients
-        Used as it is if it is fitted already (then it must have been fitted on as many clients), else a copy of it
-        is fitted: the same estimator may serve several federations.
-    encoder : EncoderSpec
-        What the clients embed their training samples with.
-
-    Returns
-    -------
-    clusterer
-        Fitted: the object given, or the copy.
+    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy:
+    the same estimator may serve several federations.
     """
     from sklearn.base import clone
 
@@ -158,11 +148,6 @@ class FLT(OneShot):
         pick from the dendrogram's leaf order, which scrambles the clusters (:func:`leaf_order_labels`). Case II only.
         ``variant="as_run"`` does not imply it. (That code also looked up sample weights by a client's place in its
         cluster; this is not repeated.)
-
-    Raises
-    ------
-    FltnbError
-        Options that do not go together, or no clusterer or encoder where one is wanted.
     """
 
     name = "flt"

@@ -133,20 +133,10 @@ def rewire(
 ) -> State:
     """Give the clients a new graph in the middle of a run.
 
-    Clients with the same new neighbourhood start from one model: the sample-weighted mean of the models that the
-    trusted among them were served so far (of all of them where none is trusted). What does not change its members
-    therefore keeps its model to the last bit. Newcomers bring the mean of all models that were served.
-
-    Parameters
-    ----------
-    state : dict
-        As :class:`GraphMethod` keeps it.
-    adjacency : array (M, M)
-    labels : array (M,) or None
-    sizes : array (M,)
-        Training samples.
-    trusted : array (M,) of bool
-        Clients whose model fits their data; those whose data have just changed do not.
+    Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from one model: the sample-weighted mean of
+    the models that the trusted among them were served so far (of all of them where none is trusted). What does not
+    change its members therefore keeps its model to the last bit. Newcomers bring the mean of all models that were
+    served. ``trusted`` (M,) are the clients whose model fits their data: not those whose data have just changed.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)

@@ -139,13 +139,11 @@ class MTHFL(OneShot):
         """Model of every user's own LPS, or of its task's (``view``)."""
         if "tasks" not in state:
             return super().serve(state)
-        tasks, row = state["tasks"], state["row"]
-        server = {}
-        for task in np.unique(tasks):
-            if self.clusterer == "random":
-                server[task] = row[state["labels"] == task][0]
-            else:
-                server[task] = np.bincount(row[tasks == task]).argmax()
+        tasks, row, drawn = state["tasks"], state["row"], self.clusterer == "random"
+        server = {
+            task: row[state["labels"] == task][0] if drawn else np.bincount(row[tasks == task]).argmax()
+            for task in np.unique(tasks)
+        }
         return state["models"], np.array([server[task] for task in tasks])
 
     def bytes_between_servers(self, state: State, rounds: int) -> tuple[int, int]:
@@ -155,22 +153,9 @@ class MTHFL(OneShot):
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
-    """Which parameters of a model all tasks share.
+    """Which parameters of a model all tasks share, bool (P,); ``shared`` as for :class:`MTHFL`.
 
-    Parameters
-    ----------
-    model : Model
-    shared : int, sequence of str or None
-        As for :class:`MTHFL`.
-
-    Returns
-    -------
-    ndarray of bool, shape (P,)
-
-    Raises
-    ------
-    FltnbError
-        The model lacks a layer.
+    A layer that the model lacks raises :class:`fltnb.FltnbError`.
     """
     layer_of = [name.split(".")[0] for name, _ in model.shapes]
     layers = list(dict.fromkeys(layer_of))

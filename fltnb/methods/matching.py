@@ -66,20 +66,11 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
 
 
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
-    """Find the orders of a model's hidden neurons in which they fit those of another model best.
+    """Find the orders of a model's hidden neurons, for :func:`permuted`, in which they fit another model best.
 
     Layer by layer from the input: the incoming weights of a layer are brought into the order found for the layer before
-    it, then the Hungarian method assigns neurons. The last layer's outputs are the classes and keep their order.
-
-    Returns
-    -------
-    list of ndarray of int64
-        For :func:`permuted`, one per hidden layer.
-
-    Raises
-    ------
-    FltnbError
-        The models' layers differ in number or width.
+    it, then the Hungarian method assigns neurons. The last layer's outputs are the classes and keep their order. Models
+    whose layers differ in number or width raise :class:`fltnb.FltnbError`.
     """
     _check(layers, reference)
     orders, before = [], None

@@ -154,21 +154,10 @@ def lloyd(
     update: Callable[[np.ndarray, np.ndarray], np.ndarray],
     steps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k-means with a centre of one's own choice.
+    """k-means with a centre of one's own choice: labels (n,) and centres (K, d) of points (n, d) in float64.
 
-    Parameters
-    ----------
-    points : array (n, d) of float64
-    centers : array (K, d)
-        Where to start.
-    update : callable
-        ``update(members (m, d), old centre (d,)) -> centre (d,)``; a centre without members stays.
-    steps : int
-        At most; it ends before when nothing moves.
-
-    Returns
-    -------
-    labels (n,), centers (K, d)
+    ``update(members (m, d), old centre (d,))`` gives a centre; one without members stays. It ends after ``steps`` steps
+    at most, before when nothing moves.
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):
