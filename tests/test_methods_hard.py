@@ -431,7 +431,7 @@ def test_membership_option_changes_the_clusters_and_nothing_else(cls):
 def test_membership_by_leaf_order_needs_a_dendrogram():
     plain = SimpleNamespace(labels_=np.zeros(4, dtype=int), get_params=lambda deep: {})
     with pytest.raises(FltnbError, match="no dendrogram"):
-        FLT(plain, membership="leaf_order").graph(Toy([[0.0]] * 4, [0.0]).fed, CONTEXT)
+        FLT(plain, membership="leaf_order").client_graph(Toy([[0.0]] * 4, [0.0]).fed, CONTEXT)
 
 
 def _model(fed):
@@ -448,17 +448,17 @@ def _model(fed):
         (lambda: FedProx(mu=float("nan")), "mu must be a number"),
         (lambda: IFCA(2, warmup=-1), "warmup must be a whole number of at least 0, not -1"),
         (lambda: IFCA(2, warmup=1.5), "warmup must be a whole number"),
-        (lambda: IFCA(2, shared="upper"), "choice of shared layers 'upper'"),
-        (lambda: IFCA(2, split="test"), "split to choose a model on 'test'"),
+        (lambda: IFCA(2, shared="upper"), "Unknown shared 'upper'"),
+        (lambda: IFCA(2, split="test"), "Unknown split 'test'"),
         (lambda: CFL(eps1="0.4"), "eps1 must be a number of at least 0, not '0.4'"),
         (lambda: CFL(min_size=0), "min_size must be a whole number of at least 1"),
-        (lambda: CFL(weighting="none"), "weighting of the members 'none'"),
+        (lambda: CFL(weighting="none"), "Unknown weighting 'none'"),
         (lambda: FeSEM(2, lam=-0.1), "lam must be a number of at least 0"),
-        (lambda: FeSEM(2, weighting="size"), "weighting of the M-step 'size'"),
-        (lambda: FLT(membership="leaves"), "cluster membership 'leaves'"),
+        (lambda: FeSEM(2, weighting="size"), "Unknown weighting 'size'"),
+        (lambda: FLT(membership="leaves"), "Unknown membership 'leaves'"),
         (lambda: FLT(graph="full", membership="leaf_order"), 'give graph="clusters" as well'),
         (lambda: IFCA(5).check(Toy([[0.0]] * 4, [0.0]).fed), "5 clusters for 4 clients"),
-        (lambda: FeSEM(0).check(Toy([[0.0]] * 4, [0.0]).fed), "0 clusters for 4 clients"),
+        (lambda: FeSEM(0), "n_clusters must be a whole number of at least 1, not 0"),
     ],
 )
 def test_bad_options_are_refused_in_one_sentence(make, sentence):

@@ -5,14 +5,14 @@ Vahidian et al., AAAI 2023 (arXiv 2209.10526); the clustering itself is :class:`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..settings import Variant
-from .base import Context, Method, State
-from .flt import check_clusterer, clusterer_settings
+from .base import Context, Rule, State
+from .flt import check_clusterer
 from .graph import GraphMethod
 from .samples import check_validation
 
@@ -40,20 +40,16 @@ class PACFL(GraphMethod):
     def __init__(
         self,
         clusterer=None,
-        rule: Literal["participants", "last_local", "last_aggregate"] | None = None,
+        rule: Rule = "participants",
         *,
         variant: Variant = "as_written",
     ):
         from .. import relatedness
 
-        super().__init__(rule, variant=variant)
+        super().__init__(rule)
         self.clusterer = relatedness.PACFL() if clusterer is None else clusterer
         if not isinstance(self.clusterer, relatedness.PACFL):
             raise FltnbError(f"clusterer must be a PACFL clusterer such as fl.PACFL(threshold=12), not {clusterer!r}.")
-
-    def settings(self) -> dict[str, Any]:
-        """Name, rule, variant and clusterer."""
-        return Method.settings(self) | {"clusterer": clusterer_settings(self.clusterer)}
 
     def check(self, fed: Federation) -> None:
         """Refuse settings that do not suit the federation."""
@@ -65,7 +61,7 @@ class PACFL(GraphMethod):
 
         self._fitted(phases(fed)[0].fed, context)
 
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
         fitted = self._fitted(fed, context)
         return fitted["adjacency_"], fitted["labels_"], {"sent": fitted["sent_"].sum()}
