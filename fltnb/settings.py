@@ -180,7 +180,7 @@ class Configured:
                     f"{type(self).__name__} takes {', '.join(known) or 'no options'} ({error})."
                 ) from error
             named = dict(list(bound.arguments.items())[1:])
-            full = checked(type(self), named, getattr(self, "name", type(self).__name__))
+            full = checked(type(self), self.meant(named), getattr(self, "name", type(self).__name__))
             init(self, **full)
             for name, value in full.items():
                 if name not in vars(self) and not callable(getattr(type(self), name, None)):
@@ -188,6 +188,10 @@ class Configured:
             return None
 
         cls.__init__ = checking
+
+    def meant(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Options that those given mean, where one of them decides the default of others."""
+        return given
 
     def options(self) -> dict[str, Any]:
         """All options as they are now."""

@@ -474,7 +474,7 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
             "method": spec.method_id,
             "variant": spec.variant,
             "note": spec.note,
-            "rule": methods.build(spec.method).settings().get("rule", ""),
+            "rule": methods.build(spec.method).options().get("rule", ""),
             "momentum": spec.momentum,
             "seed": spec.seed,
         }

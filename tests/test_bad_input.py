@@ -64,7 +64,7 @@ def sentence(call) -> str:
         (lambda f, d: fl.methods.build({"name": "fedawg"}), "Unknown method 'fedawg'"),
         (lambda f, d: fl.methods.build({"name": "fedavg", "rool": "x"}), "Unknown option of method fedavg 'rool'"),
         (lambda f, d: fl.methods.FLT(variant="publish"), "Unknown variant 'publish'"),
-        (lambda f, d: fl.methods.FedAvg(rule="nobody"), "Unknown non-participant rule 'nobody'"),
+        (lambda f, d: fl.methods.FedAvg(rule="nobody"), "Unknown rule 'nobody'"),
         (lambda f, d: fl.methods.FLT(graph="ring"), "'ring': choose one of clusters, full"),
         (lambda f, d: fl.federations.build(DIGITS | {"alfa": 1}), "'alfa'"),
         (lambda f, d: fl.federations.label_clusters(d, 10, 6, 2), "need 12 classes but digits has 10"),

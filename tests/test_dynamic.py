@@ -265,9 +265,9 @@ class Spy(DynamicFLT):
         self.round = round
         return super().revise(state, fed, round, context)
 
-    def graph(self, *arguments):
+    def client_graph(self, *arguments):
         self.seen.append(getattr(self, "round", 0))
-        return super().graph(*arguments)
+        return super().client_graph(*arguments)
 
 
 @pytest.mark.parametrize(
@@ -301,10 +301,10 @@ def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
         (lambda: DynamicFLT(fcr()), "Nothing is dynamic"),
         (lambda: DynamicFLT(fcr(), lam=-1), "lam must be a whole number of at least 0"),
         (lambda: DynamicFLT(fcr(), tau=0), "tau must be a whole number of at least 1"),
-        (lambda: DynamicFLT(fcr(), newcomers="wait"), "way of placing newcomers 'wait'"),
+        (lambda: DynamicFLT(fcr(), newcomers="wait"), "Unknown newcomers 'wait'"),
         (lambda: DynamicFLT(fl.PCAKMeans(), newcomers="nearest"), "needs FCR"),
-        (lambda: SoftFLT(fcr(), weight="step"), "weight of a soft graph 'step'"),
-        (lambda: SoftFLT(fcr(), scale=0), "above 0, not 0"),
+        (lambda: SoftFLT(fcr(), weight="step"), "Unknown weight 'step'"),
+        (lambda: SoftFLT(fcr(), scale=0), "scale must be a number above 0, not 0"),
     ],
 )
 def test_bad_options_are_refused(make, sentence):
@@ -346,7 +346,7 @@ def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes
 
 def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not(fed, cache):
     settings = QUICK | {"rounds": 12, "participation": 0.4, "cache": cache}
-    static = run(FLT(fcr(), None, ENCODER), fed, **settings)
+    static = run(FLT(fcr(), encoder=ENCODER), fed, **settings)
     flags = run(DynamicFLT(fcr(), ENCODER, lam=5), fed, **settings)
     nearest = run(DynamicFLT(fcr(), ENCODER, newcomers="nearest", drifted="nearest"), fed, **settings)
     oracle = run(Oracle(), fed, **settings)

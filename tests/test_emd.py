@@ -440,7 +440,7 @@ def test_clients_that_were_never_drawn_stay_alone_with_the_initial_model():
 
 def test_published_rule_averages_everybodys_last_model_and_measures_again():
     method = EMDCFL(EMDClustering(tolerance=0.05), variant="as_run")
-    assert method.settings()["rule"] == "last_local" and method.repeat
+    assert method.rule == "last_local" and method.repeat
     walk = Walk(method, by_class())
     a, _, _ = walk.go(0, 1, 2)
     before = walk.state["distance"][0, 2]
@@ -504,7 +504,7 @@ def test_settings_come_back_and_bad_ones_are_refused(turned):
     assert again.settings() == method.settings() and again.clusterer.distance == "sliced"
     with pytest.raises(fl.FltnbError, match="EMDClustering"):
         EMDCFL(fl.FCR())
-    with pytest.raises(fl.FltnbError, match="Unknown non-participant rule 'last_aggregate'"):
+    with pytest.raises(fl.FltnbError, match="Unknown rule 'last_aggregate'"):
         EMDCFL(rule="last_aggregate")
     with pytest.raises(fl.FltnbError, match="repeat must be True or False"):
         EMDCFL(repeat="yes")

@@ -17,6 +17,8 @@ from fltnb.analysis.emdcfl_robustness_claims import for_all, robustness_claims
 from fltnb.errors import FltnbError
 from fltnb.experiments import emdcfl
 from fltnb.experiments import emdcfl_robustness as plan
+from fltnb.methods.emdcfl import penultimate
+from fltnb.methods.ownmodels import local_models, measure, plateau
 from fltnb.metrics import adjusted_rand_index
 
 DIGITS = {
@@ -31,14 +33,14 @@ DIGITS = {
 TRAINING = {"local_epochs": 1, "batch_size": 10, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0}
 
 
-def small(measure, part="plateau", seed=0, **training):
-    return plan.Study(DIGITS, "mlp32", TRAINING | training, seed, measure, part, "rotated_digits", "x")
+def small(how, part="plateau", seed=0, **training):
+    return plan.Study(DIGITS, "mlp32", TRAINING | training, seed, how, part, "rotated_digits", "x")
 
 
 @pytest.fixture(scope="module")
 def trained():
     fed = fl.federations.build(DIGITS)
-    return fed, *distances.local_models(fed, "mlp32", TRAINING)
+    return fed, *local_models(fed, "mlp32", TRAINING)
 
 
 # where epsilon works
@@ -46,10 +48,10 @@ def trained():
 
 def test_plateau_lies_between_the_farthest_inside_and_the_nearest_across():
     far = np.array([[0, 1, 5, 6], [1, 0, 7, 8], [5, 7, 0, 2], [6, 8, 2, 0.0]])
-    assert distances.plateau(far, np.array([0, 0, 1, 1])) == (2, 5)
-    assert distances.plateau(far, np.zeros(4, dtype=int)) == (8, np.inf)
-    assert distances.plateau(far, np.arange(4)) == (0, 1)
-    low, high = distances.plateau(far, np.array([0, 1, 0, 1]))
+    assert plateau(far, np.array([0, 0, 1, 1])) == (2, 5)
+    assert plateau(far, np.zeros(4, dtype=int)) == (8, np.inf)
+    assert plateau(far, np.arange(4)) == (0, 1)
+    low, high = plateau(far, np.array([0, 1, 0, 1]))
     assert low == 8 and high == 1 and low >= high  # none
 
 
@@ -57,7 +59,7 @@ def test_clusters_may_touch_as_long_as_their_neighbours_differ():
     # A is near B and C (2), these two are far from each other (9): neighbours are ABC, AB and AC
     clusters = np.array([0, 0, 1, 2])
     far = np.array([[0, 1, 2, 2], [1, 0, 2, 2], [2, 2, 0, 9], [2, 2, 9, 0.0]])
-    assert distances.plateau(far, clusters) == (1, 9)  # up to 2 nobody touches, beyond that A touches both
+    assert plateau(far, clusters) == (1, 9)  # up to 2 nobody touches, beyond that A touches both
     assert adjusted_rand_index(clusters, fl.EMDClustering(tolerance=5).connect(far, np.ones(4))[1]) == 1
 
 
@@ -69,7 +71,7 @@ def test_plateau_against_trying_every_tolerance(count, seed):
     far = rng.integers(1, 6, (count, count)).astype(float) + 3 * (clusters[:, None] != clusters)
     far = np.maximum(far, far.T)
     np.fill_diagonal(far, 0)
-    low, high = distances.plateau(far, clusters)
+    low, high = plateau(far, clusters)
     tried = np.arange(0.5, 12)  # between the whole numbers that distances are
     works = [
         adjusted_rand_index(clusters, fl.EMDClustering(tolerance=e).connect(far, np.ones(count))[1]) == 1 for e in tried
@@ -93,7 +95,7 @@ def test_parameters_and_updates_by_hand(trained):
     expected = np.array([[0, 5, 2, 1], [5, 0, 29**0.5, 32**0.5], [2, 29**0.5, 0, 5**0.5], [1, 32**0.5, 5**0.5, 0]])
 
     def matrix(name):
-        found, reference = distances.measure(fed, net, start, theta, {"name": name})
+        found, reference = measure(fed, net, start, theta, {"name": name})
         assert np.isnan(reference).all()
         return found
 
@@ -107,7 +109,7 @@ def test_parameters_and_updates_by_hand(trained):
 
 def test_angles_are_those_of_pacfl(trained):
     fed, net, start, theta = trained
-    found, _ = distances.measure(fed, net, start, theta, {"name": "angles"})
+    found, _ = measure(fed, net, start, theta, {"name": "angles"})
     own = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
     np.testing.assert_allclose(found, fl.PACFL().fit(own, [fed.labels[i] for i in fed.train]).distance_, atol=1e-3)
 
@@ -115,22 +117,16 @@ def test_angles_are_those_of_pacfl(trained):
 def test_embedding_distances_are_those_of_a_fit(trained):
     fed, net, start, theta = trained
     how = plan.emd(projection=0.5)
-    found, reference = distances.measure(fed, net, start, theta, how, seed=3)
+    found, reference = measure(fed, net, start, theta, how, seed=3)
 
     def seen(i, split, j):
-        return distances_of(net, theta[i], fed.client(j, split)[0])
+        return penultimate(net, theta[i], fed.client(j, split)[0])
 
     fitted = fl.EMDClustering(projection=0.5, random_state=3).fit(
         [seen(i, "train", i) for i in range(4)], lambda i: [seen(i, "val", j) for j in range(4)]
     )
     np.testing.assert_allclose(found, fitted.distance_, atol=1e-5)
     np.testing.assert_allclose(reference, fitted.reference_, atol=1e-5)
-
-
-def distances_of(net, theta, inputs):
-    from fltnb.methods.emdcfl import penultimate
-
-    return penultimate(net, theta, inputs)
 
 
 def test_local_models_are_the_first_round_of_the_method(trained):
@@ -144,7 +140,7 @@ def test_local_models_are_the_first_round_of_the_method(trained):
 def test_models_are_trained_once_and_matrices_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
     monkeypatch.delenv("FLTNB_FRESH", raising=False)
-    calls, train = [], distances.local_models
+    calls, train = [], local_models
     monkeypatch.setattr(distances, "local_models", lambda *a: calls.append(a) or train(*a))
     studies = [small(plan.emd()), small({"name": "parameters"}), small(plan.emd(projection=None))]
     first = distances.compute(studies, progress=False)
@@ -159,7 +155,7 @@ def test_models_are_trained_once_and_matrices_kept(monkeypatch, tmp_path):
 
 def test_training_that_diverges_is_named(trained):
     with pytest.raises(FltnbError, match="client 0 diverged: choose a smaller lr"):
-        distances.local_models(trained[0], "mlp32", TRAINING | {"lr": 1e20})
+        local_models(trained[0], "mlp32", TRAINING | {"lr": 1e20})
 
 
 # tables

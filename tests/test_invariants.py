@@ -17,43 +17,8 @@ import numpy as np
 import pytest
 
 import fltnb as fl
-from fltnb import methods, models, rounds, training
-from fltnb.methods import (
-    CFL,
-    CFLGP,
-    EMDCFL,
-    FLT,
-    IFCA,
-    METHODS,
-    MTHFL,
-    PACFL,
-    PCAKMHC,
-    Context,
-    DynamicFLT,
-    FedAvg,
-    FedCE,
-    FedClust,
-    FedCluster,
-    FedDANE,
-    FedDist,
-    FedDistWS,
-    FedEM,
-    FedProx,
-    FedRC,
-    FedSaC,
-    FedSEM,
-    FedSGD,
-    FedSoft,
-    FeSEM,
-    FeSEMMA,
-    FlexCFL,
-    HypoCluster,
-    Local,
-    Oracle,
-    PFedGraph,
-    RobustTKM,
-    SoftFLT,
-)
+from fltnb import methods as m
+from fltnb import models, rounds, training
 from fltnb.methods.hierarchical import shared_columns
 from fltnb.metrics import adjusted_rand_index
 
@@ -86,6 +51,10 @@ def singleton_truth(fed):
     return replace(fed, clusters=np.arange(fed.n_clients))
 
 
+COMMON = "all models start from one common initialisation"
+NO_THRESHOLD = "no threshold and no one-shot clusterer"
+
+
 @dataclass
 class Line:
     """How one method takes part in the invariants.
@@ -95,8 +64,8 @@ class Line:
 
     usual: Callable  # the method as it is used
     one: Callable | str  # U1: with one cluster, to equal FedAvg
-    alone: Callable | str  # U2: with every client for itself, to equal Local
-    start: str  # U4: why permuting initial models says nothing, or "independent"
+    alone: Callable | str = NO_THRESHOLD  # U2: with every client for itself, to equal Local
+    start: str = COMMON  # U4: why permuting initial models says nothing, or "independent"
     down: Callable = lambda P: P  # U10: scalars received by a participant per round
     up: Callable = lambda P: P
     setup: Callable = lambda fed: (0, 0)  # U10: bytes sent before round 1 (up, down)
@@ -128,157 +97,129 @@ def exchanged(fed):
     return 4 * up, 4 * down
 
 
-COMMON = "all models start from one common initialisation"
-NO_THRESHOLD = "no threshold and no one-shot clusterer"
 CENTROIDS = 4 * M * 2 * 8  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
 
 LINES = {
-    "FedAvg": Line(FedAvg, FedAvg, NO_THRESHOLD, COMMON),
-    "FedProx": Line(lambda: FedProx(mu=0.1), lambda: FedProx(mu=0), NO_THRESHOLD, COMMON),
-    "Local": Line(Local, "has no clusters, and no model in common", Local, COMMON, down=lambda P: 0, up=lambda P: 0),
-    "Oracle": Line(Oracle, Oracle, Oracle, COMMON, truth={"one": one_cluster_truth, "alone": singleton_truth}),
+    "FedAvg": Line(m.FedAvg, m.FedAvg),
+    "FedProx": Line(lambda: m.FedProx(mu=0.1), lambda: m.FedProx(mu=0)),
+    "Local": Line(m.Local, "has no clusters, and no model in common", m.Local, down=lambda P: 0, up=lambda P: 0),
+    "Oracle": Line(m.Oracle, m.Oracle, m.Oracle, truth={"one": one_cluster_truth, "alone": singleton_truth}),
     "FLT": Line(
-        lambda: FLT(pca(0.7)),
-        lambda: FLT(pca(1e6)),
-        lambda: FLT(pca(0.0)),
-        COMMON,
-        setup=lambda fed: (CENTROIDS, 0),
+        lambda: m.FLT(pca(0.7)), lambda: m.FLT(pca(1e6)), lambda: m.FLT(pca(0.0)), setup=lambda fed: (CENTROIDS, 0)
     ),
     "PCAKMHC": Line(
-        lambda: PCAKMHC(pca(0.7), graph="full"),
-        lambda: PCAKMHC(pca(1e6), graph="full"),
-        lambda: PCAKMHC(pca(0.0), graph="full"),
-        COMMON,
+        lambda: m.PCAKMHC(pca(0.7), graph="full"),
+        lambda: m.PCAKMHC(pca(1e6), graph="full"),
+        lambda: m.PCAKMHC(pca(0.0), graph="full"),
         setup=lambda fed: (CENTROIDS, 0),
     ),
     "DynamicFLT": Line(  # nobody changes here; the repeated clustering finds what it found before
-        lambda: DynamicFLT(pca(0.7), tau=2),
-        lambda: DynamicFLT(pca(1e6), tau=2),
-        lambda: DynamicFLT(pca(0.0), tau=2),
-        COMMON,
+        lambda: m.DynamicFLT(pca(0.7), tau=2),
+        lambda: m.DynamicFLT(pca(1e6), tau=2),
+        lambda: m.DynamicFLT(pca(0.0), tau=2),
         setup=lambda fed: (2 * CENTROIDS, 0),  # before round 1, and again after round 2
     ),
     "SoftFLT": Line(
-        lambda: SoftFLT(pca(0.7)),
-        lambda: SoftFLT(pca(0.7), scale=1e9),
-        lambda: SoftFLT(pca(0.7), scale=1e-9),
-        COMMON,
+        lambda: m.SoftFLT(pca(0.7)),
+        lambda: m.SoftFLT(pca(0.7), scale=1e9),
+        lambda: m.SoftFLT(pca(0.7), scale=1e-9),
         near=1e-5,
         setup=lambda fed: (CENTROIDS, 0),
     ),
-    "FedSEM": Line(lambda: FedSEM(K), lambda: FedSEM(1), NO_THRESHOLD, COMMON),
-    "FeSEM": Line(lambda: FeSEM(K), lambda: FeSEM(1, lam=0), NO_THRESHOLD, COMMON, weights="equal"),
-    "IFCA": Line(lambda: IFCA(K), lambda: IFCA(1), NO_THRESHOLD, "independent", down=lambda P: K * P),
+    "FedSEM": Line(lambda: m.FedSEM(K), lambda: m.FedSEM(1)),
+    "FeSEM": Line(lambda: m.FeSEM(K), lambda: m.FeSEM(1, lam=0), weights="equal"),
+    "IFCA": Line(lambda: m.IFCA(K), lambda: m.IFCA(1), start="independent", down=lambda P: K * P),
     "CFL": Line(
-        lambda: CFL(eps1=1e6, eps2=0, warmup=0),  # cuts whatever moves
-        lambda: CFL(eps1=0),
+        lambda: m.CFL(eps1=1e6, eps2=0, warmup=0),  # cuts whatever moves
+        lambda: m.CFL(eps1=0),
         "it cuts one step a round and stops above single clients",
-        COMMON,
         weights="equal",
     ),
     "PACFL": Line(
-        lambda: PACFL(fl.PACFL(n_clusters=2)),
-        lambda: PACFL(fl.PACFL(threshold=180)),
-        lambda: PACFL(fl.PACFL(threshold=-1)),
-        COMMON,
+        lambda: m.PACFL(fl.PACFL(n_clusters=2)),
+        lambda: m.PACFL(fl.PACFL(threshold=180)),
+        lambda: m.PACFL(fl.PACFL(threshold=-1)),
         setup=lambda fed: (4 * 64 * np.minimum(fed.label_counts(), 3).sum(), 0),  # vectors of 64 pixels per class
     ),
     "FedClust": Line(
-        lambda: FedClust(n_clusters=2),
-        lambda: FedClust(threshold=np.inf),
-        lambda: FedClust(threshold=0),
-        COMMON,
+        lambda: m.FedClust(n_clusters=2),
+        lambda: m.FedClust(threshold=1e9),
+        lambda: m.FedClust(threshold=0),
         late=1,
         once=lambda P: (-4 * (M // 2) * (P - 201 * 10), 0),  # in round 1 the last layer of 200 x 10 and 10 alone
     ),
-    "EMDCFL": Line(
-        lambda: EMDCFL(emd(0.025)), lambda: EMDCFL(emd(2.0)), lambda: EMDCFL(emd(0)), COMMON, setup=exchanged
-    ),
-    "FlexCFL": Line(lambda: FlexCFL(2), lambda: FlexCFL(1), NO_THRESHOLD, COMMON, weights="equal"),
-    "CFLGP": Line(lambda: CFLGP(2), lambda: CFLGP(1), NO_THRESHOLD, COMMON, weights="equal"),
+    "EMDCFL": Line(lambda: m.EMDCFL(emd(0.025)), lambda: m.EMDCFL(emd(2.0)), lambda: m.EMDCFL(emd(0)), setup=exchanged),
+    "FlexCFL": Line(lambda: m.FlexCFL(2), lambda: m.FlexCFL(1), weights="equal"),
+    "CFLGP": Line(lambda: m.CFLGP(2), lambda: m.CFLGP(1), weights="equal"),
     "FedEM": Line(
-        lambda: FedEM(K),
-        lambda: FedEM(1),
-        NO_THRESHOLD,
-        "independent",
+        lambda: m.FedEM(K),
+        lambda: m.FedEM(1),
+        start="independent",
         down=lambda P: K * P,
         up=lambda P: K * P,
         personal=True,
     ),
     "FedRC": Line(
-        lambda: FedRC(K),
-        lambda: FedRC(1),
-        NO_THRESHOLD,
-        "independent",
+        lambda: m.FedRC(K),
+        lambda: m.FedRC(1),
+        start="independent",
         down=lambda P: K * P + K * 10,
         up=lambda P: K * P + K * 10,
         personal=True,
     ),
     "FedSoft": Line(
-        lambda: FedSoft(K, period=1),
-        lambda: FedSoft(1, lam=0, serves="center"),
-        NO_THRESHOLD,
-        "independent",
+        lambda: m.FedSoft(K, period=1),
+        lambda: m.FedSoft(1, lam=0, serves="center"),
+        start="independent",
         down=lambda P: K * P,
         up=lambda P: P + K,
         personal=True,
         still="clients begin at means of different initial models",
     ),
     "FedCE": Line(
-        lambda: FedCE(K, split="train"),
-        lambda: FedCE(1, split="train"),
-        NO_THRESHOLD,
-        "independent",
+        lambda: m.FedCE(K, split="train"),
+        lambda: m.FedCE(1, split="train"),
+        start="independent",
         down=lambda P: K * P,
         up=lambda P: P + K,
         weights="equal",
         personal=True,
         still="every model takes from every client, and clients train different ones",
     ),
-    "PFedGraph": Line(PFedGraph, lambda: PFedGraph(alpha=1e15), NO_THRESHOLD, COMMON),
-    "FedSaC": Line(FedSaC, lambda: FedSaC(0, 0), NO_THRESHOLD, COMMON, near=1e-7, up=lambda P: P + 3 * 200),
+    "PFedGraph": Line(m.PFedGraph, lambda: m.PFedGraph(alpha=1e15)),
+    "FedSaC": Line(m.FedSaC, lambda: m.FedSaC(0, 0), near=1e-7, up=lambda P: P + 3 * 200),
     "MTHFL": Line(
-        lambda: MTHFL(fl.EigenRelevance(n_clusters=2)),
-        lambda: MTHFL("oracle", shared=2),  # two groups, but all layers are averaged over both
-        lambda: MTHFL("oracle", shared=()),
-        COMMON,
+        lambda: m.MTHFL(fl.EigenRelevance(n_clusters=2)),
+        lambda: m.MTHFL("oracle", shared=2),  # two groups, but all layers are averaged over both
+        lambda: m.MTHFL("oracle", shared=()),
         setup=lambda fed: (4 * M * (5 * 64 + M - 1), 4 * M * (M - 1) * 5 * 64),  # five eigenvectors of 64 pixels
         truth={"alone": singleton_truth},
         parts=lambda net: [columns := shared_columns(net, None), ~columns],
     ),
-    "FedSGD": Line(FedSGD, "one step where the others take two; see test_methods_fesem", NO_THRESHOLD, COMMON),
-    "FedDist": Line(FedDist, lambda: FedDist(1), NO_THRESHOLD, COMMON, weights="equal", personal=True),
-    "FedDistWS": Line(FedDistWS, lambda: FedDistWS(1), NO_THRESHOLD, COMMON, personal=True),
+    "FedSGD": Line(m.FedSGD, "one step where the others take two; see test_methods_fesem"),
+    "FedDist": Line(m.FedDist, lambda: m.FedDist(1), weights="equal", personal=True),
+    "FedDistWS": Line(m.FedDistWS, lambda: m.FedDistWS(1), personal=True),
     "FedDANE": Line(
-        FedDANE,
+        m.FedDANE,
         "its corrected steps are not FedAvg's; with one client they are FedProx's",
-        NO_THRESHOLD,
-        COMMON,
         down=lambda P: 3 * P,
         up=lambda P: 2 * P,
     ),
     "FedCluster": Line(
-        lambda: FedCluster(period=0),
-        lambda: FedCluster(gamma=1.01),
+        lambda: m.FedCluster(period=0),
+        lambda: m.FedCluster(gamma=1.01),
         "a cut needs more than two members, one of the halves may have one",
-        COMMON,
     ),
-    "HypoCluster": Line(
-        lambda: HypoCluster(K), lambda: HypoCluster(1), NO_THRESHOLD, "independent", down=lambda P: K * P
-    ),
+    "HypoCluster": Line(lambda: m.HypoCluster(K), lambda: m.HypoCluster(1), start="independent", down=lambda P: K * P),
     "RobustTKM": Line(
-        lambda: RobustTKM(K),
-        lambda: RobustTKM(1, trim=0),
-        NO_THRESHOLD,
-        COMMON,
+        lambda: m.RobustTKM(K),
+        lambda: m.RobustTKM(1, trim=0),
         weights="equal",
         mean="each number is trimmed for itself",
     ),
     "FeSEMMA": Line(
-        lambda: FeSEMMA(K),
-        lambda: FeSEMMA(1, lam=0),
-        NO_THRESHOLD,
-        COMMON,
+        lambda: m.FeSEMMA(K),
+        lambda: m.FeSEMMA(1, lam=0),
         weights="equal",
         mean="neurons are put into another order before",
     ),
@@ -299,9 +240,9 @@ always = lines(lambda line: "")
 
 
 def test_every_method_has_its_line():
-    assert set(LINES) == set(METHODS), "write a line for the new method: how it takes part, or why it does not"
+    assert set(LINES) == set(m.METHODS), "write a line for the new method: how it takes part, or why it does not"
     for name, line in LINES.items():
-        assert type(line.usual()) is METHODS[name]
+        assert type(line.usual()) is m.METHODS[name]
 
 
 @cache
@@ -312,10 +253,8 @@ def digits(equal=True):
     )
     order = np.random.default_rng(3).permutation(M)
     sizes = [20] * M if equal else [20, 12, 16, 10, 18, 14]
-    return fl.Federation(
-        images=fed.images,
-        labels=fed.labels,
-        n_classes=fed.n_classes,
+    return replace(
+        fed,
         train=[fed.train[i][::-1][:n] for i, n in zip(order, sizes, strict=True)],
         val=[fed.test[i][60:] for i in order],
         test=[fed.test[i][:60] for i in order],
@@ -324,13 +263,8 @@ def digits(equal=True):
 
 
 def permuted(fed, order):
-    return replace(
-        fed,
-        train=[fed.train[i] for i in order],
-        test=[fed.test[i] for i in order],
-        val=[fed.val[i] for i in order],
-        clusters=fed.clusters[order],
-    )
+    moved = {split: [getattr(fed, split)[i] for i in order] for split in ("train", "val", "test")}
+    return replace(fed, **moved, clusters=fed.clusters[order])
 
 
 def run(method, fed, settings=EXACT, **change):
@@ -348,7 +282,7 @@ def test_u1_one_cluster_is_fedavg(line):
     fed = digits(equal=line.weights == "equal")
     same = (line.truth or {}).get("one", lambda fed: fed)(fed)
     rounds = ROUNDS + line.late
-    assert np.allclose(served(run(line.one(), same, rounds=rounds)), served(run(FedAvg(), fed)), rtol=0, atol=1e-12)
+    assert np.allclose(served(run(line.one(), same, rounds=rounds)), served(run(m.FedAvg(), fed)), rtol=0, atol=1e-12)
 
 
 @lines(lambda line: line.alone if isinstance(line.alone, str) else "")
@@ -356,7 +290,7 @@ def test_u2_singletons_are_local(line):
     fed = digits(equal=False)
     same = (line.truth or {}).get("alone", lambda fed: fed)(fed)
     rounds = ROUNDS + line.late
-    assert np.allclose(served(run(line.alone(), same, rounds=rounds)), served(run(Local(), fed)), rtol=0, atol=1e-12)
+    assert np.allclose(served(run(line.alone(), same, rounds=rounds)), served(run(m.Local(), fed)), rtol=0, atol=1e-12)
 
 
 @always
@@ -401,7 +335,7 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
         assert np.allclose(served(result), served(alone), rtol=0, atol=1e-8)
         return
 
-    class From(Local):
+    class From(m.Local):
         def start(self, fed, model, context):
             return super().start(fed, model, context) | {"models": model.init(context.seed, picked)[None]}
 
@@ -415,13 +349,8 @@ class Arbitrary:
     """An engine that measures as usual, and whose training gives anything."""
 
     def __init__(self, engine, rng):
-        self.fed, self.model, self.spec, self.evaluate, self.rng = (
-            engine.fed,
-            engine.model,
-            engine.spec,
-            engine.evaluate,
-            rng,
-        )
+        self.fed, self.model, self.spec, self.evaluate = engine.fed, engine.model, engine.spec, engine.evaluate
+        self.rng = rng
 
     def train(self, theta, rows, clients, round, sample_weights=None):
         assert theta[rows].shape == (len(clients), self.model.n_parameters)
@@ -433,7 +362,7 @@ def drive(method, fed, rounds=3, seed=0):
     rng = np.random.default_rng(seed)
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     with training.make_engine(fed, net, training.TrainSpec(), "serial") as engine:
-        state = method.start(fed, net, Context(seed))
+        state = method.start(fed, net, m.Context(seed))
         around = [served_by(method, state), np.stack([net.init(seed, k) for k in range(K)])]
         for round in range(1, rounds + 1):
             clients = np.sort(rng.choice(fed.n_clients, size=fed.n_clients - round, replace=False))
@@ -473,13 +402,46 @@ def test_u7_without_a_step_nothing_moves_and_labels_are_defined(line):
         assert result.labels.shape == (M,) and (result.labels >= 0).all()
 
 
+def same_bits(a, b):
+    labels = a.labels is b.labels is None or np.array_equal(a.labels, b.labels)
+    return np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows) and labels
+
+
+def variants(line):
+    """The method as it is used and, where the tables' code departs from it, as it was run."""
+    usual = line.usual()
+    yield usual
+    if usual._as_run:
+        options = {name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer")}
+        yield m.build({"name": usual.name, "variant": "as_run"} | options)
+        assert type(m.build({"name": usual.name, "variant": "as_run"} | options)) is usual._as_run
+
+
 @always
-def test_u8_two_runs_have_the_same_bits(line):
-    fed = digits(equal=False)
-    a, b = run(line.usual(), fed, ROUGH), run(line.usual(), fed, ROUGH)
-    assert np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows)
-    assert a.labels is None or np.array_equal(a.labels, b.labels)
-    assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
+def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_path, monkeypatch):
+    fed, rough = digits(equal=False), ROUGH | {"rounds": 4, "eval_every": 4}
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    for method in variants(line):
+        path, stopped = tmp_path / type(method).__name__, m.build(method.settings())
+
+        def collect(state, clients, theta, round, stopped=stopped):
+            if round == 3:
+                raise KeyboardInterrupt
+            before = {name: np.array(value) for name, value in state.items()}
+            after = type(stopped).collect(stopped, state, clients, theta, round)
+            assert [
+                name
+                for name in before
+                if not np.array_equal(before[name], state[name], equal_nan=before[name].dtype.kind == "f")
+            ] == []
+            return after
+
+        monkeypatch.setattr(stopped, "collect", collect, raising=False)
+        with pytest.raises(KeyboardInterrupt):
+            run(stopped, fed, rough, checkpoint=path)
+        a, b = run(method, fed, rough), run(method, fed, rough, checkpoint=path)
+        assert same_bits(a, b)
+        assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
 
 
 @always
@@ -489,8 +451,7 @@ def test_u9_test_labels_are_for_reporting_only(line):
     assert not np.isin(tested, np.concatenate(fed.train)).any()
     labels[tested] = np.random.default_rng(0).integers(0, fed.n_classes, len(tested))
     a, b = run(line.usual(), fed, ROUGH), run(line.usual(), replace(fed, labels=labels), ROUGH)
-    assert np.array_equal(a.theta, b.theta) and np.array_equal(a.rows, b.rows)
-    assert a.labels is None or np.array_equal(a.labels, b.labels)
+    assert same_bits(a, b)
     assert not a.clients["test"].equals(b.clients["test"])
 
 
@@ -520,6 +481,6 @@ def test_the_usual_settings_form_clusters():
 
 
 def test_methods_have_names_of_their_own():
-    assert len({cls.name for cls in METHODS.values()}) == len(METHODS)
+    assert len({cls.name for cls in m.METHODS.values()}) == len(m.METHODS)
     for line in LINES.values():
-        assert type(methods.build(line.usual().settings())) is type(line.usual())
+        assert type(m.build(line.usual().settings())) is type(line.usual())

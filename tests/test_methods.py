@@ -200,30 +200,55 @@ def test_state_holds_one_model_per_distinct_neighbourhood(method, state_size):
     assert len(method.start(fed, model, CONTEXT)["models"]) == state_size
 
 
-def test_settings_round_trip():
-    for settings_ in (
-        {"name": "fedavg", "rule": "last_local"},
-        {"name": "local"},
-        {"name": "fedsem", "n_clusters": 3, "rule": "participants"},
-    ):
-        assert methods.build(settings_).settings() == settings_
+@pytest.mark.parametrize(
+    ("same", "form"),
+    [
+        (({"name": "fedavg"}, {"kind": "FedAvg", "rule": "participants", "variant": "as_written"}), {"name": "fedavg"}),
+        (({"name": "fedavg", "variant": "as_run"},), {"name": "fedavg", "rule": "last_local"}),
+        (({"name": "fedsem", "n_clusters": np.int64(3)},), {"name": "fedsem", "n_clusters": 3}),
+        (
+            ({"name": "fesem", "n_clusters": 2, "variant": "as_run", "report": "own"},),
+            {"name": "fesem", "n_clusters": 2, "lam": 0.0, "grouping": "random"},
+        ),
+        (({"name": "fedsgd", "variant": "as_run"},), {"name": "fedsgd", "batch": 2}),
+        (({"name": "robust_tkm", "variant": "as_run", "n_clusters": 3},), {"name": "robust_tkm", "variant": "as_run"}),
+        (
+            (
+                {"name": "flt", "variant": "as_run", "clusterer": {"name": "FCR", "k": 2, "threshold": 1.0}},
+                {"name": "enc1", "kind": "FLT", "rule": "last_local", "graph": "full"}
+                | {"clusterer": {"name": "FCR", "k": 2, "n_jobs": 4}, "encoder": {"kind": "pixels", "epochs": 8}},
+            ),
+            {"name": "flt", "graph": "full", "rule": "last_local", "clusterer": {"name": "FCR", "k": 2}}
+            | {"encoder": {"kind": "pixels"}},
+        ),
+    ],
+)
+def test_equal_methods_have_one_canonical_form_and_are_rebuilt_from_it(same, form):
+    for options in same:
+        assert methods.canonical(options) == form
+        method = methods.build(options)
+        assert methods.build(method.settings()).settings() == method.settings()
+    assert methods.canonical(form) == form
+
+
+def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
     flt = FLT(variant="as_run", name="flt_enc1")
     again = methods.build(flt.settings())
-    assert again.settings() == flt.settings()
-    assert (again.name, again.graph_kind, again.rule) == ("flt_enc1", "full", "last_local")
+    assert (again.name, again.graph, again.rule, again.variant) == ("flt_enc1", "full", "last_local", "as_written")
+    assert FLT(variant="as_run", graph="clusters").graph == "clusters"
 
 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: FedAvg(rule="everybody"), "non-participant rule 'everybody'"),
+        (lambda: FedAvg(rule="everybody"), "Unknown rule 'everybody'"),
         (lambda: FedAvg(variant="printed"), "variant 'printed'"),
         (lambda: FLT(graph="case 1"), "graph"),
         (lambda: methods.build({"name": "fedawg"}), "method 'fedawg'"),
         (lambda: methods.build({"name": "fedavg", "rul": "participants"}), "option of method fedavg 'rul'"),
         (lambda: methods.build({"name": "fedsem"}), "fedsem needs n_clusters .K, the number of clusters.: add it"),
         (lambda: methods.build({"name": "flt", "clusterer": {"name": "KMedoids"}}), "clusterer 'KMedoids'"),
-        (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "encoder option 'sort'"),
+        (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "option of encoder 'sort'"),
     ],
 )
 def test_bad_names_are_refused_in_one_sentence(make, sentence):
@@ -234,7 +259,7 @@ def test_bad_names_are_refused_in_one_sentence(make, sentence):
 
 def test_fedsem_wants_no_more_groups_than_clients():
     with pytest.raises(FltnbError, match="between 1 and 4"):
-        FedSEM(5).start(*toy(), CONTEXT)
+        FedSEM(5).check(toy()[0])
 
 
 def test_a_clusterer_fitted_on_other_clients_is_refused():

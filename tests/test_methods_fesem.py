@@ -329,7 +329,7 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
     for one in (trimmed_mean(points, 0.2), median(points, points[0])):
         assert (low <= one).all() and (one <= high).all()
     for variant in ("as_written", "as_run"):
-        method = RobustTKM(1, 0.2, variant)
+        method = RobustTKM(1, 0.2, variant=variant)
         *_, state = steps(method, [(range(n), points)] * 2, (0.0,) * 3, head=3)
         for found in (state["centers"], state["models"]):
             assert (low <= found).all() and (found <= high).all()
@@ -342,7 +342,7 @@ def test_robust_without_trimming_is_kmeans_and_plain_means():
     assert np.allclose(np.sort(state["centers"], axis=0), [[0.5, 0], [21, 1]])
     fed = digits()
     for variant in ("as_written", "as_run"):
-        assert same(run(RobustTKM(1, 0, variant), fed), run(FedAvg(), fed))
+        assert same(run(RobustTKM(1, 0, variant=variant), fed), run(FedAvg(), fed))
 
 
 def test_robust_described_clusters_once_and_published_every_round():
@@ -353,7 +353,7 @@ def test_robust_described_clusters_once_and_published_every_round():
     assert b["labels"].tolist() == c["labels"].tolist() and b["labels"][0] == b["labels"][1] != b["labels"][2]
     assert b["labels"][3] == b["labels"][2]  # heard late: the nearest centre
     assert now(c)[0] == [4.5, 4.5]
-    *_, b, c = steps(RobustTKM(2, 0, "as_run"), rounds)  # sees the second number alone
+    *_, b, c = steps(RobustTKM(2, 0, variant="as_run"), rounds)  # sees the second number alone
     assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     waiting = next(steps(RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
     assert waiting["models"].tolist() == [[0.05, 0.05]] and waiting["labels"].tolist() == [0] * 4
@@ -603,7 +603,7 @@ ALL = [
     FedCluster(0.0, 1, 1),
     HypoCluster(2),
     RobustTKM(2, 0.1),
-    RobustTKM(2, 0.3, "as_run"),
+    RobustTKM(2, 0.3, variant="as_run"),
     FeSEM(2, variant="as_run"),
     FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
     FeSEMMA(2, 0.2, rule="last_aggregate"),
@@ -652,14 +652,14 @@ WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
         (lambda: FedSGD(0), "batch must be a whole number of at least 1, not 0"),
         (lambda: FedSGD(variant="shipped"), "variant 'shipped'"),
         (lambda: FedDist(-0.1), "epsilon must be a number of at least 0"),
-        (lambda: FedDistWS(1.5), "epsilon=1.5 steps beyond the mean"),
+        (lambda: FedDistWS(1.5), "epsilon must be a number of at least 0 and at most 1, not 1.5"),
         (lambda: FedDANE(-1), "mu must be a number of at least 0, not -1"),
         (lambda: start_with(FedDANE(), "resnet18:random"), "not 'resnet18:random'"),
         (lambda: start_with(FeSEMMA(2), "resnet18:random"), "not of 'resnet18:random'"),
         (lambda: FedCluster(-1), "gamma must be a number of at least 0"),
         (lambda: FedCluster(period=-1), "period must be a whole number of at least 0"),
         (lambda: FedCluster(min_size=0), "min_size must be a whole number of at least 1"),
-        (lambda: HypoCluster(2, "test"), "split to choose a model on 'test'"),
+        (lambda: HypoCluster(2, "test"), "Unknown split 'test'"),
         (lambda: run(HypoCluster(5), digits()), "5 clusters for 4 clients"),
         (lambda: run(RobustTKM(5), digits()), "5 clusters for 4 clients"),
         (lambda: run(FeSEM(5), digits()), "5 clusters for 4 clients"),
@@ -669,7 +669,7 @@ WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
         (lambda: FeSEM(2, lam=-0.1), "lam must be a number of at least 0"),
         (lambda: FeSEMMA(2, lam=-0.1), "lam must be a number of at least 0"),
         (lambda: FeSEM(2, grouping="kmeans"), "grouping 'kmeans'"),
-        (lambda: FeSEM(2, report="all"), "centre to report 'all'"),
+        (lambda: FeSEM(2, report="all"), "Unknown report 'all'"),
         (lambda: matched_mean([ONE, WIDER], [1, 1]), "outputs are [4, 1] in one and [3, 1] in the other"),
         (lambda: match(ONE, ONE[:1]), "outputs are [3, 1] in one and [3] in the other"),
         (lambda: matched_mean([ONE], [0]), "a weight of at least 0 for each"),

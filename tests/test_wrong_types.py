@@ -43,8 +43,6 @@ def run(fed, method=None, **settings):
         ({"seed": None}, "seed must be a whole number"),
         ({"method": "fedavg"}, "method must be a method"),
         ({"method": methods.FedSEM}, r"such as fl.methods.FedSEM\(...\)"),
-        ({"method": methods.FedSEM("3")}, "'3' clusters for 10 clients"),
-        ({"method": methods.FedSEM(3.0)}, "3.0 clusters for 10 clients"),
         ({"fed": fl.load("digits")}, "needs a Federation, not ImageSet"),
     ],
 )
@@ -58,6 +56,8 @@ def test_wrong_types_are_refused_before_work(fed, settings, says):
     [
         (lambda: methods.FLT(clusterer="FCR"), "clusterer must be a clusterer"),
         (lambda: methods.FLT(fl.FCR), "clusterer must be a clusterer"),
+        (lambda: methods.FedSEM("3"), "n_clusters must be a whole number of at least 1, not '3'"),
+        (lambda: methods.FedSEM(3.0), "n_clusters must be a whole number of at least 1, not 3.0"),
         (lambda: methods.FLT(encoder="pca"), "encoder must be an"),
         (lambda: methods.build("fedavg"), "must be a dict with a name"),
         (lambda: methods.build({"name": "flt", "kind": "FLT", "clusterer": {"k": 3}}), "Unknown clusterer None"),

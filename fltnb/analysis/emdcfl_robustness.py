@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import metrics
-from .client_distances import Found, labels_at, plateau
+from ..methods.ownmodels import labels_at, plateau
+from .client_distances import Found
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,14 +69,14 @@ def summary(found: Sequence[Found]) -> pd.DataFrame:
         same = one.clusters[:, None] == one.clusters
         pairs = same & ~np.eye(len(same), dtype=bool)
         low, high = plateau(one.far, one.clusters)
-        automatic, chosen = labels_at(one, "auto")
+        automatic, chosen = labels_at(one.distance, one.reference, "auto")
         rows.append(
             {name: getattr(one.study, name) for name in ("part", "dataset", "note", "seed", "model")}
             | {"inside": one.far[pairs].mean(), "inside_max": one.far[pairs].max()}
             | {"across": one.far[~same].mean() if not same.all() else np.nan}
             | {"across_min": one.far[~same].min(initial=np.inf)}
             | {"low": low, "high": high, "reference": one.reference.mean()}
-            | {"ari": metrics.adjusted_rand_index(one.clusters, labels_at(one, TOLERANCE)[0])}
+            | {"ari": metrics.adjusted_rand_index(one.clusters, labels_at(one.distance, one.reference, TOLERANCE)[0])}
             | {"auto": chosen, "ari_auto": metrics.adjusted_rand_index(one.clusters, automatic)}
             | {"training": one.training, "seconds": one.seconds}
         )
@@ -175,7 +176,7 @@ def table9(table: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for dataset, (clusters, held) in matrices_from(table).items():
         emd = Found(None, held["emd"], np.zeros(len(clusters)), clusters, 0.0, 0.0)
-        labels, _ = labels_at(emd, TOLERANCE)
+        labels, _ = labels_at(emd.distance, emd.reference, TOLERANCE)
         for name, scope in (("last layer", "hypothesis"), ("parameters", "full_model")):
             inside, true, overall = (_mean(held[name], which) for which in (labels, clusters, clusters * 0))
             theirs = [printed.get((dataset, scope, which), np.nan) for which in ("clusters", "overall")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+from ..encoders import EncoderSpec
 from ..errors import FltnbError, choose
 from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
@@ -19,23 +20,18 @@ from .fedce import FedCE
 from .fedclust import FedClust
 from .fedcluster import FedCluster
 from .feddane import FedDANE
-from .feddist import FedDist, FedDistWS
 from .fedem import FedEM, FedRC
-from .fedprox import FedProx
 from .fedsem import FedSEM
-from .fedsgd import FedSGD
 from .fedsoft import FedSoft
-from .fesem import FeSEM
-from .fesem_ma import FeSEMMA
+from .fesem import FeSEM, FeSEMMA
 from .flexcfl import FlexCFL
 from .flt import FLT, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
-from .hypocluster import HypoCluster
-from .ifca import IFCA
-from .local import Local
+from .ifca import IFCA, HypoCluster
 from .pacfl import PACFL
 from .pfedgraph import FedSaC, PFedGraph
+from .plain import FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
 from .soft import SoftFLT
 
@@ -49,49 +45,8 @@ METHODS = {
 }
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
-__all__ = [
-    "CFL",
-    "CFLGP",
-    "EMDCFL",
-    "FLT",
-    "IFCA",
-    "METHODS",
-    "MTHFL",
-    "PACFL",
-    "PCAKMHC",
-    "RULES",
-    "VARIANTS",
-    "Context",
-    "DynamicFLT",
-    "FeSEM",
-    "FeSEMMA",
-    "FedAvg",
-    "FedCE",
-    "FedClust",
-    "FedCluster",
-    "FedDANE",
-    "FedDist",
-    "FedDistWS",
-    "FedEM",
-    "FedProx",
-    "FedRC",
-    "FedSEM",
-    "FedSGD",
-    "FedSaC",
-    "FedSoft",
-    "FlexCFL",
-    "GraphMethod",
-    "HypoCluster",
-    "Local",
-    "Method",
-    "Oracle",
-    "PFedGraph",
-    "RobustTKM",
-    "SoftFLT",
-    "build",
-    "fit_clusterer",
-    "mix",
-]
+__all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "fit_clusterer", "mix"]
+__all__ += METHODS
 
 
 def build(settings: dict[str, Any]) -> Method:
@@ -110,46 +65,38 @@ def build(settings: dict[str, Any]) -> Method:
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a method must be a dict with a name, not {settings!r}.")
     options = dict(settings)
-    name = options.pop("name", None)
-    kind = options.pop("kind", None)
+    name, kind = options.pop("name", None), options.pop("kind", None)
     if kind is not None:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    for option, make in (("clusterer", _build_clusterer), ("encoder", _build_encoder)):
-        if isinstance(options.get(option), dict):
-            options[option] = make(options[option])
+    if isinstance(options.get("clusterer"), dict):
+        options["clusterer"] = _clusterer(options["clusterer"])
+    if isinstance(options.get("encoder"), dict):
+        options["encoder"] = EncoderSpec(**checked(EncoderSpec, options["encoder"], "encoder"))
+    if options.get("variant") == "as_run":
+        cls = cls._as_run or cls
     if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
-    return cls(**checked(cls, options, f"method {cls.name}"))
+    checked(cls, options, f"method {cls.name}")
+    return cls(**options)
 
 
-def _build_clusterer(settings: dict[str, Any]):
+def canonical(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the one form of all settings that mean the same method, whatever id tables show it under.
+
+    Examples
+    --------
+    >>> canonical({"kind": "FedAvg", "rule": "participants"}), canonical({"name": "fedavg", "variant": "as_run"})
+    ({'name': 'fedavg'}, {'name': 'fedavg', 'rule': 'last_local'})
+    """
+    method = build(settings)
+    return {name: value for name, value in method.settings().items() if name != "kind"} | {"name": type(method).name}
+
+
+def _clusterer(settings: dict[str, Any]):
     from .. import relatedness
 
     options = dict(settings)
     cls = getattr(relatedness, choose(options.pop("name", None), relatedness.CLUSTERERS, "clusterer"))
-    known = set(inspect.signature(cls).parameters)
-    for option in options:
-        choose(option, known, f"option of clusterer {cls.__name__}")
-    return cls(**options)
-
-
-def _build_encoder(settings: dict[str, Any]):
-    from ..encoders import EncoderSpec
-
-    known = set(inspect.signature(EncoderSpec).parameters)
-    for option in settings:
-        choose(option, known, "encoder option")
-    return EncoderSpec(**settings)
-
-
-def canonical(settings: dict) -> dict:
-    """Return a method's settings without what equals a default."""
-    from .. import encoders, relatedness
-
-    made = build(settings).settings()
-    for name, short in (("clusterer", relatedness.canonical), ("encoder", encoders.canonical)):
-        if isinstance(made.get(name), dict):
-            made[name] = short(made[name])
-    return made
+    return cls(**checked(cls, options, f"clusterer {cls.__name__}"))

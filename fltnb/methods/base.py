@@ -8,15 +8,15 @@ can be saved between any two rounds and continued bit for bit.
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
 from ..errors import FltnbError, choose
-from ..settings import Configured, brief
+from ..settings import Configured, Variant, brief
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 State = dict[str, np.ndarray]
 
-VARIANTS = ("as_written", "as_run")
-RULES = ("participants", "last_local", "last_aggregate")
-PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed Tables 1 and 2 (docs/differences.md)
+Rule = Literal["participants", "last_local", "last_aggregate"]
+RULES = get_args(Rule)
+VARIANTS = get_args(Variant)
+PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT's Tables 1 and 2 (docs/differences.md)
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,10 @@ class Context:
 class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
-    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`). A method whose authors'
-    code departs from their text has a small subclass beside it, ``class MineAsRun(Mine, as_run=True)``, which
-    ``Mine(variant="as_run")`` makes.
+    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
+    annotation does not allow raises :class:`fltnb.FltnbError`. Where the authors' code departs from their text,
+    ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside the method,
+    ``class MineAsRun(Mine, as_run=True)``.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -69,21 +71,36 @@ class Method(Configured):
     tests_served = True
     models_down = 1
     models_up = 1
+    AS_RUN: ClassVar[Mapping[str, Any]] = {}
+    """What the variant "as_run" means for options that are not given."""
     _as_run: type[Method] | None = None
+    _of_variant = False
 
     def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
         super().__init_subclass__(**more)
         cls._as_run = None  # a subclass of a method has its own variants
         if as_run:
-            cls.__mro__[1]._as_run = cls
+            cls.__mro__[1]._as_run, cls._of_variant = cls, True
 
-    def __new__(cls, *args: Any, **options: Any):
+    def __new__(cls, *given: Any, **options: Any):
         """Make the subclass of the variant that was asked for."""
         return super().__new__(cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls)
 
+    def meant(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Options with those of ``AS_RUN``, which stand in place of a variant that means nothing else."""
+        if not self.AS_RUN or given.get("variant") != "as_run":
+            return given
+        known = inspect.signature(type(self)).parameters
+        meant = {name: value for name, value in self.AS_RUN.items() if name in known} | given
+        return meant if self._of_variant else {name: meant[name] for name in meant if name != "variant"}
+
     def settings(self) -> dict[str, Any]:
-        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out."""
-        return {"name": self.name, **brief(type(self), self.options())}
+        """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out.
+
+        A clusterer and an encoder are dicts of their own. ``kind``, the class, stands beside another id than the usual.
+        """
+        settings = {"name": self.name} | ({"kind": type(self).__name__} if self.name != type(self).name else {})
+        return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on; called before anything is computed."""
@@ -107,17 +124,11 @@ class Method(Configured):
         return state
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Take note that the federation has changed; called before the first round of a new phase.
+        """Take note, before the first round of a new phase, that some clients are new or hold other data.
 
-        The default keeps the state but for the sample counts (``state["weights"]``). It places no newcomers: a method
-        that does not say how is refused before a run in which clients join.
-
-        Parameters
-        ----------
-        fed : Federation
-            From now on. Newcomers have the highest numbers.
-        changed : ndarray of bool, shape (M,)
-            Clients that are new or hold other data than before.
+        ``changed`` (M,) says which; newcomers have the highest numbers. The default keeps the state but for the sample
+        counts (``state["weights"]``). It places no newcomers: a method that does not say how is refused before a run in
+        which clients join.
         """
         return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
 
@@ -133,11 +144,10 @@ class Method(Configured):
         return state["models"], state["row"][clients]
 
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
-        """Let the participants train; most methods say nothing here and leave it to :meth:`dispatch`.
+        """Let the participants train; most methods leave it to :meth:`dispatch`.
 
         It is for methods whose clients train several models in a round, weigh their samples, or measure something on
-        what they have just trained. They call ``engine.train``, in whatever way, and return a ``Trained`` with one row
-        per participant, of any length, which :meth:`collect` gets.
+        what they have just trained. The ``Trained`` has one row per participant, of any length, for :meth:`collect`.
         """
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
@@ -150,10 +160,7 @@ class Method(Configured):
         return state["models"], state["row"]
 
     def evaluate(self, state: State, engine: Engine, split: str) -> Evaluation:
-        """Test all clients, in order; by default each with the model that it is served.
-
-        It is for methods whose prediction is that of no single model, such as a mixture of several models' answers.
-        """
+        """Test all clients, in order, each with the model that it is served; others are for mixtures of models."""
         return engine.evaluate(*self.serve(state), np.arange(engine.fed.n_clients), split)
 
     def labels(self, state: State) -> np.ndarray | None:
@@ -169,42 +176,58 @@ class Method(Configured):
         return 0, 0
 
 
-def resolve_rule(rule: str | None, variant: str) -> str:
-    """Non-participant rule: as given, else the variant's.
+class HardMethod(Method):
+    """Base of the methods that put every client into one of ``n_clusters`` clusters, at most as many as clients."""
 
-    ``participants``
-        Only this round's participants are averaged (what the FLT paper's Algorithms 1 and 3 describe).
-    ``last_local``
-        Everybody is averaged: who did not take part contributes the last model it trained (the initial one if none).
-    ``last_aggregate``
-        Everybody is averaged: who did not take part contributes the aggregate it was served last.
-    """
+    def check(self, fed: Federation) -> None:
+        """Refuse more clusters than clients."""
+        check_clusters(self.n_clusters, fed.n_clients)
+
+
+def _plain(value: Any) -> Any:
+    """Return an option as JSON has it."""
+    if hasattr(value, "get_params"):
+        return clusterer_settings(value)
+    return brief(type(value), asdict(value)) if is_dataclass(value) else value
+
+
+def clusterer_settings(clusterer) -> dict[str, Any]:
+    """JSON-able name of a clusterer, and the parameters that differ from their defaults."""
+    parameters = {
+        key: value.tolist() if isinstance(value, np.ndarray) else value
+        for key, value in clusterer.get_params(deep=False).items()
+        if key != "n_jobs"  # results do not depend on it
+    }
+    return {"name": type(clusterer).__name__, **brief(type(clusterer), parameters)}
+
+
+def resolve_rule(rule: str | None, variant: str) -> str:
+    """Non-participant rule (:class:`fltnb.methods.graph.GraphMethod`): as given, else the variant's."""
     choose(variant, VARIANTS, "variant")
-    if rule is None:
-        return PUBLISHED_RULE if variant == "as_run" else "participants"
-    return choose(rule, RULES, "non-participant rule")
+    return choose(rule or (PUBLISHED_RULE if variant == "as_run" else "participants"), RULES, "rule")
+
+
+def one_cluster(fed: Federation, theta: np.ndarray) -> State:
+    """State in which everybody is of cluster 0 and served one model (P,)."""
+    return {
+        "models": theta[None],
+        "row": np.zeros(fed.n_clients, dtype=np.int64),
+        "labels": np.zeros(fed.n_clients, dtype=np.int64),
+        "weights": np.asarray(fed.sizes, dtype=np.float64),
+    }
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models: ``W @ theta`` in float64, returned in the type of ``theta``.
+    """Aggregate models: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
 
     Parameters
     ----------
     W : array (R, n)
-        Non-negative rows that sum to 1.
+        Non-negative rows that sum to 1; others raise :class:`fltnb.FltnbError`.
     theta : array (n, P)
         Models, in client-id order: the sum has a fixed order, so it does not depend on who finished first.
     block : int
         Parameters per step; bounds the float64 copy.
-
-    Returns
-    -------
-    array (R, P)
-
-    Raises
-    ------
-    FltnbError
-        A row is negative somewhere or does not sum to 1.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
@@ -224,24 +247,7 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     return out
 
 
-def check_clusters(n_clusters: int, n_clients: int) -> int:
-    """Return ``n_clusters`` if it lies between 1 and the number of clients."""
-    if not isinstance(n_clusters, numbers.Integral) or not 1 <= n_clusters <= n_clients:
-        raise FltnbError(
-            f"{n_clusters!r} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}."
-        )
-    return int(n_clusters)
-
-
-def check_count(name: str, value: int, least: int = 0) -> int:
-    """Return ``value`` if it is a whole number of at least ``least``."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise FltnbError(f"{name} must be a whole number of at least {least}, not {value!r}.")
-    return int(value)
-
-
-def check_number(name: str, value: float) -> float:
-    """Return ``value`` if it is a finite number of at least 0."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= value < np.inf:
-        raise FltnbError(f"{name} must be a number of at least 0, not {value!r}.")
-    return float(value)
+def check_clusters(n_clusters: int, n_clients: int) -> None:
+    """Refuse more clusters than clients."""
+    if n_clusters > n_clients:
+        raise FltnbError(f"{n_clusters} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}.")

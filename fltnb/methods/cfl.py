@@ -1,4 +1,4 @@
-"""Clustered federated learning by recursive bipartition (CFL; Sattler, Mueller and Samek, TNNLS 2021).
+"""Clustered federated learning by recursive bipartition (CFL; Sattler et al., arXiv 1910.01991).
 
 FedAvg until a cluster's mean update is small while single clients still pull hard: then the members want different
 models, and the cluster is cut in two by the cosines between their updates.
@@ -6,15 +6,14 @@ models, and the cluster is cut in two by the cosines between their updates.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from ..errors import choose
-from .base import Context, Method, State, check_count, check_number, mix_groups
+from ..settings import Count, Natural, NonNegative
+from .base import Context, Method, State, one_cluster
+from .modelspace import cluster_means
 
-WEIGHTINGS = ("plain", "samples")
-SIMILARITIES = ("parameters", "state")
 BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
 
 
@@ -51,54 +50,28 @@ class CFL(Method):
     The original theory also asks that the two halves be dissimilar enough before a cut is accepted; the official code
     omits that test, and so does this one. It decays the learning rate and keeps momentum between rounds, which are
     options of a run here, not of the method. Besides the models the state holds one update per client, (M, P).
-
-    Raises
-    ------
-    FltnbError
-        A threshold or count out of range.
     """
 
     name = "cfl"
 
     def __init__(
         self,
-        eps1: float = 0.4,
-        eps2: float = 1.6,
-        warmup: int = 20,
-        min_size: int = 2,
-        weighting: str = "plain",
-        similarity: str = "parameters",
+        eps1: NonNegative = 0.4,
+        eps2: NonNegative = 1.6,
+        warmup: Natural = 20,
+        min_size: Count = 2,
+        weighting: Literal["plain", "samples"] = "plain",
+        similarity: Literal["parameters", "state"] = "parameters",
     ):
-        self.eps1 = check_number("eps1", eps1)
-        self.eps2 = check_number("eps2", eps2)
-        self.warmup = check_count("warmup", warmup)
-        self.min_size = check_count("min_size", min_size, least=1)
-        self.weighting = choose(weighting, WEIGHTINGS, "weighting of the members")
-        self.similarity = choose(similarity, SIMILARITIES, "what updates are made of")
-
-    def settings(self) -> dict[str, Any]:
-        """Name, thresholds and options."""
-        return {
-            "name": self.name,
-            "eps1": self.eps1,
-            "eps2": self.eps2,
-            "warmup": self.warmup,
-            "min_size": self.min_size,
-            "weighting": self.weighting,
-            "similarity": self.similarity,
-        }
+        """Options are kept as they are."""
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         theta = model.init(context.seed)
         whole = self.similarity == "state" and model.n_statistics > 0
-        return {
-            "models": theta[None],
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+        return one_cluster(fed, theta) | {
             "updates": np.zeros((fed.n_clients, len(theta) + 1 if whole else model.n_trainable), dtype=theta.dtype),
             "heard": np.zeros(fed.n_clients, dtype=bool),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
             "steps": np.zeros(fed.n_clients),
             "counters": np.array(model.n_statistics // 2),
         }
@@ -111,9 +84,8 @@ class CFL(Method):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Remember the updates, cut what is to be cut, then average inside the clusters."""
         models, row, heard = state["models"], state["row"].copy(), state["heard"].copy()
-        updates, weights = state["updates"], state["weights"]
-        if self.weighting == "plain":
-            weights = np.ones_like(weights)
+        updates = state["updates"].copy()
+        weights = state["weights"] if self.weighting == "samples" else np.ones_like(state["weights"])
         n = min(updates.shape[1], theta.shape[1])
         for client, trained in zip(clients, theta, strict=True):
             np.subtract(trained[:n], models[row[client], :n], out=updates[client, :n])
@@ -121,40 +93,38 @@ class CFL(Method):
             updates[client, n:] = np.sqrt(state["counters"]) * state["steps"][client]
         heard[clients] = True
         for cluster in range(len(models)):
-            members = np.flatnonzero(row == cluster)
-            if round <= self.warmup or len(members) <= self.min_size or not heard[members].all():
+            own = np.flatnonzero(row == cluster)
+            if round <= self.warmup or len(own) <= self.min_size or not heard[own].all():
                 continue
-            if self._is_torn(updates, members, weights[members]):
-                second = bipartition(cosines(updates, members))
-                row[members[second]] = len(models)
+            if self._is_torn(updates, own, weights[own]):
+                row[own[bipartition(cosines(updates, own))]] = len(models)
                 models = np.vstack([models, models[cluster : cluster + 1]])
-                heard[members] = False  # a half is judged by updates from its own model only
-        member = row[clients] == np.arange(len(models))[:, None]  # (K, n)
+                heard[own] = False  # a half is judged by updates from its own model only
         # All members started from the cluster's model: its mean update added to it is the mean of their models.
-        models = mix_groups(member * weights[clients], theta, models)
+        models = cluster_means(row[clients], weights[clients], theta, models)
         return state | {"models": models, "row": row, "labels": row, "updates": updates, "heard": heard}
 
-    def _is_torn(self, updates: np.ndarray, members: np.ndarray, weights: np.ndarray) -> bool:
+    def _is_torn(self, updates: np.ndarray, own: np.ndarray, weights: np.ndarray) -> bool:
         """Whether the mean update is small and some member's is large."""
-        mean, squares = 0.0, np.zeros(len(members))
+        mean, squares = 0.0, np.zeros(len(own))
         for begin in range(0, updates.shape[1], BLOCK):
-            part = updates[members, begin : begin + BLOCK].astype(np.float64)
+            part = updates[own, begin : begin + BLOCK].astype(np.float64)
             mean += ((weights @ part / weights.sum()) ** 2).sum()
             squares += np.einsum("ij,ij->i", part, part)
         return bool(np.sqrt(mean) < self.eps1 and np.sqrt(squares.max()) > self.eps2)
 
 
-def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Cosine similarity (m, m) of the members' updates; 0 with an update that is zero, 1 on the diagonal.
+def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """Cosine similarity (m, m) of the updates of some clients (m,); 0 with an update that is zero, 1 on the diagonal.
 
     Examples
     --------
     >>> cosines(np.array([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), np.array([0, 1, 2])).tolist()
     [[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]
     """
-    gram = np.zeros((len(members), len(members)))
+    gram = np.zeros((len(own), len(own)))
     for begin in range(0, updates.shape[1], BLOCK):
-        part = updates[members, begin : begin + BLOCK]
+        part = updates[own, begin : begin + BLOCK]
         gram += part @ part.T
     norm = np.sqrt(np.diag(gram))
     scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
@@ -163,10 +133,10 @@ def cosines(updates: np.ndarray, members: np.ndarray) -> np.ndarray:
     return similarity
 
 
-def bipartition(similarity: np.ndarray) -> np.ndarray:
-    """Complete-linkage cut in two: True (m,) for the half that does not hold the first member."""
+def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
+    """Cut in two by similarity (m, m): True (m,) for the half that does not hold the first member."""
     from sklearn.cluster import AgglomerativeClustering
 
-    tree = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
+    tree = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=linkage)
     half = tree.fit_predict(1.0 - similarity)
     return half != half[0]

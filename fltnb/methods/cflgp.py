@@ -1,19 +1,16 @@
-"""CFLGP: clusters from a running profile of the clients' gradients (Kim et al., gradient-based partitioning, 2024)."""
+"""CFLGP: clusters from a running profile of the clients' gradients.
+
+Kim, Kim and de Veciana, Clustered Federated Learning via Gradient-based Partitioning, ICML 2024 (PMLR 235).
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ..errors import choose
 from ..randomness import integer
-from .base import VARIANTS, Context, Method, State, check_clusters, check_count, mix_groups
-from .modelspace import gram
-from .spectral import leading_features, quick_kmeans
-
-CRITERIA = ("first", "own")
-WEIGHTINGS = ("plain", "samples")
+from ..settings import Count, Natural, Variant
+from .base import Context, Method, State, check_clusters
+from .modelspace import cluster_means, gram, leading_features, quick_kmeans
 
 
 class CFLGP(Method):
@@ -21,66 +18,32 @@ class CFLGP(Method):
 
     A client's profile is a running mean of what it sends; every ``period`` rounds the profiles of all clients heard so
     far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
-    so that as many clients as possible keep their label. Clients are averaged inside the new clusters.
+    so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
 
     Parameters
     ----------
     n_clusters : int
         Number of clusters K, given.
-    period : int, optional
-        Q, rounds from one clustering to the next; default 2 (``variant="as_run"``: 1).
-    stop : int, optional
-        Labels are frozen after this round; 0 never. Default 10 (``"as_run"``: 0).
-    criterion : {"first", "own"}, optional
-        Where an update enters the profile, which has one block per cluster model. "first": always in the same block,
-        as in the released code; the profile is then as long as a model. "own" (``"as_run"``): in that of the
-        client's present cluster, so that clients of different clusters have different blocks filled, which makes early
-        labels stick. The paper's text lets one criterion model after the other be sent to everybody; that is not here.
-    weighting : {"plain", "samples"}, optional
-        Weights inside a cluster: equal, or by training samples (``"as_run"``).
+    period : int
+        Q, rounds from one clustering to the next.
+    stop : int
+        Labels are frozen after this round; 0 never.
     variant : {"as_written", "as_run"}
-        Where options that are not given come from; "as_run" is what printed EMD-CFL's tables.
+        "as_run": :class:`CFLGPAsRun`.
 
     Notes
     -----
-    An update here is that of the whole local training, where the official default is one mini-batch gradient. Profiles
-    take M x P numbers, K times that with ``criterion="own"``. Without participants enough to form K clusters the
-    labels stay as they are; a client never heard stays in cluster 0.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more clusters than clients.
+    A profile has one block, as in the released code, whose criterion model stays the first. The paper's text lets one
+    of the K models after the other be sent to everybody; that is not here, nor is its single mini-batch gradient: an
+    update is that of the client's whole local training, from the model of its cluster. Profiles take M x P numbers.
+    Without participants enough to form K clusters the labels stay as they are; a client never heard stays in cluster 0.
     """
 
     name = "cflgp"
+    own_blocks = by_samples = False
 
-    def __init__(
-        self,
-        n_clusters: int,
-        period: int | None = None,
-        stop: int | None = None,
-        criterion: str | None = None,
-        weighting: str | None = None,
-        variant: str = "as_written",
-    ):
-        published = choose(variant, VARIANTS, "variant") == "as_run"
-        self.n_clusters = n_clusters
-        self.period = check_count("period", (1 if published else 2) if period is None else period, least=1)
-        self.stop = check_count("stop", (0 if published else 10) if stop is None else stop)
-        self.criterion = choose(criterion or ("own" if published else "first"), CRITERIA, "block of the profile")
-        self.weighting = choose(weighting or ("samples" if published else "plain"), WEIGHTINGS, "weighting")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "n_clusters": self.n_clusters,
-            "period": self.period,
-            "stop": self.stop,
-            "criterion": self.criterion,
-            "weighting": self.weighting,
-        }
+    def __init__(self, n_clusters: Count, period: Count = 2, stop: Natural = 10, *, variant: Variant = "as_written"):
+        pass
 
     def check(self, fed) -> None:
         """Refuse more clusters than clients."""
@@ -88,9 +51,8 @@ class CFLGP(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
-        self.check(fed)
         theta = model.init(context.seed)
-        blocks = self.n_clusters if self.criterion == "own" else 1
+        blocks = self.n_clusters if self.own_blocks else 1
         return {
             "models": np.repeat(theta[None], self.n_clusters, axis=0),
             "row": np.zeros(fed.n_clients, dtype=np.int64),
@@ -103,19 +65,18 @@ class CFLGP(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Update the profiles and cluster if it is time, then average inside the clusters."""
-        row, heard, profile = state["row"], state["heard"].copy(), state["profile"]
+        row, heard, profile = state["row"], state["heard"], state["profile"]
         if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
-            blocks = row[clients] if self.criterion == "own" else np.zeros(len(clients), dtype=np.int64)
+            heard, profile = heard.copy(), profile.copy()
             weight = newest_weight(round - 1, self.n_clusters, self.period)
-            for client, block, trained in zip(clients, blocks, theta, strict=True):
+            for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
                 profile[client, block] *= 1 - weight
                 profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
             heard[clients] = True
             if heard.sum() >= self.n_clusters:
                 row = self._cluster(profile, heard, row, integer(int(state["seed"]), "method", round))
-        weights = np.ones(len(clients)) if self.weighting == "plain" else state["weights"][clients]
-        member = row[clients] == np.arange(self.n_clusters)[:, None]
-        models = mix_groups(member * weights, theta, state["models"])
+        weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        models = cluster_means(row[clients], weights, theta, state["models"])
         return state | {"models": models, "row": row, "labels": row, "heard": heard, "profile": profile}
 
     def _cluster(self, profile: np.ndarray, heard: np.ndarray, row: np.ndarray, seed: int) -> np.ndarray:
@@ -125,6 +86,20 @@ class CFLGP(Method):
         row = row.copy()
         row[heard] = renamed(quick_kmeans(features, self.n_clusters, seed), row[heard])
         return row
+
+
+class CFLGPAsRun(CFLGP, as_run=True):
+    """What printed EMD-CFL's tables: clusters anew in every round, for ever, and averages weighted by samples.
+
+    A profile has one block per cluster (K times the memory), and an update enters that of the client's present cluster.
+    Clients of different clusters thus have different blocks filled, which makes early labels stick.
+    """
+
+    own_blocks = by_samples = True
+    period, stop = 1, 0
+
+    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
+        pass
 
 
 def newest_weight(t: int, n_clusters: int, period: int) -> float:

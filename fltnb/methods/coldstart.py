@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import FltnbError
-from .base import Context, Method, State, mix_groups
+from .base import Context, Method, State
+from .modelspace import cluster_means
 
 
 class ColdStart(Method):
@@ -24,10 +25,8 @@ class ColdStart(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
-        self.check(fed)
-        theta = model.init(context.seed)
         return {
-            "models": theta[None],
+            "models": model.init(context.seed)[None],
             "row": np.zeros(fed.n_clients, dtype=np.int64),
             "labels": np.zeros(fed.n_clients, dtype=np.int64),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
@@ -57,25 +56,21 @@ class ColdStart(Method):
 
     def aggregate(self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Models (C, P) after a round in which clients with these labels came back with ``theta``."""
-        models = state["models"][1:]
-        member = labels == np.arange(len(models))[:, None]
-        return mix_groups(member * weights, theta, models)
+        return cluster_means(labels, weights, theta, state["models"][1:])
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Form the clusters, or average inside them and place who is new."""
-        state, row = dict(state), state["row"].copy()
-        first = len(state["models"]) == 1
+        row, first, more = state["row"].copy(), len(state["models"]) == 1, {}
         if first:
             labels, models, more = self.form(state, clients, theta, round)
             row[clients] = labels + 1
-            state |= more
         else:
             new = row[clients] == 0
             old = clients[~new]
             if new.any():
                 row[clients[new]] = self.place(state, theta[new]) + 1
             models = self.aggregate(state, row[old] - 1, state["weights"][old], theta[~new])
-        state["models"] = np.vstack([state["models"][:1], models])
         unplaced = row == 0
-        state["labels"] = np.where(unplaced, len(models) + np.cumsum(unplaced) - 1, row - 1)
-        return state | {"row": row, "forming": np.array(first)}
+        labels = np.where(unplaced, len(models) + np.cumsum(unplaced) - 1, row - 1)
+        models = np.vstack([state["models"][:1], models])
+        return state | more | {"models": models, "row": row, "labels": labels, "forming": np.array(first)}

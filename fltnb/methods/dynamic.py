@@ -1,7 +1,8 @@
-"""Dynamic clustering: FLT that looks at its clients again (Algorithm 3, lines 13 and 21-28, the optional part).
+"""Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
 
-The paper states it and leaves it for future work, and no code of it is known; what it leaves open is decided here and
-said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
+The paper states this optional part and leaves it for future work, and no code of it is known; what it leaves open is
+decided here and said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left
+out.
 """
 
 from __future__ import annotations
@@ -9,13 +10,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
-from .base import Context, State, check_count
-from .flt import FLT, fit_clusterer
+from ..encoders import EncoderSpec, embed_clients, sent_parameters
+from ..errors import FltnbError
+from ..federations.phases import phases
+from ..settings import Count, Natural, Variant, brief
+from .base import Context, Rule, State
+from .flt import FLT
 from .graph import rewire
 
 if TYPE_CHECKING:
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
     from ..federations.phases import Phase
     from ..models import Model
 
-PLACING = ("recluster", "nearest")
+Placing = Literal["recluster", "nearest"]
+CHANGES = ("pending", "flags", "alone")
+"""Of each client: it has new data and has not said so; it has; it is a newcomer that waits for its cluster."""
 
 
 class DynamicFLT(FLT):
@@ -78,23 +84,19 @@ class DynamicFLT(FLT):
     def __init__(
         self,
         clusterer=None,
-        encoder=None,
-        lam: int | None = None,
-        tau: int | None = None,
-        newcomers: str = "recluster",
-        drifted: str = "recluster",
-        graph: str | None = None,
-        rule: str | None = None,
-        variant: str = "as_written",
+        encoder: EncoderSpec | None = None,
+        lam: Natural | None = None,
+        tau: Count | None = None,
+        newcomers: Placing = "recluster",
+        drifted: Placing = "recluster",
+        graph: Literal["clusters", "full"] = "clusters",
+        rule: Rule = "participants",
+        variant: Variant = "as_written",
         name: str | None = None,
     ):
         from ..relatedness import FCR
 
-        super().__init__(clusterer, graph, encoder, rule, variant, name)
-        self.lam = None if lam is None else check_count("lam", lam)
-        self.tau = None if tau is None else check_count("tau", tau, 1)
-        self.newcomers = choose(newcomers, PLACING, "way of placing newcomers")
-        self.drifted = choose(drifted, PLACING, "way of placing drifted clients")
+        super().__init__(clusterer, graph, encoder, name=name)
         self.nearest = "nearest" in (newcomers, drifted)
         if lam is None and tau is None and not self.nearest:
             raise FltnbError('Nothing is dynamic here: give lam, tau or newcomers="nearest", or take FLT.')
@@ -106,19 +108,11 @@ class DynamicFLT(FLT):
                 " take FCR, or lam and tau alone."
             )
 
-    def settings(self) -> dict[str, Any]:
-        """Those of FLT, lam, tau and how clients are placed."""
-        settings = {key: value for key, value in super().settings().items() if key != "membership"}
-        own = {"lam": self.lam, "tau": self.tau, "newcomers": self.newcomers, "drifted": self.drifted}
-        return settings | own
-
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer on every phase that may need it."""
-        from ..federations.phases import phases
-
         again = self.lam is not None or self.tau is not None
         for phase in phases(fed)[: None if again else 1]:
-            fit_clusterer(self.clusterer, phase.fed, self.encoder, context)
+            self.fitted(phase.fed, context)
 
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
         """Warn of a lambda or tau that never fires."""
@@ -137,17 +131,8 @@ class DynamicFLT(FLT):
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
         """Tell when the server will re-cluster, which follows from who changes and who takes part.
 
-        Parameters
-        ----------
-        phases : sequence of Phase
-            :func:`fltnb.federations.phases.phases`.
-        drawn : sequence of arrays
-            Clients of round 1, 2, ...
-
-        Returns
-        -------
-        dict, int
-            Round -> "lambda" or "tau"; and the most flags that ever stand at a time.
+        ``drawn`` holds the clients of round 1, 2, ... Returns a dict, round -> "lambda" or "tau", and the most flags
+        that ever stand at a time.
         """
         coming = {phase.round: phase for phase in phases[1:]}
         n, pending, flags = phases[0].fed.n_clients, set(), set()
@@ -174,17 +159,14 @@ class DynamicFLT(FLT):
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Cluster the clients for the first time; nobody has changed."""
-        state = super().start(fed, model, context)
-        none = np.zeros(fed.n_clients, dtype=bool)
-        # pending: has new data and has not said so; flags: has said so; alone: a newcomer that waits for its cluster
-        return state | {"pending": none, "flags": none.copy(), "alone": none.copy()}
+        return super().start(fed, model, context) | _nobody(fed)
 
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients as they are now."""
-        adjacency, labels, extra = super().graph(fed, context)
+        adjacency, labels, extra = super().client_graph(fed, context)
         extra["with_encoder"] = np.array(fed.n_clients)
         if self.nearest:
-            fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
+            fitted = self.fitted(fed, context)
             extra["anchors"] = _cluster_means(fitted, fed.sizes)
             extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
         return adjacency, labels, extra
@@ -194,8 +176,7 @@ class DynamicFLT(FLT):
         before = len(state["row"])
         new = np.arange(fed.n_clients) >= before
         state = super().changed(state, fed, model, changed, context)
-        for name in ("pending", "flags", "alone"):
-            state[name] = np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)])
+        state |= {name: np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)]) for name in CHANGES}
         state["pending"] |= changed & ~new
         if self.newcomers == "nearest" and new.any():
             return self._place(state, np.flatnonzero(new), fed, context)
@@ -216,15 +197,13 @@ class DynamicFLT(FLT):
             state = self._place(state, np.flatnonzero(raised), fed, context)
         if not self._fires(int(state["flags"].sum()), round):
             return state
-        adjacency, labels, extra = self.graph(fed, context)
+        adjacency, labels, extra = self.client_graph(fed, context)
         # without lambda no flags are sent, so the server knows of newcomers only
         unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
         state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
         sent, up_down = state["sent"], extra["sent"].copy()
         up_down[1] -= self._encoder_scalars(fed) * int(state["with_encoder"])  # who has the encoder keeps it
-        none = np.zeros(fed.n_clients, dtype=bool)
-        cleared = {"pending": none, "flags": none.copy(), "alone": none.copy()}
-        return state | extra | {"sent": sent + up_down} | cleared
+        return state | extra | {"sent": sent + up_down} | _nobody(fed)
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
@@ -240,14 +219,15 @@ class DynamicFLT(FLT):
         newly = int(fed.n_clients - state["with_encoder"])  # newcomers are placed all at once, when they join
         up_down = [z.size, newly * self._encoder_scalars(fed)]
         state |= {"sent": state["sent"] + up_down, "with_encoder": np.array(fed.n_clients)}
-        for name in ("pending", "flags", "alone"):
-            state[name] = state[name] & trusted
-        return state
+        return state | {name: state[name] & trusted for name in CHANGES}
 
     def _encoder_scalars(self, fed: Federation) -> int:
-        from .. import encoders
+        return sent_parameters(self.encoder, fed.input_shape)
 
-        return encoders.sent_parameters(self.encoder, fed.input_shape)
+
+def _nobody(fed: Federation) -> State:
+    """State in which no client has changed."""
+    return {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
 
 
 def _cluster_means(fitted, sizes: np.ndarray) -> np.ndarray:
@@ -260,15 +240,12 @@ def _cluster_means(fitted, sizes: np.ndarray) -> np.ndarray:
 
 def _mean_embeddings(fed: Federation, who: np.ndarray, encoder, context: Context) -> np.ndarray:
     """Mean embedding of the samples of some clients, (n, e), as each computes it."""
-    from .. import encoders
-
     parts = {split: [getattr(fed, split)[i] for i in who] for split in ("train", "val", "test")}
     some = replace(fed, **parts, clusters=None)
 
     def compute() -> State:
-        embedded = encoders.embed_clients(some, encoder, progress=context.progress, n_jobs=context.n_jobs)
+        embedded = embed_clients(some, encoder, progress=context.progress, n_jobs=context.n_jobs)
         return {"means": np.array([z.mean(axis=0, dtype=np.float64) for z in embedded])}
 
-    if context.cache is None:
-        return compute()["means"]
-    return context.cache({"means": some.fingerprint(), "encoder": asdict(encoder)}, compute)["means"]
+    key = {"means": some.fingerprint(), "encoder": brief(EncoderSpec, asdict(encoder))}
+    return (compute() if context.cache is None else context.cache(key, compute))["means"]

@@ -1,4 +1,7 @@
-"""EMD-CFL: one-shot clustering by earth mover's distances between embeddings (Zhang et al.; Algorithm 1).
+"""EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
+
+Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1; the distances and the clusters are those of
+:class:`fltnb.relatedness.EMDClustering`.
 
 Everybody trains alone once. Then each pair of clients that has trained exchanges models and measures how far apart the
 embeddings of their samples are, under either model; whoever is near in both directions is connected, and clients with
@@ -7,20 +10,20 @@ the same neighbours are averaged from then on, beginning with what they have jus
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..progress import bar
-from .base import PUBLISHED_RULE, VARIANTS, Context, Method, State, mix, mix_groups
+from ..settings import Variant
+from .base import Context, Method, State, mix, mix_groups
 from .flt import clusterer_settings
 from .graph import rewire
+from .modelspace import with_rows
+from .samples import check_validation
 
-if TYPE_CHECKING:
-    from ..relatedness.emd import EMDClustering
-
-RULES = ("participants", "last_local")
+Rule = Literal["participants", "last_local"]
 SLICE = 1000  # samples per forward pass
 SMALL = 20_000_000  # cells of all cost matrices below which starting processes takes longer than the work
 
@@ -32,15 +35,15 @@ class EMDCFL(Method):
     ----------
     clusterer : EMDClustering, optional
         Tolerance, projection and so on. It is used unfitted: what it is fitted on arises in the run.
-    rule : {"participants", "last_local"}, optional
+    rule : {"participants", "last_local"}
         Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code
         (where the initial one stands for clients that were never drawn, but those are alone).
-    repeat : bool, optional
+    repeat : bool
         Only where some clients sit out the first round. False: every pair is measured once, at the end of the first
         round by which both have trained. True: all pairs that have trained are measured anew after every round, as in
         the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
     variant : {"as_written", "as_run"}
-        What ``rule`` and ``repeat`` are where they are not given: "participants" and False, or "last_local" and True.
+        What ``rule`` and ``repeat`` are where they are not given; "as_run": "last_local" and True.
 
     Notes
     -----
@@ -49,55 +52,30 @@ class EMDCFL(Method):
 
     Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
     received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
-
-    Raises
-    ------
-    FltnbError
-        Bad options, or a client without validation samples.
     """
 
     name = "emdcfl"
 
     def __init__(
-        self,
-        clusterer: EMDClustering | None = None,
-        rule: str | None = None,
-        repeat: bool | None = None,
-        variant: str = "as_written",
+        self, clusterer=None, rule: Rule = "participants", repeat: bool = False, *, variant: Variant = "as_written"
     ):
         from ..relatedness import EMDClustering
 
-        published = choose(variant, VARIANTS, "variant") == "as_run"
         self.clusterer = EMDClustering() if clusterer is None else clusterer
         if not isinstance(self.clusterer, EMDClustering):
             raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")
-        self.rule = choose(rule or (PUBLISHED_RULE if published else "participants"), RULES, "non-participant rule")
-        self.repeat = published if repeat is None else repeat
-        if not isinstance(self.repeat, bool):
-            raise FltnbError(f"repeat must be True or False, not {repeat!r}.")
 
     def settings(self) -> dict[str, Any]:
-        """Name, rule, repetition and clusterer."""
-        return {
-            "name": self.name,
-            "rule": self.rule,
-            "repeat": self.repeat,
-            "clusterer": clusterer_settings(self.clusterer),
-        }
+        """Name, clusterer, and what differs from the defaults."""
+        return super().settings() | {"clusterer": clusterer_settings(self.clusterer)}
 
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""
         self.clusterer.check(fed.sizes.tolist())
-        empty = [i for i, held in enumerate(fed.val) if not len(held)]
-        if empty:
-            raise FltnbError(
-                f"EMD-CFL compares validation samples and client {empty[0]} has none: build the federation with some"
-                " (val_fraction)."
-            )
+        check_validation(fed, "EMD-CFL")
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""
-        self.check(fed)
         M, theta = fed.n_clients, model.init(context.seed)
         distance = np.full((M, M), np.nan)
         np.fill_diagonal(distance, 0.0)
@@ -127,8 +105,7 @@ class EMDCFL(Method):
             state["again"] = np.array(False)  # one-shot in any case
         state["trained"] = state["trained"] | state["present"]
         if self._keeps_local(state):
-            state["local"] = state["local"].copy()
-            state["local"][clients] = theta
+            state["local"] = with_rows(state["local"], clients, theta)
         if self.rule == "last_local":
             return state | {"models": self._everybody(state)}
         share = state["relation"][:, clients] * state["weights"][clients]
@@ -180,15 +157,14 @@ class EMDCFL(Method):
 
         def tasks():
             for i, others in pairs.items():
-                embed = _embedder(net, state["local"][i])
                 if others:
-                    yield i, embed(fed, "train", i), {j: embed(fed, "val", j) for j in (i, *others)}
+                    own = state["local"][i]
+                    held = {j: penultimate(net, own, fed.client(j, "val")[0]) for j in (i, *others)}
+                    yield i, penultimate(net, own, fed.client(i)[0]), held
 
         distance, reference = state["distance"].copy(), state["reference"].copy()
-        rows = clusterer.measure(tasks())
-        for row in bar(rows, context.progress, total=len(pairs), desc="emdcfl: distances", unit="client"):
-            reference[row.client] = row.reference
-            distance[row.client, list(row.distance)] = list(row.distance.values())
+        rows = bar(clusterer.measure(tasks()), context.progress, total=len(pairs), desc="emdcfl", unit="client")
+        fill(rows, distance, reference)
         body = net.n_parameters - (net.head.stop - net.head.start)
         width = clusterer.sent_width(net.n_features)
         moved = sum(len(others) for others in pairs.values())
@@ -203,6 +179,22 @@ class EMDCFL(Method):
         return 4 * int(up), 4 * int(down)
 
 
+class EMDCFLAsRun(EMDCFL, as_run=True):
+    """What the public code does where some clients sit out the first round."""
+
+    def __init__(
+        self, clusterer=None, rule: Rule = "last_local", repeat: bool = True, *, variant: Variant = "as_written"
+    ):
+        super().__init__(clusterer, rule, repeat)
+
+
+def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
+    """Write what :meth:`EMDClustering.measure` yields into distances (M, M) and references (M,)."""
+    for row in rows:
+        reference[row.client] = row.reference
+        distance[row.client, list(row.distance)] = list(row.distance.values())
+
+
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer of a network gets; no dropout.
 
@@ -210,17 +202,8 @@ def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """
     import torch
 
-    from ..training.samples import tensor
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    parameters = [p.to(device) for p in model.unflatten(tensor(theta.astype(np.float32)))]
+    parameters = [part.to(device) for part in model.unflatten(theta.astype(np.float32))]
+    slices = np.split(inputs, range(SLICE, len(inputs), SLICE))
     with torch.inference_mode():
-        parts = [
-            model.features(parameters, torch.from_numpy(inputs[at : at + SLICE]).to(device)).cpu()
-            for at in range(0, len(inputs), SLICE)
-        ]
-    return torch.cat(parts).numpy()
-
-
-def _embedder(net, theta: np.ndarray):
-    return lambda fed, split, client: penultimate(net, theta, fed.client(client, split)[0])
+        return torch.cat([model.features(parameters, torch.from_numpy(x).to(device)).cpu() for x in slices]).numpy()

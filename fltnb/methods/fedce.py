@@ -1,17 +1,18 @@
-"""FedCE: associations between clients and cluster models that add up over the rounds (Cai et al., ACM MM 2023)."""
+"""FedCE: associations between clients and cluster models that add up over the rounds.
+
+Cai et al., FedCE: Personalized Federated Learning Method based on Clustering Ensembles, ACM MM 2023.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from ..errors import choose
-from .base import VARIANTS, Context, Method, State, check_count, check_number, mix
-from .fedsoft import check_validation
-from .samples import batch_means, sample_losses
-
-SPLITS = ("val", "train")
+from ..settings import Count, NonNegative, Variant
+from .base import Context, Method, State, mix
+from .fedem import softmax
+from .samples import batch_means, check_validation, sample_losses
 
 
 class FedCE(Method):
@@ -29,48 +30,37 @@ class FedCE(Method):
     delta : float
         At least 0; 0.5 in EMD-CFL's runs.
     split : {"val", "train"}
-        Samples that participants compare the models on, in batches of the run's ``batch_size``.
+        Samples that participants compare the models on, in batches of the run's ``batch_size``. Few samples in large
+        batches make the vectors short, and the comparison coarse.
     variant : {"as_written", "as_run"}
-        "as_run" repeats a detail of the code behind EMD-CFL's tables: the 1 is added once per model looked at, each
-        time to the best so far, so a round adds K ones.
+        "as_run": :class:`FedCEAsRun`.
 
     Notes
     -----
     Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
     weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or no validation samples where they are needed.
     """
 
     name = "fedce"
+    once = True  # a round adds a single 1
 
-    def __init__(self, n_clusters: int, delta: float = 0.5, split: str = "val", variant: str = "as_written"):
-        self.n_clusters = check_count("n_clusters", n_clusters, least=1)
-        self.delta = check_number("delta", delta)
-        self.split = choose(split, SPLITS, "split to compare models on")
-        self.variant = choose(variant, VARIANTS, "variant")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "n_clusters": self.n_clusters,
-            "delta": self.delta,
-            "split": self.split,
-            "variant": self.variant,
-        }
+    def __init__(
+        self,
+        n_clusters: Count,
+        delta: NonNegative = 0.5,
+        split: Literal["val", "train"] = "val",
+        *,
+        variant: Variant = "as_written",
+    ):
+        pass
 
     def check(self, fed) -> None:
         """Refuse a comparison on validation samples that some client does not have."""
         if self.split == "val":
-            check_validation(fed, "FedCE", 'take split="train"')
+            check_validation(fed, "FedCE", ', or take split="train"')
 
     def start(self, fed, model, context: Context) -> State:
         """K independent models, no associations."""
-        self.check(fed)
         return {
             "models": np.stack([model.init(context.seed, k) for k in range(self.n_clusters)]),
             "row": np.zeros(fed.n_clients, dtype=np.int64),
@@ -84,16 +74,25 @@ class FedCE(Method):
         for client, losses in zip(clients, sample_losses(engine, state["models"], clients, self.split), strict=True):
             batches = batch_means(losses, engine.spec.batch_size)
             row[client] = batches.mean(axis=1).argmin()
-            associations[client] += growth(batches, self.delta, once=self.variant == "as_written")
+            associations[client] += growth(batches, self.delta, self.once)
         return state | {"row": row, "labels": row, "associations": associations}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average all participants into every model."""
-        return state | {"models": mix(softmax_over_clients(state["associations"][clients]), theta)}
+        return state | {"models": mix(softmax(state["associations"][clients]).T, theta)}
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All models down; one model and K associations up."""
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
+
+
+class FedCEAsRun(FedCE, as_run=True):
+    """What printed EMD-CFL's tables: the 1 is added once per model looked at, each time to the best so far.
+
+    So a round adds K ones.
+    """
+
+    once = False
 
 
 def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
@@ -115,9 +114,3 @@ def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
         for seen in range(len(means)):
             added[means[: seen + 1].argmin()] += 1
     return added
-
-
-def softmax_over_clients(associations: np.ndarray) -> np.ndarray:
-    """Weights (K, n) of n clients in every model, rows summing to 1, from associations (n, K)."""
-    weights = np.exp(associations - associations.max(axis=0))
-    return (weights / weights.sum(axis=0)).T

@@ -1,15 +1,17 @@
-"""FedClust: clients whose last layers end up alike after a first training belong together (Islam et al., 2024)."""
+"""FedClust: clients whose last layers end up alike after a first training belong together.
+
+Islam et al., ICPP 2024 (arXiv 2407.07124).
+"""
 
 from __future__ import annotations
 
-import numbers
-from typing import Any
-
 import numpy as np
 
-from ..errors import FltnbError, choose
-from .base import VARIANTS, Context, State, check_number
+from ..errors import FltnbError
+from ..settings import Count, NonNegative, Variant
+from .base import Context, Method, State
 from .coldstart import ColdStart
+from .modelspace import cluster_means
 
 BLOCK = 65536  # weights per step: bounds the float64 copies
 
@@ -29,40 +31,25 @@ class FedClust(ColdStart):
     n_clusters : int, optional
         Cut the dendrogram into so many clusters instead. Give one of the two.
     variant : {"as_written", "as_run"}
-        "as_run" is what printed EMD-CFL's tables: distances between *all* weights, and cluster models that are the
-        averages (by samples) of the warm-up's models and are **never updated again**. The accuracies of those rows
-        are those of models of one round.
+        "as_run": :class:`FedClustAsRun`.
 
     Notes
     -----
-    The warm-up's length and the linkage stand in no text at hand. EMD-CFL's runs used complete linkage with thresholds
-    of 5 (rotated MNIST), 45 (rotated CIFAR-10), 8 (PACS), 4 and 28 (backdoors), on all weights.
-
-    A newcomer is counted as sending a whole model, as everybody else in its round, though its last layer would do.
-
-    Raises
-    ------
-    FltnbError
-        Neither or both of threshold and number of clusters, or one out of range.
+    The warm-up's length and the linkage stand in no text at hand; EMD-CFL's runs used complete linkage. A newcomer is
+    counted as sending a whole model, as everybody else in its round, though its last layer would do.
     """
 
     name = "fedclust"
 
-    def __init__(self, threshold: float | None = None, n_clusters: int | None = None, variant: str = "as_written"):
+    def __init__(
+        self,
+        threshold: NonNegative | None = None,
+        n_clusters: Count | None = None,
+        *,
+        variant: Variant = "as_written",
+    ):
         if (threshold is None) == (n_clusters is None):
             raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
-        self.threshold = threshold if threshold is None else _height(threshold)
-        self.n_clusters = n_clusters
-        self.variant = choose(variant, VARIANTS, "variant")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "threshold": self.threshold,
-            "n_clusters": self.n_clusters,
-            "variant": self.variant,
-        }
 
     def check(self, fed) -> None:
         """Refuse more clusters than clients."""
@@ -74,13 +61,6 @@ class FedClust(ColdStart):
     def least(self) -> int:
         """Participants that round 1 needs."""
         return max(2, self.n_clusters or 0)
-
-    def start(self, fed, model, context: Context) -> State:
-        """One common model."""
-        state = super().start(fed, model, context)
-        if self.variant == "as_run":
-            state["head"] = np.array([0, model.n_trainable])
-        return state
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
@@ -95,13 +75,8 @@ class FedClust(ColdStart):
             squared += pdist(sent[:, begin : begin + BLOCK].astype(np.float64), "sqeuclidean")
         tree = linkage(np.sqrt(squared), "complete")
         labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
-        count = labels.max() + 1
-        means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(count)])
-        models = np.repeat(state["models"], count, axis=0)
-        if self.variant == "as_run":
-            state = state | {"models": np.vstack([state["models"], models])}
-            models = super().aggregate(state, labels, state["weights"][clients], theta)
-        return labels, models, {"heads": means}
+        means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
+        return labels, np.repeat(state["models"], len(means), axis=0), {"heads": means}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Nearest mean final layer."""
@@ -109,19 +84,30 @@ class FedClust(ColdStart):
 
         return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
 
-    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
-        """Average inside the clusters; "as_run" leaves them as they are."""
-        if self.variant == "as_run":
-            return state["models"][1:]
-        return super().aggregate(state, labels, weights, theta)
-
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model down and one up; in the warm-up the final layer up."""
-        last = self.variant == "as_written" and state["forming"]
-        return n_parameters, int(np.diff(state["head"])[0]) if last else n_parameters
+        return n_parameters, int(np.diff(state["head"])[0]) if state["forming"] else n_parameters
 
 
-def _height(threshold: float) -> float:
-    if isinstance(threshold, numbers.Real) and threshold == np.inf:
-        return float(threshold)  # merges everybody
-    return check_number("threshold", threshold)
+class FedClustAsRun(FedClust, as_run=True):
+    """What printed EMD-CFL's tables: the accuracies of its rows are those of models of one round.
+
+    Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
+    the backdoors). The clusters' models are the averages, by samples, of what the warm-up trained, and are **never
+    updated again**.
+    """
+
+    def start(self, fed, model, context: Context) -> State:
+        """One common model, of which all trained weights are compared."""
+        return super().start(fed, model, context) | {"head": np.array([0, model.n_trainable])}
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of all weights, and the only averages."""
+        labels, models, more = super().form(state, clients, theta, round)
+        return labels, cluster_means(labels, state["weights"][clients], theta, models), more
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Leave the models as they are."""
+        return state["models"][1:]
+
+    traffic = Method.traffic

@@ -1,4 +1,4 @@
-"""FedCluster: CFL's recursive bipartition as FeSEM's authors rebuilt it for their tables.
+"""FedCluster: CFL's recursive bipartition as FeSEM's authors (arXiv 2108.08647) rebuilt it for their tables.
 
 :class:`fltnb.methods.CFL` is the original. This one asks for no thresholds on the length of updates: it cuts on
 schedule, and a bound on the cosine between the halves says whether the cut was right.
@@ -6,12 +6,12 @@ schedule, and a bound on the cosine between the halves says whether the cut was 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from .base import Context, Method, State, check_count, check_number, mix_groups
-from .cfl import cosines
+from ..settings import Count, Natural, NonNegative
+from .base import Context, Method, State, one_cluster
+from .cfl import bipartition, cosines
+from .modelspace import cluster_means, with_rows
 
 
 class FedCluster(Method):
@@ -34,33 +34,18 @@ class FedCluster(Method):
         Rounds of FedAvg before a cut is tried; 30 in FeSEM's code.
     min_size : int
         Only clusters with more members than this are cut. The code's number is not known; 2 is CFL's.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "fedcluster"
 
-    def __init__(self, gamma: float = 0.13, period: int = 30, min_size: int = 2):
-        self.gamma = check_number("gamma", gamma)
-        self.period = check_count("period", period)
-        self.min_size = check_count("min_size", min_size, least=1)
-
-    def settings(self) -> dict[str, Any]:
-        """Name and options."""
-        return {"name": self.name, "gamma": self.gamma, "period": self.period, "min_size": self.min_size}
+    def __init__(self, gamma: NonNegative = 0.13, period: Natural = 30, min_size: Count = 2):
+        """Options are kept as they are."""
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         theta = model.init(context.seed)
-        kernel = [model.head.start, model.head.stop - model.n_classes]  # the last layer's weights; biases come after
-        return {
-            "models": theta[None],
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
+        kernel = model.head.start, model.head.stop - model.n_classes  # the last layer's weights; biases come after
+        return one_cluster(fed, theta) | {
             "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=theta.dtype),
             "kernel": np.array(kernel),
             "heard": np.zeros(fed.n_clients, dtype=bool),
@@ -70,35 +55,25 @@ class FedCluster(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Remember the updates, try the cuts that are due, and average inside the clusters that were not cut."""
-        models, row, heard = state["models"], state["row"].copy(), state["heard"].copy()
-        updates, since, settled = state["updates"].copy(), state["since"].copy(), state["settled"].copy()
-        kernel = slice(*state["kernel"])
-        updates[clients] = theta[:, kernel] - models[row[clients], kernel]
-        heard[clients] = True
-        member = row[clients] == np.arange(len(models))[:, None]  # (K, n)
-        averaged = mix_groups(member * state["weights"][clients], theta, models)
+        models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
+        since, settled, kernel = state["since"].copy(), state["settled"].copy(), slice(*state["kernel"])
+        updates = with_rows(state["updates"], clients, theta[:, kernel] - models[row[clients], kernel])
+        averaged = cluster_means(row[clients], state["weights"][clients], theta, models)
         for cluster in range(len(models)):
-            members = np.flatnonzero(row == cluster)
-            if settled[cluster] or round - since[cluster] <= self.period or not heard[members].all():
+            own = np.flatnonzero(row == cluster)
+            if settled[cluster] or round - since[cluster] <= self.period or not heard[own].all():
                 continue
-            second = halves(cosines(updates, members), self.gamma) if len(members) > self.min_size else None
+            second = halves(cosines(updates, own), self.gamma) if len(own) > self.min_size else None
             if second is None:
                 settled[cluster] = True
                 continue
-            row[members[second]] = len(averaged)
+            row[own[second]] = len(averaged)
             averaged[cluster] = models[cluster]
             averaged = np.vstack([averaged, models[cluster : cluster + 1]])
-            since[cluster], heard[members] = round, False
+            since[cluster], heard[own] = round, False
             since, settled = np.append(since, round), np.append(settled, False)
-        return state | {
-            "models": averaged,
-            "row": row,
-            "labels": row,
-            "updates": updates,
-            "heard": heard,
-            "since": since,
-            "settled": settled,
-        }
+        clusters = {"models": averaged, "row": row, "labels": row, "since": since, "settled": settled}
+        return state | clusters | {"updates": updates, "heard": heard}
 
 
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
@@ -110,11 +85,7 @@ def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
     >>> halves(two, 0.7).tolist(), halves(two, 0.71)
     ([False, False, True], None)
     """
-    from sklearn.cluster import AgglomerativeClustering
-
-    tree = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="average")
-    half = tree.fit_predict(1.0 - similarity)
-    second = half != half[0]
+    second = bipartition(similarity, "average")
     return second if separation(similarity[np.ix_(second, ~second)].max()) >= gamma else None
 
 

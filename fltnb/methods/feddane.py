@@ -1,15 +1,14 @@
-"""FedDANE: a federated Newton-type method in two phases per round (Li et al., 2019; a row of FeSEM's tables)."""
+"""FedDANE, a row of FeSEM's tables: a federated Newton-type method (Li et al., arXiv 2001.01920)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import FltnbError
-from .base import Context, State, check_number, mix
+from ..settings import NonNegative
+from .base import Context, State, mix
 from .graph import FedAvg
 
 if TYPE_CHECKING:
@@ -47,13 +46,8 @@ class FedDANE(FedAvg):
     models_down = 3  # the model and the mean gradient; the model once more, for phase B
     models_up = 2
 
-    def __init__(self, mu: float = 0.5):
+    def __init__(self, mu: NonNegative = 0.5):
         super().__init__()
-        self.mu = check_number("mu", mu)
-
-    def settings(self) -> dict[str, Any]:
-        """Name and mu."""
-        return {"name": self.name, "mu": self.mu}
 
     def local_training(self) -> dict[str, float]:
         """Add the proximal term."""
@@ -69,11 +63,15 @@ class FedDANE(FedAvg):
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Both phases."""
+        from torch.backends.cudnn import flags
+
         from ..training import Trained
+        from ..training.serial import one_thread
 
         theta = state["models"][0].astype(engine.spec.dtype)
         weights = state["weights"][clients]
-        with _exact():
+        # one thread on a CPU and reproducible kernels on a GPU, as in the engines
+        with one_thread(), flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False):
             gradients = np.stack([full_gradient(engine, theta, client) for client in clients])
             shift = mix(weights[None] / weights.sum(), gradients) - gradients
             done = [
@@ -100,10 +98,7 @@ def corrected_training(
 ) -> tuple[np.ndarray, float]:
     """Train one client as the engine would, with ``shift`` (P,) added to the gradient of every step.
 
-    Returns
-    -------
-    ndarray (P,), float
-        The model, and the mean loss over the last local epoch.
+    Returns the model (P,) and the mean loss over the last local epoch.
     """
     import torch
     from torch.nn import functional
@@ -143,14 +138,3 @@ def _samples(engine: Engine, index: np.ndarray) -> tuple:
     device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
     x = torch.from_numpy(engine.fed.inputs(index)).to(device, dtype)
     return x, torch.from_numpy(engine.fed.labels[index]).to(device)
-
-
-@contextmanager
-def _exact() -> Iterator[None]:
-    """One thread on a CPU and reproducible kernels on a GPU, as in the engines."""
-    import torch
-
-    from ..training.serial import one_thread
-
-    with one_thread(), torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False):
-        yield

@@ -1,21 +1,18 @@
 """FedEM and FedRC: every client's data as a mixture, every client trains all components.
 
-FedEM (Marfoq et al., NeurIPS 2021) is expectation-maximisation with the components' posterior weights per sample;
-FedRC (Guo et al., 2023) corrects the weights by the classes, so that components follow another labelling of the same
-images and not other classes or other looks.
+FedEM (Marfoq et al., NeurIPS 2021, arXiv 2108.10252) is expectation-maximisation with the components' posterior weights
+per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights by the classes, so that components
+follow another labelling of the same images and not other classes or other looks.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ..errors import choose
-from .base import VARIANTS, Context, Method, State, check_count, mix
+from ..settings import Count, Variant
+from .base import Context, Method, State, mix
+from .modelspace import with_rows
 from .samples import evaluate_mixture, sample_losses
-
-PREDICTIONS = ("mixture", "largest", "last")
 
 
 class FedEM(Method):
@@ -29,13 +26,8 @@ class FedEM(Method):
     ----------
     n_clusters : int
         Number of components K, given. Component 0 starts where FedAvg starts.
-    prediction : {"mixture", "largest", "last"}, optional
-        "mixture": the shares' mean of the components' probabilities, as the method says. "largest": the component with
-        the client's largest share alone. "last" (``variant="as_run"``): the client's *local copy of the last
-        component* after its training. EMD-CFL's runs saved that one by accident, so its rows of FedEM and FedRC judge
-        one component out of K, whichever the client needs.
     variant : {"as_written", "as_run"}
-        Which prediction is meant when it is not given.
+        A client's prediction is the shares' mean of the components' probabilities, or as in :class:`FedEMAsRun`.
 
     Notes
     -----
@@ -43,39 +35,24 @@ class FedEM(Method):
     rate, 1 / K on average at the start: it wants a larger one than FedAvg. All K trainings of a client see its samples
     in the same order.
 
-    ``serve`` returns single models: the largest component (or, for "last", the local copies). Only
-    :meth:`evaluate` knows the mixture, so the models of a finished run alone do not give its accuracy. Reported labels
-    are those of the largest share; the original has none. A client that never took part has equal shares.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
+    ``serve`` returns single models, those of the largest share. Only :meth:`evaluate` knows the mixture, so the models
+    of a finished run alone do not give its accuracy. Reported labels are those of the largest share; the original has
+    none. A client that never took part has equal shares.
     """
 
     name = "fedem"
+    tests_served = False
 
-    def __init__(self, n_clusters: int, prediction: str | None = None, variant: str = "as_written"):
-        self.n_clusters = check_count("n_clusters", n_clusters, least=1)
-        published = choose(variant, VARIANTS, "variant") == "as_run"
-        self.prediction = choose(prediction or ("last" if published else "mixture"), PREDICTIONS, "prediction")
-        self.tests_served = self.prediction != "mixture"
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {"name": self.name, "n_clusters": self.n_clusters, "prediction": self.prediction}
+    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
+        pass
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
-        models = np.stack([model.init(context.seed, k) for k in range(self.n_clusters)])
-        state = {
-            "models": models,
+        return {
+            "models": np.stack([model.init(context.seed, k) for k in range(self.n_clusters)]),
             "shares": np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
-        if self.prediction == "last":
-            state["copies"] = np.repeat(models[-1:], fed.n_clients, axis=0)
-        return state
 
     def posteriors(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
         """Weights q (K, n) of the components for a client's samples, from the losses (K, n) and its shares."""
@@ -104,22 +81,14 @@ class FedEM(Method):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average every component over all participants; ``theta`` is (n, K P)."""
         weights = state["weights"][clients]
-        state = state | {"models": mix(weights[None] / weights.sum(), theta).reshape(self.n_clusters, -1)}
-        if self.prediction == "last":
-            state["copies"] = state["copies"].copy()
-            state["copies"][clients] = theta[:, -state["models"].shape[1] :]
-        return state
+        return state | {"models": mix(weights[None] / weights.sum(), theta).reshape(self.n_clusters, -1)}
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Give the component of the largest share, or the local copies."""
-        if self.prediction == "last":
-            return state["copies"], np.arange(len(state["copies"]))
+        """Give the component of the largest share."""
         return state["models"], self.labels(state)
 
     def evaluate(self, state: State, engine, split: str):
-        """Test the mixtures, unless another prediction is asked for."""
-        if self.prediction != "mixture":
-            return super().evaluate(state, engine, split)
+        """Test the mixtures."""
         return evaluate_mixture(engine, state["models"], state["shares"], split)
 
     def labels(self, state: State) -> np.ndarray:
@@ -131,6 +100,31 @@ class FedEM(Method):
         return self.n_clusters * n_parameters, self.n_clusters * n_parameters
 
 
+class FedEMAsRun(FedEM, as_run=True):
+    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component*.
+
+    The code saved that one by accident, so the rows of FedEM and FedRC judge one component out of K, whichever the
+    client needs.
+    """
+
+    tests_served = True
+    evaluate = Method.evaluate
+
+    def start(self, fed, model, context: Context) -> State:
+        """As written, and everybody's copy."""
+        state = super().start(fed, model, context)
+        return state | {"copies": np.repeat(state["models"][-1:], fed.n_clients, axis=0)}
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Keep the copies as well."""
+        last = theta[:, -state["models"].shape[1] :]
+        return super().collect(state, clients, theta, round) | {"copies": with_rows(state["copies"], clients, last)}
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Give the local copies."""
+        return state["copies"], np.arange(len(state["copies"]))
+
+
 class FedRC(FedEM):
     """FedEM whose posterior weights are divided by how much of a *class* each component holds already.
 
@@ -138,15 +132,8 @@ class FedRC(FedEM):
     in component k over all clients, renewed every round from the sums of q. A component that holds a class whole gains
     nothing by it, so label skew does not part the clients.
 
-    Parameters
-    ----------
-    n_clusters, prediction, variant
-        As in :class:`FedEM`.
-
-    Notes
-    -----
     The class parts start equal (1 / K), so the first round is FedEM's. They are sums over all clients heard so far,
-    each with what it sent last; the prediction does not use them.
+    each with what it sent last; the prediction does not use them. Options are those of :class:`FedEM`.
     """
 
     name = "fedrc"
@@ -179,6 +166,10 @@ class FedRC(FedEM):
         """All components and the class parts, down and up."""
         both = self.n_clusters * n_parameters + state["parts"].size
         return both, both
+
+
+class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
+    """FedRC, tested as :class:`FedEMAsRun` is."""
 
 
 def class_parts(sums: np.ndarray) -> np.ndarray:

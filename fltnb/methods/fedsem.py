@@ -1,4 +1,4 @@
-"""FedSEM as FLT ran it: k-means on the clients' models every round, then averaging inside the groups.
+"""FedSEM as FLT (arXiv 2103.15947) ran it: k-means on the clients' models every round, averaging inside the groups.
 
 The FLT authors' re-implementation of multi-center FL (FeSEM): k-means over the flattened parameters of *all* clients,
 20 random starts in the first round, later started from the last centres; no proximal term. FeSEM as its own paper
@@ -7,23 +7,24 @@ describes it is :class:`fltnb.methods.FeSEM`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
 from ..randomness import integer
-from .base import Context, Method, State, check_clusters, mix_groups, resolve_rule
-from .modelspace import best_start, lloyd
+from ..settings import Count, Variant
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State
+from .modelspace import best_start, cluster_means, lloyd, with_rows
 
 
-class FedSEM(Method):
+class FedSEM(HardMethod):
     """Clustered averaging with groups found in parameter space.
 
     Parameters
     ----------
     n_clusters : int
         Number of groups K, given.
-    rule : {"participants", "last_local", "last_aggregate"}, optional
+    rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute to the *average*. Their *group* always follows from the last model known of
         them: the one they trained last, or under ``last_aggregate`` the one they were served last.
     variant : {"as_written", "as_run"}
@@ -31,22 +32,13 @@ class FedSEM(Method):
     """
 
     name = "fedsem"
+    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
 
-    def __init__(self, n_clusters: int, rule: str | None = None, variant: str = "as_written"):
-        self.n_clusters = n_clusters
-        self.rule = resolve_rule(rule, variant)
-
-    def settings(self) -> dict[str, Any]:
-        """Name, K and non-participant rule."""
-        return {"name": self.name, "n_clusters": self.n_clusters, "rule": self.rule}
-
-    def check(self, fed) -> None:
-        """Refuse more groups than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
+    def __init__(self, n_clusters: Count, rule: Rule = "participants", *, variant: Variant = "as_written"):
+        """Options are kept as they are."""
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows round 1."""
-        self.check(fed)
         theta = model.init(context.seed)
         state = {
             "models": np.repeat(theta[None], self.n_clusters, axis=0),
@@ -63,8 +55,7 @@ class FedSEM(Method):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Group all clients by their last known models, then average inside the groups."""
         first = "labels" not in state
-        if self.rule != "last_aggregate":
-            state["memory"][clients] = theta
+        memory = {} if "memory" not in state else {"memory": with_rows(state["memory"], clients, theta)}
         if self.rule == "last_aggregate" or first:
             # Absent clients hold one of the K models: there are n + K different ones at most.
             holds = len(theta) + state["row"]
@@ -72,23 +63,21 @@ class FedSEM(Method):
             held, which = np.unique(holds, return_inverse=True)
             points = np.vstack([theta, state["models"]])[held]
         else:
-            points, which = state["memory"], np.arange(len(state["row"]))
+            points, which = memory["memory"], np.arange(len(state["row"]))
         count, compared = np.bincount(which), points[:, : len(state["initial"])]  # without batch-norm statistics
         if first:
             seed = integer(int(state["seed"]), "method", round)
             groups = best_start(compared, count, state["initial"], self.n_clusters, seed)
-            member = groups == np.arange(self.n_clusters)[:, None]
-            centers = mix_groups(member * count, compared, state["centers"])
+            centers = cluster_means(groups, count, compared, state["centers"])
         else:
             groups, centers = lloyd(compared, count, state["centers"], state["initial"])
             centers = centers.astype(theta.dtype)
         labels = groups[which]
 
         if self.rule == "participants":
-            share, trained = state["weights"][clients], theta
-            groups = labels[clients]
+            share, trained, groups = state["weights"][clients], theta, labels[clients]
         else:
             share, trained = np.bincount(which, state["weights"]), points
-        member = groups == np.arange(self.n_clusters)[:, None]  # (K, n) or (K, D)
-        models = mix_groups(member * share, trained, state["models"])  # plain centres, but averages by samples
-        return state | {"row": labels, "labels": labels, "models": models, "centers": centers}
+        # plain centres, but averages by samples
+        models = cluster_means(groups, share, trained, state["models"])
+        return state | memory | {"row": labels, "labels": labels, "models": models, "centers": centers}

@@ -1,16 +1,19 @@
-"""FedSoft: clients between several centres, each with a model of its own (Ruan and Joe-Wong, AAAI 2022)."""
+"""FedSoft: clients between several centres, each with a model of its own.
+
+Ruan and Joe-Wong, AAAI 2022 (arXiv 2112.06053).
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
-from .base import VARIANTS, Context, Method, State, check_count, check_number, mix
-from .samples import batch_means, sample_losses
+from ..settings import Count, NonNegative, Variant
+from .base import Context, Method, State, mix
+from .modelspace import with_rows
+from .samples import batch_means, check_validation, sample_losses
 
-SERVED = ("own", "center")
 FLOOR = 1e-4  # share of a centre that no sample of a client prefers
 
 
@@ -27,13 +30,12 @@ class FedSoft(Method):
         Number of centres K, given. Centre 0 starts where FedAvg starts.
     lam : float
         lambda, weight of the proximal term, at least 0. The official examples have 0.01 (CIFAR-10) and 0.1 (MNIST).
-    period : int, optional
-        tau, rounds from one measurement of u to the next; default 2 (``variant="as_run"``: 1).
+    period : int
+        tau, rounds from one measurement of u to the next.
     serves : {"own", "center"}
         What a client is tested with: the model it trained last itself, or the centre with its largest importance.
     variant : {"as_written", "as_run"}
-        "as_run" is what printed EMD-CFL's tables: u counts whole *validation batches* (all samples of a batch go to
-        the centre with the least loss on it), there is no proximal term, and centres are weighed by these counts.
+        "as_run": :class:`FedSoftAsRun`, which has neither ``lam`` nor ``period``.
 
     Notes
     -----
@@ -41,53 +43,28 @@ class FedSoft(Method):
     *begin* there (as in the published runs); the original continues from the client's own model, towards the same
     minimum. The original draws clients for each centre, with probabilities in proportion to ``u_ik n_i``, and averages
     them equally; here every participant counts for every centre, by its weight.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or no validation samples where they are needed.
     """
 
     name = "fedsoft"
+    split = "train"
 
     def __init__(
         self,
-        n_clusters: int,
-        lam: float = 0.01,
-        period: int | None = None,
-        serves: str = "own",
-        variant: str = "as_written",
+        n_clusters: Count,
+        lam: NonNegative = 0.01,
+        period: Count = 2,
+        serves: Literal["own", "center"] = "own",
+        *,
+        variant: Variant = "as_written",
     ):
-        self.variant = choose(variant, VARIANTS, "variant")
-        self.n_clusters = check_count("n_clusters", n_clusters, least=1)
-        self.lam = check_number("lam", lam)
-        default = 1 if variant == "as_run" else 2
-        self.period = check_count("period", default if period is None else period, least=1)
-        self.serves = choose(serves, SERVED, "model that clients are served")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "n_clusters": self.n_clusters,
-            "lam": self.lam,
-            "period": self.period,
-            "serves": self.serves,
-            "variant": self.variant,
-        }
-
-    def check(self, fed) -> None:
-        """Refuse a measurement on validation samples that some client does not have."""
-        if self.variant == "as_run":
-            check_validation(fed, "FedSoft", 'take variant="as_written"')
+        pass
 
     def local_training(self) -> dict[str, float]:
-        """Add the proximal term; the published runs had none."""
-        return {"proximal": self.lam if self.variant == "as_written" else 0.0}
+        """Add the proximal term."""
+        return {"proximal": self.lam}
 
     def start(self, fed, model, context: Context) -> State:
         """K independent centres, no client measured yet."""
-        self.check(fed)
         K = self.n_clusters
         return {
             "models": np.stack([model.init(context.seed, k) for k in range(K)]),
@@ -101,19 +78,20 @@ class FedSoft(Method):
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants count which centre suits how many of their samples, if it is time or they never have."""
         due = clients if (round - 1) % self.period == 0 else clients[~state["measured"][clients]]
-        importance, counts, measured = (state[key].copy() for key in ("importance", "counts", "measured"))
-        split = "val" if self.variant == "as_run" else "train"
-        for client, losses in zip(due, sample_losses(engine, state["models"], due, split), strict=True):
-            n = losses.shape[1]
-            if self.variant == "as_run":
-                count = batch_counts(losses, engine.spec.batch_size)
-                counts[client] = np.where(count > 0, count, max(1, int(0.001 * n)))
-            else:
-                count = np.bincount(losses.argmin(axis=0), minlength=self.n_clusters)
-                counts[client] = np.where(count > 0, count / n, FLOOR) * state["weights"][client]
+        importance, counts = state["importance"].copy(), state["counts"].copy()
+        for client, losses in zip(due, sample_losses(engine, state["models"], due, self.split), strict=True):
+            counts[client] = self.counted(losses, state["weights"][client], engine.spec.batch_size)
             importance[client] = counts[client] / counts[client].sum()
-        measured[due] = True
-        return state | {"importance": importance, "counts": counts, "measured": measured}
+        return state | {
+            "importance": importance,
+            "counts": counts,
+            "measured": with_rows(state["measured"], due, True),
+        }
+
+    def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
+        """``u_k n`` (K,) of a client, from the losses (K, n) of its samples."""
+        count = np.bincount(losses.argmin(axis=0), minlength=self.n_clusters)
+        return np.where(count > 0, count / losses.shape[1], FLOOR) * samples
 
     def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean of the centres with the client's importance weights, which is also what the proximal term pulls to."""
@@ -121,8 +99,8 @@ class FedSoft(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Every participant's model goes into every centre, by importance and samples."""
-        state["own"][clients] = theta
-        return state | {"models": mix(center_weights(state["counts"][clients]), theta)}
+        models = mix(center_weights(state["counts"][clients]), theta)
+        return state | {"models": models, "own": with_rows(state["own"], clients, theta)}
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Give the clients' own models or their nearest centres."""
@@ -137,6 +115,28 @@ class FedSoft(Method):
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All centres down; one model and K counts up."""
         return self.n_clusters * n_parameters, n_parameters + self.n_clusters
+
+
+class FedSoftAsRun(FedSoft, as_run=True):
+    """What printed EMD-CFL's tables: whole *validation batches* are counted, in every round.
+
+    All samples of a batch go to the centre with the least loss on it; centres are weighed by these counts. There is no
+    proximal term.
+    """
+
+    split, lam, period = "val", 0.0, 1
+
+    def __init__(self, n_clusters: Count, serves: Literal["own", "center"] = "own", *, variant: Variant = "as_written"):
+        pass
+
+    def check(self, fed) -> None:
+        """Refuse clients without validation samples."""
+        check_validation(fed, "FedSoft", ', or take variant="as_written"')
+
+    def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
+        """Count whole batches (K,); a centre that wins none counts for a thousandth of the samples, at least for 1."""
+        count = batch_counts(losses, batch_size)
+        return np.where(count > 0, count, max(1, int(0.001 * losses.shape[1])))
 
 
 def center_weights(counts: np.ndarray) -> np.ndarray:
@@ -162,13 +162,3 @@ def batch_counts(losses: np.ndarray, size: int) -> np.ndarray:
     winner = batch_means(losses, size).argmin(axis=0)
     each = np.minimum(size, losses.shape[1] - size * np.arange(len(winner)))
     return np.bincount(winner, each, len(losses))
-
-
-def check_validation(fed, who: str, otherwise: str) -> None:
-    """Refuse a federation in which some client has no validation samples."""
-    empty = [i for i, own in enumerate(fed.val) if not len(own)]
-    if empty:
-        raise FltnbError(
-            f"{who} measures models on validation samples, and client {empty[0]} has none: build the federation with"
-            f" some, or {otherwise}."
-        )

@@ -1,4 +1,4 @@
-"""FeSEM, multi-center federated learning as its own paper describes it (Long et al., World Wide Web 2023).
+"""FeSEM, multi-center federated learning as its own paper describes it (Long et al., arXiv 2108.08647).
 
 Expectation-maximisation over K centres: every client belongs to the centre nearest to its model (Equation 8), a centre
 is the mean of its members' models (Equation 9), and clients train from their centre with a penalty on the distance
@@ -7,21 +7,20 @@ from it (Equation 7).
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..errors import choose
+from ..errors import FltnbError
 from ..randomness import integer, stream
-from .base import VARIANTS, Context, Method, State, check_clusters, check_number, mix_groups, resolve_rule
-from .modelspace import best_start, scores
-
-WEIGHTINGS = ("plain", "samples")
-GROUPINGS = ("em", "random")
-REPORTS = ("own", "best")
+from ..settings import Count, NonNegative, Variant
+from .base import Context, HardMethod, Rule, State, mix_groups, one_cluster
+from .matching import joined, matched_mean, split
+from .modelspace import best_start, cluster_means, scores
 
 
-class FeSEM(Method):
+class FeSEM(HardMethod):
     """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
 
     A round is: train from the own centre, then E-step, then M-step, so that what is evaluated is a centre which holds
@@ -32,18 +31,18 @@ class FeSEM(Method):
     ----------
     n_clusters : int
         Number of centres K, given.
-    lam : float, optional
+    lam : float
         lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1, the default, stands unread in the
         configuration of its public code, which has no such term.
     weighting : {"plain", "samples"}
         Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
-    rule : {"participants", "last_local", "last_aggregate"}, optional
+    rule : {"participants", "last_local", "last_aggregate"}
         Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
         E-step places each client by the last model known of it: the one it trained last, or under ``last_aggregate``
         the centre it was served; for a client never heard the initial model.
-    grouping : {"em", "random"}, optional
+    grouping : {"em", "random"}
         "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
-    report : {"own", "best"}, optional
+    report : {"own", "best"}
         "best": a test is that of one centre on *all* clients, the centre with the most right answers there, instead of
         each client's own. It changes reported accuracies only.
     variant : {"as_written", "as_run"}
@@ -58,49 +57,22 @@ class FeSEM(Method):
     dividing by alpha_i leaves ``L + lambda ||theta - center||^2``: the gradient gains ``2 lambda (theta - center)``,
     FedProx's term with ``mu = 2 lambda``. The paper trains one local update per round; here that is the run's
     ``local_epochs``.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more centres than clients.
     """
 
     name = "fesem"
+    AS_RUN: ClassVar = {"lam": 0.0, "grouping": "random", "report": "best"}
 
     def __init__(
         self,
-        n_clusters: int,
-        lam: float | None = None,
-        weighting: str = "plain",
-        rule: str | None = None,
-        variant: str = "as_written",
-        grouping: str | None = None,
-        report: str | None = None,
+        n_clusters: Count,
+        lam: NonNegative = 0.1,
+        weighting: Literal["plain", "samples"] = "plain",
+        rule: Rule = "participants",
+        variant: Variant = "as_written",
+        grouping: Literal["em", "random"] = "em",
+        report: Literal["own", "best"] = "own",
     ):
-        shipped = choose(variant, VARIANTS, "variant") == "as_run"
-        self.n_clusters = n_clusters
-        self.lam = check_number("lam", (0.0 if shipped else 0.1) if lam is None else lam)
-        self.weighting = choose(weighting, WEIGHTINGS, "weighting of the M-step")
-        self.rule = resolve_rule(rule, "as_written")
-        self.grouping = choose(grouping or GROUPINGS[shipped], GROUPINGS, "grouping")
-        self.report = choose(report or REPORTS[shipped], REPORTS, "centre to report")
-        self.tests_served = self.report == "own"
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "n_clusters": self.n_clusters,
-            "lam": self.lam,
-            "weighting": self.weighting,
-            "rule": self.rule,
-            "grouping": self.grouping,
-            "report": self.report,
-        }
-
-    def check(self, fed) -> None:
-        """Refuse more centres than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
+        self.tests_served = report == "own"
 
     def local_training(self) -> dict[str, float]:
         """Add the distance penalty of Equation 7."""
@@ -108,44 +80,38 @@ class FeSEM(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
-        self.check(fed)
-        theta, row, K = model.init(context.seed), np.zeros(fed.n_clients, dtype=np.int64), 1
-        if self.grouping == "random":
-            K = self.n_clusters
-            row = stream(context.seed, "method").permutation(fed.n_clients) % K
-        return {
-            "models": np.repeat(theta[None], K, axis=0),
+        theta = model.init(context.seed)
+        state = one_cluster(fed, theta) | {
             "initial": theta,
-            "row": row,
-            "labels": row,
             "memory": np.repeat(theta[None], fed.n_clients, axis=0),
             "heard": np.zeros(fed.n_clients, dtype=bool),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
             "trainable": np.array(model.n_trainable),
         }
+        if self.grouping == "random":
+            row = stream(context.seed, "method").permutation(fed.n_clients) % self.n_clusters
+            state |= {"models": np.repeat(theta[None], self.n_clusters, axis=0), "row": row, "labels": row}
+        return state
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """E-step on the last known models, then M-step."""
-        memory, models, heard = state["memory"], state["models"], state["heard"].copy()
-        if self.rule == "last_aggregate":
-            for client, row in enumerate(state["row"]):
-                memory[client] = models[row]
-        memory[clients] = theta
-        heard[clients] = True
+        models, heard = state["models"], state["heard"].copy()
+        memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"].copy()
+        memory[clients], heard[clients] = theta, True
         if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
             models = self._first_centers(memory[heard], state, round)
         row, n = state["row"], int(state["trainable"])
         if self.grouping == "em":
             row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
-            members, trained, sizes = row[clients], theta, state["weights"][clients]
+            own, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
-            members, trained, sizes = row, memory, state["weights"]
-        weights = np.ones_like(sizes) if self.weighting == "plain" else sizes
-        share = (members == np.arange(len(models))[:, None]) * weights
+            own, trained, sizes = row, memory, state["weights"]
+        share = (own == np.arange(len(models))[:, None]) * (
+            sizes if self.weighting == "samples" else np.ones_like(sizes)
+        )
         models = self.averaged(state, share, sizes, trained, models)
-        return state | {"models": models, "row": row, "labels": row, "heard": heard}
+        return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
     def averaged(
         self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
@@ -182,5 +148,48 @@ class FeSEM(Method):
         seed = integer(int(state["seed"]), "method", round)
         n = int(state["trainable"])
         labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        member = labels == np.arange(self.n_clusters)[:, None]
-        return mix_groups(member.astype(np.float64), points, np.repeat(state["models"], self.n_clusters, axis=0))
+        return cluster_means(labels, np.ones(len(points)), points, np.repeat(state["models"], self.n_clusters, axis=0))
+
+
+class FeSEMMA(FeSEM):
+    """FeSEM with neurons matched inside each cluster before its members' models are averaged (FeSEM, Section 5.1).
+
+    In the M-step all members of a cluster are brought, layer by layer, into the neuron order of the member with the
+    most samples (:func:`fltnb.methods.matching.matched_mean`); then they are averaged as in :class:`FeSEM`. The E-step
+    compares models as they are. Options are FeSEM's.
+
+    Notes
+    -----
+    Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
+    one; no public code joins that with K centres. Here layers keep their width and one exchange of whole models makes a
+    round, so what is sent is FeSEM's. All clients start from one model and every round from a centre: their neurons are
+    mostly in the same order already, and then this is FeSEM.
+
+    Raises
+    ------
+    FltnbError
+        The model is one of torchvision's, whose layers are no plain stack.
+    """
+
+    name = "fesem_ma"
+
+    def start(self, fed, model, context: Context) -> State:
+        """As FeSEM; the widths of the layers go along."""
+        if not model.layers:
+            raise FltnbError(
+                f"FeSEM-MA matches neurons of the networks in fltnb.models.NAMES, not of {model.name!r}: choose another"
+                " model or FeSEM."
+            )
+        weights = [shape for _, shape in model.shapes if len(shape) > 1]
+        shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
+        return super().start(fed, model, context) | {"shapes": shapes}
+
+    def averaged(self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray):
+        """Average matched neurons inside the clusters."""
+        models = models.copy()
+        for center, weights in enumerate(share):
+            members = np.flatnonzero(weights > 0)
+            if len(members):
+                layers = [split(trained[i], state["shapes"]) for i in members]
+                models[center] = joined(matched_mean(layers, weights[members], int(sizes[members].argmax())))
+        return models

@@ -1,19 +1,17 @@
-"""FlexCFL: groups from the directions of the clients' first updates (Duan et al., TPDS 2022; FedGroup before it)."""
+"""FlexCFL: groups from the directions of the clients' first updates.
+
+Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after their FedGroup (arXiv 2010.06870).
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ..errors import choose
 from ..randomness import integer
-from .base import VARIANTS, State, check_clusters, check_number, mix_groups
+from ..settings import Count, NonNegative, Variant
+from .base import State, check_clusters
 from .coldstart import ColdStart
-from .modelspace import gram
-from .spectral import leading_features, quick_kmeans
-
-PUBLISHED_ETA = 5.0
+from .modelspace import cluster_means, gram, leading_features, quick_kmeans
 
 
 class FlexCFL(ColdStart):
@@ -28,35 +26,23 @@ class FlexCFL(ColdStart):
     ----------
     n_clusters : int
         Number of groups K, given.
-    eta : float, optional
+    eta : float
         Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
-        of the other groups' models, with weights ``eta / norm``. Default 0 (the official configuration);
-        ``variant="as_run"`` takes 5.
+        of the other groups' models, with weights ``eta / norm``. 0 is the official configuration.
     variant : {"as_written", "as_run"}
-        "as_run" is what printed EMD-CFL's tables: the weights are not made to sum to 1, so every round adds length
-        ``eta * (K - 1)`` at most to each model.
+        "as_run": :class:`FlexCFLAsRun`.
 
     Notes
     -----
     The official code draws ``min(20 K, M)`` clients for the cold start and has each run 50 steps; here those are the
     participants and local epochs of round 1. Migration of clients whose labels shift is not there.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more groups than clients.
     """
 
     name = "flexcfl"
+    normalised = True  # weights of the pull
 
-    def __init__(self, n_clusters: int, eta: float | None = None, variant: str = "as_written"):
-        self.n_clusters = n_clusters
-        self.variant = choose(variant, VARIANTS, "variant")
-        self.eta = check_number("eta", (PUBLISHED_ETA if variant == "as_run" else 0.0) if eta is None else eta)
-
-    def settings(self) -> dict[str, Any]:
-        """Name, K, rate and variant."""
-        return {"name": self.name, "n_clusters": self.n_clusters, "eta": self.eta, "variant": self.variant}
+    def __init__(self, n_clusters: Count, eta: NonNegative = 0.0, *, variant: Variant = "as_written"):
+        pass
 
     def check(self, fed) -> None:
         """Refuse more groups than clients."""
@@ -74,8 +60,7 @@ class FlexCFL(ColdStart):
         K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
         features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
         labels = canonical(quick_kmeans(features, K, integer(int(state["seed"]), "method", round)))
-        member = (labels == np.arange(K)[:, None]).astype(np.float64)
-        models = mix_groups(member, theta, np.repeat(initial[None], K, axis=0))
+        models = cluster_means(labels, np.ones(len(clients)), theta, np.repeat(initial[None], K, axis=0))
         return labels, models, {"directions": (models - initial)[:, :n]}
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
@@ -88,7 +73,19 @@ class FlexCFL(ColdStart):
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
         models = super().aggregate(state, labels, weights, theta)
-        return pull(models, self.eta, self.variant == "as_written", int(state["trainable"]))
+        return pull(models, self.eta, self.normalised, int(state["trainable"]))
+
+
+class FlexCFLAsRun(FlexCFL, as_run=True):
+    """What printed EMD-CFL's tables: the pull's weights do not sum to 1.
+
+    So every round adds length ``eta * (K - 1)`` at most to each model.
+    """
+
+    normalised = False
+
+    def __init__(self, n_clusters: Count, eta: NonNegative = 5.0, *, variant: Variant = "as_written"):
+        pass
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:

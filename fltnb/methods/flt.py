@@ -1,44 +1,33 @@
 """FLT and PCA+kM+HC: cluster once before round 1, then average over the client graph.
 
-FLT (Algorithm 3) takes the graph from FCR (Algorithm 2) on encoder embeddings. Case I averages over the thresholded
-graph as it is, case II inside the disjoint clusters of the hierarchical clustering. PCA+kM+HC is the paper's baseline:
-the same two cases with a clusterer that looks at raw pixels.
+FLT (Jamali-Rad et al., arXiv 2103.15947, Algorithm 3) takes the graph from FCR (Algorithm 2) on encoder embeddings.
+Case I averages over the thresholded graph as it is, case II inside the disjoint clusters of the hierarchical
+clustering. PCA+kM+HC is the paper's baseline: the same two cases with a clusterer that looks at raw pixels.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from ..encoders import EncoderSpec, embed_clients, sent_parameters
 from ..errors import FltnbError, choose
-from .base import Context, State
+from ..federations.phases import phases
+from ..settings import Variant, brief
+from .base import PUBLISHED_RULE, Context, Rule, State, clusterer_settings
 from .graph import GraphMethod
 
 if TYPE_CHECKING:
-    from ..encoders import EncoderSpec
     from ..federations import Federation
-
-GRAPHS = ("clusters", "full")
-MEMBERSHIPS = ("clients", "leaf_order")
 
 
 def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Context):
-    """Fit a one-shot clusterer on the clients' embeddings, or take its fit from the cache.
+    """Fit a one-shot clusterer on the clients' embeddings by ``encoder``, or take its fit from the cache.
 
-    Parameters
-    ----------
-    clusterer : estimator over clients
-        Used as it is if it is fitted already (then it must have been fitted on as many clients), else a copy of it
-        is fitted: the same estimator may serve several federations.
-    encoder : EncoderSpec
-        What the clients embed their training samples with.
-
-    Returns
-    -------
-    clusterer
-        Fitted: the object given, or the copy.
+    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy:
+    the same estimator may serve several federations.
     """
     from sklearn.base import clone
 
@@ -47,7 +36,7 @@ def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Con
         clusterer = clone(clusterer)
         key = {
             "clusterer": clusterer_settings(clusterer),
-            "encoder": asdict(encoder),
+            "encoder": brief(EncoderSpec, asdict(encoder)),
             "federation": fed.fingerprint(),
         }
         fitted = _fit if context.cache is None else lambda *args: context.cache(key, lambda: _fit(*args))
@@ -69,9 +58,7 @@ def check_clusterer(clusterer, fed: Federation) -> None:
 
 
 def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> State:
-    from .. import encoders
-
-    embeddings = encoders.embed_clients(fed, encoder, progress=context.progress, n_jobs=context.n_jobs)
+    embeddings = embed_clients(fed, encoder, progress=context.progress, n_jobs=context.n_jobs)
     if getattr(clusterer, "n_jobs", 0) is None:
         # Starting processes takes seconds, which small federations do not need for all of their k-means.
         small = sum(map(len, embeddings)) < 10_000
@@ -85,26 +72,71 @@ def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> 
     }
 
 
-def clusterer_settings(clusterer) -> dict[str, Any]:
-    """JSON-able name and parameters of a clusterer."""
-    parameters = {
-        key: value.tolist() if isinstance(value, np.ndarray) else value
-        for key, value in clusterer.get_params(deep=False).items()
-        if key != "n_jobs"  # results do not depend on it
-    }
-    return {"name": type(clusterer).__name__, **parameters}
+class OneShot(GraphMethod):
+    """Methods whose graph comes from one clustering of the clients' embeddings before round 1."""
+
+    groupings: tuple[str, ...] = ()
+    """Names that may stand in place of a clusterer."""
+
+    def __init__(self, clusterer=None, encoder: EncoderSpec | None = None, name: str | None = None):
+        self.clusterer = self.default_clusterer() if clusterer is None else clusterer
+        if isinstance(self.clusterer, str) and self.groupings:
+            choose(self.clusterer, self.groupings, "grouping of users")
+        elif isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
+            raise FltnbError(
+                f"clusterer must be a clusterer such as fl.{type(self.default_clusterer()).__name__}(), not"
+                f" {clusterer!r}."
+            )
+        if encoder is not None and not isinstance(encoder, EncoderSpec):
+            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
+        self.encoder = encoder or EncoderSpec(kind="pixels")
+        self.name = name or type(self).name
+
+    @staticmethod
+    def default_clusterer():
+        """Return the clusterer used when none is given."""
+        from ..relatedness import FCR
+
+        return FCR()
+
+    def check(self, fed: Federation) -> None:
+        """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
+        if not isinstance(self.clusterer, str):
+            check_clusterer(self.clusterer, fed)
+
+    def prepare(self, fed: Federation, context: Context) -> None:
+        """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
+        if not isinstance(self.clusterer, str):
+            self.fitted(phases(fed)[0].fed, context)
+
+    def fitted(self, fed: Federation, context: Context):
+        """Return the clusterer, fitted on the clients as they are."""
+        return fit_clusterer(self.clusterer, fed, self.encoder, context)
+
+    def scalars_sent(self, fitted, fed: Federation) -> np.ndarray:
+        """Scalars (up, down) before round 1: centroids, or what the clusterer counts; the encoder (FLT, Table 6)."""
+        centroids = getattr(fitted, "centroids_", None)
+        # NaN fills up clients with fewer centroids
+        up = np.sum(getattr(fitted, "sent_", 0)) if centroids is None else np.isfinite(centroids).sum()
+        down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape) + np.sum(getattr(fitted, "received_", 0))
+        return np.array([up, down], dtype=np.int64)
+
+    def setup_bytes(self, state: State) -> tuple[int, int]:
+        """Count what the clustering sends, four bytes a scalar."""
+        up, down = state["sent"]
+        return 4 * int(up), 4 * int(down)
 
 
-class FLT(GraphMethod):
+class FLT(OneShot):
     """Federated learning with taskonomy (FLT, Algorithm 3).
 
     Parameters
     ----------
     clusterer : estimator over clients, optional
         ``FCR()`` by default; one that is fitted already is used as it is.
-    graph : {"clusters", "full"}, optional
-        Case II (disjoint clusters) or case I (the adjacency as it is). By default ``clusters``; the published runs of
-        scenarios 1, 2 and 4 used ``full``.
+    graph : {"clusters", "full"}
+        Case II (disjoint clusters) or case I (the adjacency as it is). The runs behind the tables of scenarios 1, 2
+        and 4 used "full", which is what ``variant="as_run"`` means.
     encoder : EncoderSpec, optional
         What clients embed their data with; raw pixels by default.
     rule, variant
@@ -119,67 +151,26 @@ class FLT(GraphMethod):
     """
 
     name = "flt"
+    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE, "graph": "full"}
 
     def __init__(
         self,
         clusterer=None,
-        graph=None,
-        encoder=None,
-        rule=None,
-        variant="as_written",
-        name=None,
-        membership="clients",
+        graph: Literal["clusters", "full"] = "clusters",
+        encoder: EncoderSpec | None = None,
+        rule: Rule = "participants",
+        variant: Variant = "as_written",
+        name: str | None = None,
+        membership: Literal["clients", "leaf_order"] = "clients",
     ):
-        from .. import encoders
-
-        super().__init__(rule, variant)
-        self.clusterer = clusterer if clusterer is not None else self.default_clusterer()
-        if isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
-            raise FltnbError(f"clusterer must be a clusterer such as fl.FCR(), not {clusterer!r}.")
-        if encoder is not None and not isinstance(encoder, encoders.EncoderSpec):
-            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
-        self.graph_kind = choose(
-            graph or ("full" if variant == "as_run" else "clusters"),
-            GRAPHS,
-            "graph (case I full, case II clusters)",
-        )
-        self.membership = choose(membership, MEMBERSHIPS, "cluster membership")
-        if self.membership == "leaf_order" and self.graph_kind == "full":
+        super().__init__(clusterer, encoder, name)
+        if membership == "leaf_order" and graph == "full":
             raise FltnbError('Membership by leaf order concerns disjoint clusters only: give graph="clusters" as well.')
-        self.encoder = encoder or encoders.EncoderSpec(kind="pixels")
-        self.name = name or type(self).name
+        self.membership = membership
 
-    @staticmethod
-    def default_clusterer():
-        """Return the clusterer used when none is given."""
-        from ..relatedness import FCR
-
-        return FCR()
-
-    def settings(self) -> dict[str, Any]:
-        """Name, rule, case, membership, clusterer and encoder."""
-        return {
-            **super().settings(),
-            "kind": type(self).__name__,
-            "graph": self.graph_kind,
-            "membership": self.membership,
-            "clusterer": clusterer_settings(self.clusterer),
-            "encoder": asdict(self.encoder),
-        }
-
-    def check(self, fed: Federation) -> None:
-        """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
-        check_clusterer(self.clusterer, fed)
-
-    def prepare(self, fed: Federation, context: Context) -> None:
-        """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
-        from ..federations.phases import phases
-
-        fit_clusterer(self.clusterer, phases(fed)[0].fed, self.encoder, context)
-
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
-        fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
+        fitted = self.fitted(fed, context)
         labels = np.asarray(fitted.labels_, dtype=np.int64)
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
@@ -188,24 +179,8 @@ class FLT(GraphMethod):
                     " PCAKMeans."
                 )
             labels = leaf_order_labels(labels, fitted.leaf_order_)
-        adjacency = fitted.adjacency_ if self.graph_kind == "full" else labels[:, None] == labels[None]
-        return adjacency, labels, {"sent": self._setup_scalars(fitted, fed)}
-
-    def _setup_scalars(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars sent before round 1 (up: centroids, or what the clusterer counts; down: encoder), FLT Table 6."""
-        from .. import encoders
-
-        centroids = getattr(fitted, "centroids_", None)
-        # NaN fills up clients with fewer centroids
-        up = np.sum(getattr(fitted, "sent_", 0)) if centroids is None else np.isfinite(centroids).sum()
-        down = fed.n_clients * encoders.sent_parameters(self.encoder, fed.input_shape)
-        down += np.sum(getattr(fitted, "received_", 0))
-        return np.array([up, down], dtype=np.int64)
-
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Centroids up and encoder down, four bytes a scalar (FLT, Table 6)."""
-        up, down = state["sent"]
-        return 4 * int(up), 4 * int(down)
+        adjacency = fitted.adjacency_ if self.graph == "full" else labels[:, None] == labels[None]
+        return adjacency, labels, {"sent": self.scalars_sent(fitted, fed)}
 
 
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:

@@ -1,19 +1,21 @@
 """Averaging over a fixed client graph: FedAvg, Oracle and FLT are the same aggregation on different graphs.
 
-A client's new model is the sample-weighted mean over its neighbours in the graph (FLT, Algorithm 3, lines 16-20, with
-each row's weights made to sum to 1; where the graph has weights of its own, they multiply the samples). Clients with
-equal neighbourhoods share one model, so the state holds one model per *distinct* row of the adjacency matrix: 1 for
-FedAvg, C for disjoint clusters, up to M for a general graph.
+A client's new model is the sample-weighted mean over its neighbours in the graph (FLT, arXiv 2103.15947, Algorithm 3,
+lines 16-20, with each row's weights made to sum to 1; where the graph has weights of its own, they multiply the
+samples). Clients with equal neighbourhoods share one model, so the state holds one model per *distinct* row of the
+adjacency matrix: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M for a general graph.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import FltnbError
-from .base import Context, Method, State, mix, resolve_rule
+from ..settings import Variant
+from .base import PUBLISHED_RULE, Context, Method, Rule, State, mix
+from .modelspace import with_rows
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -21,27 +23,26 @@ if TYPE_CHECKING:
 
 
 class GraphMethod(Method):
-    """Shared part of the methods that average over a fixed graph; subclasses give :meth:`graph`.
+    """Shared part of the methods that average over a fixed graph; subclasses give :meth:`client_graph`.
 
     Parameters
     ----------
-    rule : {"participants", "last_local", "last_aggregate"}, optional
-        What clients that did not take part contribute (:func:`fltnb.methods.base.resolve_rule`).
+    rule : {"participants", "last_local", "last_aggregate"}
+        What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
+        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": the aggregate
+        that each was served last.
     variant : {"as_written", "as_run"}
-        Which rule is meant when ``rule`` is not given.
+        "as_run" is the rule "last_local" where none is given.
     """
 
+    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
     redrawn = False
     """Whether a change of the federation redraws the graph (as it does where that takes no clustering)."""
 
-    def __init__(self, rule: str | None = None, variant: str = "as_written"):
-        self.rule = resolve_rule(rule, variant)
+    def __init__(self, rule: Rule = "participants", *, variant: Variant = "as_written"):
+        self.rule = rule
 
-    def settings(self) -> dict[str, Any]:
-        """Name and non-participant rule."""
-        return {"name": self.name, "rule": self.rule}
-
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
         """Return ``(adjacency (M, M) with ones on the diagonal, labels (M,) or None, extra state)``.
 
         A soft graph has weights in [0, 1] instead of 0 and 1.
@@ -50,7 +51,7 @@ class GraphMethod(Method):
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Build the graph; all models start from one common initialisation."""
-        adjacency, labels, extra = self.graph(fed, context)
+        adjacency, labels, extra = self.client_graph(fed, context)
         relation, row = distinct_rows(adjacency)
         theta = model.init(context.seed)
         state = {
@@ -73,7 +74,7 @@ class GraphMethod(Method):
         then follow (:func:`rewire`).
         """
         if self.redrawn:
-            adjacency, labels, _ = self.graph(fed, context)
+            adjacency, labels, _ = self.client_graph(fed, context)
             return rewire(state, adjacency, labels, fed.sizes, ~changed)
         adjacency = widened(state["relation"][state["row"]], fed.n_clients)
         labels = state.get("labels")
@@ -87,7 +88,7 @@ class GraphMethod(Method):
         state = dict(state)
         share = state["relation"] * state["weights"]  # (R, M): who counts in which row, and how much
         if self.rule == "last_local":
-            state["memory"][clients] = theta
+            state["memory"] = with_rows(state["memory"], clients, theta)
             state["models"] = mix(share / share.sum(axis=1, keepdims=True), state["memory"])
             return state
         present = share[:, clients]
@@ -132,20 +133,10 @@ def rewire(
 ) -> State:
     """Give the clients a new graph in the middle of a run.
 
-    Clients with the same new neighbourhood start from one model: the sample-weighted mean of the models that the
-    trusted among them were served so far (of all of them where none is trusted). What does not change its members
-    therefore keeps its model to the last bit. Newcomers bring the mean of all models that were served.
-
-    Parameters
-    ----------
-    state : dict
-        As :class:`GraphMethod` keeps it.
-    adjacency : array (M, M)
-    labels : array (M,) or None
-    sizes : array (M,)
-        Training samples.
-    trusted : array (M,) of bool
-        Clients whose model fits their data; those whose data have just changed do not.
+    Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from one model: the sample-weighted mean of
+    the models that the trusted among them were served so far (of all of them where none is trusted). What does not
+    change its members therefore keeps its model to the last bit. Newcomers bring the mean of all models that were
+    served. ``trusted`` (M,) are the clients whose model fits their data: not those whose data have just changed.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)
@@ -176,23 +167,22 @@ class FedAvg(GraphMethod):
     name = "fedavg"
     redrawn = True
 
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, None, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, None, State]:
         """Everybody is everybody's neighbour."""
         return np.ones((fed.n_clients, fed.n_clients), dtype=np.uint8), None, {}
 
 
-class Oracle(GraphMethod):
+class Oracle(FedAvg):
     """FedAvg inside each true cluster: what a perfect clustering would give."""
 
     name = "oracle"
-    redrawn = True
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true clusters."""
         if fed.clusters is None:
             raise FltnbError("Oracle needs the true clusters: give `clusters` when you build the federation.")
 
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Neighbours are the clients of the same true cluster."""
         self.check(fed)
         return fed.clusters[:, None] == fed.clusters[None], fed.clusters, {}

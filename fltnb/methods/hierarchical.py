@@ -1,35 +1,31 @@
-"""MT-HFL: one server per task, and a global server that averages their first layers (MT-HFL, Algorithm 1).
+"""MT-HFL: one server per task, and a global server that averages their first layers.
 
-Users are grouped once, before training. Every group has a local parameter server (LPS), which runs FedAvg on its users
-for a number of rounds; then the global parameter server (GPS) averages the layers that all tasks share, one block of
-columns of the models' matrix, and sends them back. The other layers stay with their task.
+The method of MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group
+has a local parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter
+server (GPS) averages the layers that all tasks share, one block of columns of the models' matrix, and sends them back.
+The other layers stay with their task.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
+from ..encoders import EncoderSpec
+from ..errors import FltnbError
 from ..randomness import stream
-from .base import Context, State, check_count, mix
-from .flt import check_clusterer, clusterer_settings, fit_clusterer
-from .graph import GraphMethod
+from ..settings import Count, Natural, check
+from .base import Context, Rule, State, mix
+from .flt import OneShot
 
 if TYPE_CHECKING:
-    from ..encoders import EncoderSpec
     from ..federations import Federation
     from ..models import Model
 
-GIVEN = ("oracle", "random")
-WEIGHTINGS = ("samples", "equal")
-VIEWS = ("own", "task")
 
-
-class MTHFL(GraphMethod):
+class MTHFL(OneShot):
     """Multi-task hierarchical federated learning (MT-HFL, Section II-D and Algorithm 1).
 
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
@@ -57,7 +53,7 @@ class MTHFL(GraphMethod):
         server t, else the one that most users of the task are with. Training is the same.
     encoder : EncoderSpec, optional
         The feature map Phi of the clusterer; raw pixels by default.
-    rule : {"participants", "last_local", "last_aggregate"}, optional
+    rule : {"participants", "last_local", "last_aggregate"}
         See :class:`fltnb.methods.graph.GraphMethod`.
     name : str, optional
         Another id for tables and colours, such as ``mthfl_random``.
@@ -70,56 +66,32 @@ class MTHFL(GraphMethod):
     Raises
     ------
     FltnbError
-        An option out of range; a federation without true clusters where they are needed; a shared layer that the model
-        lacks.
+        A federation without true clusters where they are needed; a shared layer that the model lacks.
     """
 
     name = "mthfl"
+    groupings = ("oracle", "random")
 
     def __init__(
         self,
         clusterer=None,
         shared: int | Sequence[str] | None = None,
-        local_rounds: int = 1,
-        weighting: str = "samples",
-        view: str = "own",
+        local_rounds: Count = 1,
+        weighting: Literal["samples", "equal"] = "samples",
+        view: Literal["own", "task"] = "own",
         encoder: EncoderSpec | None = None,
-        rule: str | None = None,
+        rule: Rule = "participants",
         name: str | None = None,
     ):
-        from .. import encoders
+        super().__init__(clusterer, encoder, name)
+        self.shared = _as_layers(shared)
+
+    @staticmethod
+    def default_clusterer():
+        """Return the clusterer used when none is given."""
         from ..relatedness import EigenRelevance
 
-        super().__init__(rule)
-        self.clusterer = EigenRelevance() if clusterer is None else clusterer
-        if isinstance(self.clusterer, str):
-            choose(self.clusterer, GIVEN, "grouping of users")
-        elif isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
-            raise FltnbError(
-                f'clusterer must be a clusterer such as fl.EigenRelevance(), "oracle" or "random", not {clusterer!r}.'
-            )
-        if encoder is not None and not isinstance(encoder, encoders.EncoderSpec):
-            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
-        self.encoder = encoder or encoders.EncoderSpec(kind="pixels")
-        self.shared = _as_layers(shared)
-        self.local_rounds = check_count("local_rounds", local_rounds, 1)
-        self.weighting = choose(weighting, WEIGHTINGS, "weighting at the global server")
-        self.view = choose(view, VIEWS, "view of the evaluation")
-        self.name = name or type(self).name
-
-    def settings(self) -> dict[str, Any]:
-        """Name, kind and all options."""
-        given = isinstance(self.clusterer, str)
-        return {
-            **super().settings(),
-            "kind": type(self).__name__,
-            "clusterer": self.clusterer if given else clusterer_settings(self.clusterer),
-            "shared": self.shared,
-            "local_rounds": self.local_rounds,
-            "weighting": self.weighting,
-            "view": self.view,
-            "encoder": asdict(self.encoder),
-        }
+        return EigenRelevance()
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
@@ -127,17 +99,9 @@ class MTHFL(GraphMethod):
         if fed.clusters is None and (given or self.view == "task"):
             what = f'the grouping "{self.clusterer}"' if given else 'The view "task"'
             raise FltnbError(f"{what[0].upper()}{what[1:]} needs the true clusters: give `clusters` to the federation.")
-        if not given:
-            check_clusterer(self.clusterer, fed)
+        super().check(fed)
 
-    def prepare(self, fed: Federation, context: Context) -> None:
-        """Fit the clusterer, so that its result is in the cache."""
-        from ..federations.phases import phases
-
-        if not isinstance(self.clusterer, str):
-            fit_clusterer(self.clusterer, phases(fed)[0].fed, self.encoder, context)
-
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Neighbours are the users of the same LPS."""
         self.check(fed)
         sent = np.zeros(2, dtype=np.int64)
@@ -146,8 +110,8 @@ class MTHFL(GraphMethod):
         elif self.clusterer == "random":
             labels = stream(context.seed, "method").permutation(fed.clusters)
         else:
-            fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
-            labels, sent = np.asarray(fitted.labels_, dtype=np.int64), self._setup_scalars(fitted, fed)
+            fitted = self.fitted(fed, context)
+            labels, sent = np.asarray(fitted.labels_, dtype=np.int64), self.scalars_sent(fitted, fed)
         return labels[:, None] == labels[None], labels, {"sent": sent}
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
@@ -175,52 +139,23 @@ class MTHFL(GraphMethod):
         """Model of every user's own LPS, or of its task's (``view``)."""
         if "tasks" not in state:
             return super().serve(state)
-        tasks, row = state["tasks"], state["row"]
-        server = {}
-        for task in np.unique(tasks):
-            if self.clusterer == "random":
-                server[task] = row[state["labels"] == task][0]
-            else:
-                server[task] = np.bincount(row[tasks == task]).argmax()
+        tasks, row, drawn = state["tasks"], state["row"], self.clusterer == "random"
+        server = {
+            task: row[state["labels"] == task][0] if drawn else np.bincount(row[tasks == task]).argmax()
+            for task in np.unique(tasks)
+        }
         return state["models"], np.array([server[task] for task in tasks])
-
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Count what the clustering sends, four bytes a scalar."""
-        up, down = state["sent"]
-        return 4 * int(up), 4 * int(down)
 
     def bytes_between_servers(self, state: State, rounds: int) -> tuple[int, int]:
         """Bytes that all LPSs together send to the GPS, and get from it, in ``rounds`` rounds of a run."""
         one_way = 4 * int(state["shared"].sum()) * len(state["models"]) * (rounds // self.local_rounds)
         return one_way, one_way
 
-    def _setup_scalars(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars (up, down) of the clustering: eigenvectors and relevances, or centroids; and the encoder."""
-        from .. import encoders
-
-        down = fed.n_clients * encoders.sent_parameters(self.encoder, fed.input_shape)
-        if hasattr(fitted, "sent_"):
-            return np.array([np.sum(fitted.sent_), down + np.sum(fitted.received_)], dtype=np.int64)
-        return np.array([np.isfinite(getattr(fitted, "centroids_", np.nan)).sum(), down], dtype=np.int64)
-
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
-    """Which parameters of a model all tasks share.
+    """Which parameters of a model all tasks share, bool (P,); ``shared`` as for :class:`MTHFL`.
 
-    Parameters
-    ----------
-    model : Model
-    shared : int, sequence of str or None
-        As for :class:`MTHFL`.
-
-    Returns
-    -------
-    ndarray of bool, shape (P,)
-
-    Raises
-    ------
-    FltnbError
-        The model lacks a layer.
+    A layer that the model lacks raises :class:`fltnb.FltnbError`.
     """
     layer_of = [name.split(".")[0] for name, _ in model.shapes]
     layers = list(dict.fromkeys(layer_of))
@@ -244,10 +179,8 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
 
 def _as_layers(shared: int | Sequence[str] | None) -> int | list[str] | None:
     """Return ``shared`` as plain JSON values, or refuse it."""
-    if shared is None:
-        return None
     if isinstance(shared, (list, tuple)) and all(isinstance(name, str) for name in shared):
         return list(shared)
     if isinstance(shared, (str, list, tuple)):
         raise FltnbError(f"shared must be a number of first layers or a list of layer names, not {shared!r}.")
-    return check_count("shared", shared)
+    return check("shared", shared, Natural | None)

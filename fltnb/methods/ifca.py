@@ -1,4 +1,4 @@
-"""IFCA: every participant picks the model that fits its data best (Ghosh et al., NeurIPS 2020).
+"""IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088).
 
 K models are sent to each participant, which measures its mean loss under every one, trains the best and sends that one
 back; the server averages inside the groups that form this way.
@@ -6,18 +6,17 @@ back; the server averages inside the groups that form this way.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
-from .base import Context, Method, State, check_clusters, check_count, mix_groups
+from ..errors import FltnbError
+from ..settings import Count, Natural
+from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .modelspace import cluster_means, with_rows
 
-SHARED = ("none", "lower")
-PICK_SPLITS = ("train", "val")
 
-
-class IFCA(Method):
+class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
     Clients choose when they take part. One that sat a round out keeps the group it chose last, and one that was never
@@ -47,25 +46,18 @@ class IFCA(Method):
 
     name = "ifca"
 
-    def __init__(self, n_clusters: int, warmup: int = 0, shared: str = "none", split: str = "train"):
-        self.n_clusters = n_clusters
-        self.warmup = check_count("warmup", warmup)
-        self.shared = choose(shared, SHARED, "choice of shared layers")
-        self.split = choose(split, PICK_SPLITS, "split to choose a model on")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {
-            "name": self.name,
-            "n_clusters": self.n_clusters,
-            "warmup": self.warmup,
-            "shared": self.shared,
-            "split": self.split,
-        }
+    def __init__(
+        self,
+        n_clusters: Count,
+        warmup: Natural = 0,
+        shared: Literal["none", "lower"] = "none",
+        split: Literal["train", "val"] = "train",
+    ):
+        self.warmup, self.shared = warmup, shared
 
     def check(self, fed) -> None:
         """Refuse more models than clients, and a choice on validation samples that some client does not have."""
-        check_clusters(self.n_clusters, fed.n_clients)
+        super().check(fed)
         if self.split == "val":
             empty = [i for i, mine in enumerate(fed.val) if not len(mine)]
             if empty:
@@ -76,24 +68,15 @@ class IFCA(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
-        self.check(fed)
         models = np.stack([model.init(context.seed, k) for k in range(self.n_clusters)])
-        own = slice(0, models.shape[1]) if self._whole else model.head
-        state = {
+        own = slice(0, models.shape[1]) if self.shared == "none" and not self.warmup else model.head
+        state = one_cluster(fed, models[0]) | {
             "models": models,
             "heads": models[:, own].copy(),
             "own": np.array([own.start, own.stop]),
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
             "warm": np.array(self.warmup > 0),
         }
         return state if self.warmup else self._part(state)
-
-    @property
-    def _whole(self) -> bool:
-        """Whether the models differ in all layers from the start."""
-        return self.shared == "none" and not self.warmup
 
     def _part(self, state: State) -> State:
         """Give every group the lower layers of model 0 and a last layer of its own."""
@@ -112,15 +95,13 @@ class IFCA(Method):
         K, n = len(state["models"]), len(clients)
         pairs = np.repeat(np.arange(K), n), np.tile(clients, K)
         loss = engine.evaluate(state["models"], *pairs, self.split).loss.reshape(K, n)
-        row = state["row"].copy()
-        row[clients] = np.where(np.isnan(loss), np.inf, loss).argmin(axis=0)
+        row = with_rows(state["row"], clients, np.where(np.isnan(loss), np.inf, loss).argmin(axis=0))
         return state | {"row": row, "labels": row}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the groups, weighted by samples; a group that nobody chose keeps its model."""
         weights = state["weights"][clients]
-        member = state["row"][clients] == np.arange(self.n_clusters)[:, None]  # (K, n)
-        models = mix_groups(member * weights, theta, state["models"])
+        models = cluster_means(state["row"][clients], weights, theta, state["models"])
         if self.shared == "lower" and not state["warm"]:
             everybody = mix_groups(weights[None], theta, models[:1])
             lower = np.ones(models.shape[1], dtype=bool)
@@ -134,3 +115,23 @@ class IFCA(Method):
             return n_parameters, n_parameters
         own = state["heads"].shape[1] if self.shared == "lower" else n_parameters
         return n_parameters + (self.n_clusters - 1) * own, n_parameters
+
+
+class HypoCluster(IFCA):
+    """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation.
+
+    Two groups published it at about the same time: send all hypotheses, let every participant choose the one of least
+    loss and train it, average inside the groups. IFCA's warm-up and shared layers are not part of this row.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of hypotheses K.
+    split : {"train", "val"}
+        Data on which participants compare them.
+    """
+
+    name = "hypocluster"
+
+    def __init__(self, n_clusters: Count, split: Literal["train", "val"] = "train"):
+        super().__init__(n_clusters)

@@ -1,10 +1,10 @@
 """Neuron matching: the order of a layer's neurons means nothing, so bring models into one order before averaging.
 
 A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
-al., ICLR 2020), to which FeSEM's Section 5.1 points, matches neurons layer by layer under a nonparametric prior that
-lets layers grow, and trains the rest again after every layer. Here layers keep their width and nothing is trained in
-between: neurons are matched one to one by the squared distance of what leads into them (weights and bias), which is
-FedMA's matching with a fixed number of neurons of equal variance.
+al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, matches neurons layer by layer under a
+nonparametric prior that lets layers grow, and trains the rest again after every layer. Here layers keep their width and
+nothing is trained in between: neurons are matched one to one by the squared distance of what leads into them (weights
+and bias), which is FedMA's matching with a fixed number of neurons of equal variance.
 
 Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
 channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.
@@ -66,20 +66,11 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
 
 
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
-    """Find the orders of a model's hidden neurons in which they fit those of another model best.
+    """Find the orders of a model's hidden neurons, for :func:`permuted`, in which they fit another model best.
 
     Layer by layer from the input: the incoming weights of a layer are brought into the order found for the layer before
-    it, then the Hungarian method assigns neurons. The last layer's outputs are the classes and keep their order.
-
-    Returns
-    -------
-    list of ndarray of int64
-        For :func:`permuted`, one per hidden layer.
-
-    Raises
-    ------
-    FltnbError
-        The models' layers differ in number or width.
+    it, then the Hungarian method assigns neurons. The last layer's outputs are the classes and keep their order. Models
+    whose layers differ in number or width raise :class:`fltnb.FltnbError`.
     """
     _check(layers, reference)
     orders, before = [], None

@@ -1,4 +1,4 @@
-"""k-means over models, for few centres and very many parameters.
+"""Means and k-means over models, for few centres and very many parameters.
 
 A federation's last known models are the largest array of a run (2,400 models of 166,447 parameters are 1.6 GB), so
 nothing here copies it: models are given as ``points`` (D, P), taken block by block, with ``weights`` (D,) that say how
@@ -12,7 +12,21 @@ import warnings
 
 import numpy as np
 
+from .base import mix_groups
+
 BLOCK = 16384  # parameters per step
+
+
+def with_rows(matrix: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Copy of a matrix in which some rows have new values."""
+    matrix = matrix.copy()
+    matrix[rows] = values
+    return matrix
+
+
+def cluster_means(labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.ndarray:
+    """Weighted mean of the members' models ``theta`` (n, P) for each of K clusters; an empty one keeps its model."""
+    return mix_groups((labels == np.arange(len(models))[:, None]) * weights, theta, models)
 
 
 def gram(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
@@ -30,15 +44,34 @@ def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_cl
     k-means sees nothing but distances, and D points span D directions at most: turning them into that basis keeps all
     distances and makes each step independent of P.
     """
+    values, vectors = np.linalg.eigh(gram(points, origin))
+    coordinates = vectors * np.sqrt(np.maximum(values, 0))
+    labels = _kmeans(np.repeat(coordinates, weights, axis=0), n_clusters, n_init=20, random_state=seed)
+    return labels[np.cumsum(weights) - 1].astype(np.int64)  # equal points have equal labels
+
+
+def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
+    """Coordinates (n, K) of n vectors along their K leading singular directions, from their Gram matrix (n, n).
+
+    With ``vectors' = U S V'`` these are the first K columns of ``V S``; U, as long as the vectors, is never formed.
+    """
+    values, vectors = np.linalg.eigh(products)
+    order = np.argsort(-values, kind="stable")[:n_components]
+    return vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
+
+
+def quick_kmeans(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """Labels (n,) of the best of ten k-means++ starts, at most 20 iterations each (FlexCFL, CFLGP)."""
+    return _kmeans(features, n_clusters, n_init=10, max_iter=20, random_state=seed)
+
+
+def _kmeans(points: np.ndarray, n_clusters: int, **options) -> np.ndarray:
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    values, vectors = np.linalg.eigh(gram(points, origin))
-    coordinates = vectors * np.sqrt(np.maximum(values, 0))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct models than groups, early on
-        kmeans = KMeans(n_clusters, n_init=20, random_state=seed).fit(np.repeat(coordinates, weights, axis=0))
-    return kmeans.labels_[np.cumsum(weights) - 1].astype(np.int64)  # equal points have equal labels
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
+        return KMeans(n_clusters, **options).fit(points).labels_
 
 
 def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.ndarray:

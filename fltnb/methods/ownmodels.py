@@ -1,21 +1,27 @@
-"""EMD-CFL's clustering without its training: what clients embed with networks that each has trained alone.
+"""Clients that train once, each alone from a common start, and how far apart that puts them.
 
-The distances of EMD-CFL compare a client's samples under *its own* network after a first local training. A study of
-clusterings (:mod:`fltnb.oneshot`) asks for that by an encoder of kind ``own``.
+That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), whose distances compare a client's samples under
+*its own* network. A study of clusterings asks for such embeddings by an encoder of kind ``own``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..federations import Federation
+from ..relatedness import PACFL, EMDClustering
 from ..training import TrainSpec, make_engine
-from .emdcfl import penultimate
+from .cfl import cosines
+from .emdcfl import fill, penultimate
+from .modelspace import gram
+from .pacfl import client_images
+from .samples import check_validation
 
 if TYPE_CHECKING:
     from ..models import Model
@@ -26,7 +32,7 @@ KIND = "own"
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
 ) -> tuple[Model, np.ndarray, np.ndarray]:
-    """Train every client alone, once, from a common start (EMD-CFL, Algorithm 1, the first round).
+    """Train every client alone, once, from a common start.
 
     Parameters
     ----------
@@ -64,16 +70,10 @@ def local_models(
 
 @dataclass(frozen=True)
 class OwnModels:
-    """Networks that start equal and are trained by one client each, once (EMD-CFL, Algorithm 1, first round).
+    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings.
 
-    Parameters
-    ----------
-    model : str
-        A name of :data:`fltnb.models.NAMES`; embeddings are what its last layer gets.
-    local_epochs, batch_size, lr, momentum
-        Local training; EMD-CFL: 10 epochs, batches of 64, 0.01, momentum 0.9.
-    seed : int
-        Of the common initial model and of the sample orders.
+    ``model`` is a name of :data:`fltnb.models.NAMES`, whose last layer gets the embeddings; ``seed`` is that of the
+    initial model and of the sample orders.
     """
 
     model: str = "mlp_plain"
@@ -98,17 +98,120 @@ class OwnModels:
         FltnbError
             A client without validation samples, or one whose training diverged.
         """
-        empty = [i for i, own in enumerate(fed.val) if not len(own)]
-        if empty:
-            raise FltnbError(
-                f"EMD-CFL compares validation samples and client {empty[0]} has none: build the federation with some"
-                " (val_fraction), or lay held_out over it."
-            )
-        training = {name: getattr(self, name) for name in ("local_epochs", "batch_size", "lr", "momentum")}
-        net, _, theta = local_models(fed, self.model, training, self.seed, n_workers=1)
+        check_validation(fed, "EMD-CFL")
+        training = asdict(self)
+        model, seed = training.pop("model"), training.pop("seed")
+        net, _, theta = local_models(fed, model, training, seed, n_workers=1)
         everybody = range(fed.n_clients)
 
         def seen(i: int, split: str, j: int) -> np.ndarray:
             return penultimate(net, theta[i], fed.client(j, split)[0])
 
         return [seen(i, "train", i) for i in everybody], lambda i: [seen(i, "val", j) for j in everybody]
+
+
+def measure(
+    fed: Federation,
+    net: Model,
+    start: np.ndarray,
+    theta: np.ndarray,
+    how: dict[str, Any],
+    seed: int = 0,
+    n_jobs: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distances (M, M) between clients, and EMD-CFL's references (M,), NaN for other distances.
+
+    Parameters
+    ----------
+    fed, net, start, theta
+        The clients, and what :func:`local_models` gave.
+    how : dict
+        ``{"name": "EMDClustering", ...}`` with its options (row i under the network of client i, so not symmetric);
+        "parameters": Euclidean, all trained parameters; "last layer": the same for weights and biases of the last
+        layer; "updates": 1 - cosine of what training changed, as CFL compares gradients (from a common start their
+        Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
+    seed : int
+        Of EMD-CFL's projection.
+    n_jobs : int
+        Processes; no influence on the result.
+    """
+    name, nothing = how["name"], np.full(len(theta), np.nan)
+    if name == "EMDClustering":
+        options = {key: value for key, value in how.items() if key != "name"}
+        return _emd(fed, net, theta, EMDClustering(**options, random_state=seed, n_jobs=n_jobs))
+    if name == "angles":
+        return PACFL().fit(*client_images(fed)).distance_, nothing
+    kept = net.head if name == "last layer" else slice(0, net.n_trainable)
+    if name == "updates":
+        return 1 - cosines(theta[:, kept] - start[kept], np.arange(len(theta))), nothing
+    inner = gram(theta[:, kept], start[kept])
+    square = np.diag(inner)[:, None] + np.diag(inner) - 2 * inner
+    np.fill_diagonal(square, 0)
+    return np.sqrt(np.maximum(square, 0)), nothing
+
+
+def _emd(fed: Federation, net: Model, theta: np.ndarray, clusterer: EMDClustering) -> tuple[np.ndarray, np.ndarray]:
+    clusterer.check(fed.sizes.tolist())
+    held = np.concatenate([fed.client(j, "val")[0] for j in range(len(theta))])
+    ends = np.cumsum([len(own) for own in fed.val])[:-1]
+
+    def tasks():
+        for i, own in enumerate(theta):
+            parts = np.split(penultimate(net, own, held), ends)
+            yield i, penultimate(net, own, fed.client(i, "train")[0]), dict(enumerate(parts))
+
+    distance, reference = np.zeros((len(theta), len(theta))), np.zeros(len(theta))
+    fill(clusterer.measure(tasks()), distance, reference)
+    return distance, reference
+
+
+def labels_at(
+    distance: np.ndarray, reference: np.ndarray, tolerance: float | Literal["auto"]
+) -> tuple[np.ndarray, float]:
+    """EMD-CFL's clusters (M,) at a tolerance, from what :func:`measure` gave, and the tolerance used."""
+    _, labels, used = EMDClustering(tolerance=tolerance).connect(distance, reference)
+    return labels, used
+
+
+def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
+    """Widest range of tolerances, by their ratio, at which the clusters are exactly the true ones.
+
+    Clients are one cluster if their neighbours are the same. So the clusters are true if all pairs inside are below the
+    tolerance, if the pairs of any two clusters are either all below or all not, and if no two clusters then have the
+    same neighbours. (Mostly no pair across is below; but A may be near B and C, and these two not near each other.)
+
+    Parameters
+    ----------
+    far : ndarray (M, M)
+        Symmetric, at least 0.
+    clusters : ndarray (M,)
+        True ones.
+
+    Returns
+    -------
+    tuple of float
+        The tolerance must be above the first and at most the second (infinite: no end). Where there is none: the
+        largest distance inside and the smallest across, of which the first is not smaller then.
+
+    Examples
+    --------
+    >>> plateau(np.array([[0, 0.1, 0.5], [0.1, 0, 0.4], [0.5, 0.4, 0]]), np.array([0, 0, 1]))
+    (0.1, 0.4)
+    """
+    names = np.unique(clusters)
+    pairs = ~np.eye(len(far), dtype=bool)
+    blocks = [[far[np.ix_(clusters == a, clusters == b)] for b in names] for a in names]
+    least, most = (np.array([[f(block) for block in row] for row in blocks]) for f in (np.min, np.max))
+    inside = float(far[(clusters[:, None] == clusters) & pairs].max(initial=0.0))
+    apart = ~np.eye(len(names), dtype=bool)
+    ends = np.unique([inside, *least[apart], *most[apart], np.inf])
+    found: list[tuple[float, float]] = []
+    for low, high in pairwise(ends):
+        linked = ~apart | (most <= low)
+        settled = low >= inside and np.all(linked | (least >= high))
+        if settled and len(np.unique(linked, axis=0)) == len(names):
+            joined = found and found[-1][1] == low
+            found.append((found.pop()[0] if joined else float(low), float(high)))
+    if not found:
+        return inside, float(least[apart].min(initial=np.inf))
+    return max(found, key=lambda ends: ends[1] / max(ends[0], 1e-12))

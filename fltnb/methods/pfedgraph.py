@@ -1,21 +1,19 @@
 """pFedGraph and FedSaC: every client has its own mean of all models, with weights from a small quadratic problem.
 
-pFedGraph (Ye et al., ICML 2023) weighs clients by how similar their updates are; FedSaC (Yan et al., 2024) by that and
-by how *different* the subspaces of their features are. Both problems are projections on the simplex
-(:func:`fltnb.methods.simplex.nearest_weights`).
+pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their updates are; FedSaC (Yan et al., ICML
+2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. Both problems are
+projections on the simplex (:func:`nearest_weights`).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ..errors import FltnbError, choose
-from .base import VARIANTS, Context, Method, State, check_number, mix
+from ..settings import NonNegative, Positive, Variant
+from .base import Context, Method, State, mix
 from .cfl import cosines
+from .modelspace import with_rows
 from .samples import last_features
-from .simplex import nearest_weights
 
 ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
 DIRECTIONS = 3
@@ -32,32 +30,19 @@ class PFedGraph(Method):
     alpha : float
         Above 0. Large: FedAvg; towards 0: everybody alone.
     variant : {"as_written", "as_run"}
-        "as_written": updates are measured from the *initial* model, and cosines above 0.9 count as 1, as in the
-        official code. "as_run" (EMD-CFL's runs): updates of this round, cosines as they are.
+        "as_run": :class:`PFedGraphAsRun`.
 
     Notes
     -----
     The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: local training
     here knows squared distances only. Its gradient is at most mu over the length of the model, below 0.001 for models
     of length 10 and more. (The official code has it with the sign that pushes models apart.)
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
     """
 
     name = "pfedgraph"
 
-    def __init__(self, alpha: float = 0.8, variant: str = "as_written"):
-        self.alpha = check_number("alpha", alpha)
-        if not self.alpha:
-            raise FltnbError("alpha=0 leaves the weights undetermined: choose a number above 0, or the method Local.")
-        self.variant = choose(variant, VARIANTS, "variant")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and options."""
-        return {"name": self.name, "alpha": self.alpha, "variant": self.variant}
+    def __init__(self, alpha: Positive = 0.8, *, variant: Variant = "as_written"):
+        pass
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model."""
@@ -73,21 +58,28 @@ class PFedGraph(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Mix the participants' models, for each participant in its own way; the others keep theirs."""
-        before = state["initial"] if self.variant == "as_written" else state["models"][clients]
-        d = -cosines((theta - before)[:, : int(state["trainable"])], np.arange(len(clients)))
-        if self.variant == "as_written":
-            d = np.where(d < ALIKE, -1.0, d)
         p = state["weights"][clients] / state["weights"][clients].sum()
-        W = nearest_weights(p - self.cost(state, clients, d))
-        state["models"][clients] = mix(W, theta)
-        mixing = state["mixing"].copy()
-        mixing[clients] = 0
+        W = nearest_weights(p - self.cost(state, clients, self.distances(state, clients, theta)))
+        mixing = with_rows(state["mixing"], clients, 0)
         mixing[np.ix_(clients, clients)] = W
-        return state | {"mixing": mixing}
+        return state | {"models": with_rows(state["models"], clients, mix(W, theta)), "mixing": mixing}
+
+    def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Return d (n, n): updates are measured from the *initial* model, and cosines above 0.9 count as 1."""
+        d = _opposed(state, theta - state["initial"])
+        return np.where(d < ALIKE, -1.0, d)
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Return what is taken off p before the projection, (n, n)."""
         return d / (2 * self.alpha)
+
+
+class PFedGraphAsRun(PFedGraph, as_run=True):
+    """What printed EMD-CFL's tables: the updates of this round count, and cosines as they are."""
+
+    def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """Return d (n, n)."""
+        return _opposed(state, theta - state["models"][clients])
 
 
 class FedSaC(PFedGraph):
@@ -102,28 +94,17 @@ class FedSaC(PFedGraph):
     l1, l2 : float
         lambda_1 of c and lambda_2 of d, at least 0.
     variant : {"as_written", "as_run"}
-        As in :class:`PFedGraph`.
+        "as_run": :class:`FedSaCAsRun`.
 
     Notes
     -----
-    The regulariser is left out, as in :class:`PFedGraph`; EMD-CFL's runs had it with mu = 1, a hundred times the
-    official one, which its published row carries and this one does not.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range.
+    The regulariser is left out, as in :class:`PFedGraph`.
     """
 
     name = "fedsac"
 
-    def __init__(self, l1: float = 0.9, l2: float = 1.4, variant: str = "as_written"):
-        self.l1, self.l2 = check_number("l1", l1), check_number("l2", l2)
-        self.variant = choose(variant, VARIANTS, "variant")
-
-    def settings(self) -> dict[str, Any]:
-        """Name and options."""
-        return {"name": self.name, "l1": self.l1, "l2": self.l2, "variant": self.variant}
+    def __init__(self, l1: NonNegative = 0.9, l2: NonNegative = 1.4, *, variant: Variant = "as_written"):
+        pass
 
     def start(self, fed, model, context: Context) -> State:
         """As pFedGraph, with no directions yet."""
@@ -146,6 +127,49 @@ class FedSaC(PFedGraph):
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Count a model each way, and three directions up."""
         return n_parameters, n_parameters + state["directions"][0].size
+
+
+class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
+    """What printed EMD-CFL's tables, as :class:`PFedGraphAsRun`, but for the regulariser.
+
+    EMD-CFL's runs had that with mu = 1, a hundred times the official one, which its published row carries and this one
+    does not.
+    """
+
+
+def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
+    """Negative cosines (n, n) of updates (n, P)."""
+    return -cosines(updates[:, : int(state["trainable"])], np.arange(len(updates)))
+
+
+def nearest_weights(v: np.ndarray) -> np.ndarray:
+    """Project rows on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
+
+    The solution is ``max(v - t, 0)`` with the one t for which this sums to 1 (Held, Wolfe and Crowder 1974); sorting
+    finds it. It also minimises ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
+
+    Parameters
+    ----------
+    v : array (..., n)
+
+    Returns
+    -------
+    ndarray of float64, shape (..., n)
+
+    Examples
+    --------
+    >>> nearest_weights(np.array([0.5, 0.5, -0.2])).tolist(), nearest_weights(np.array([3.0, 1.0])).tolist()
+    ([0.5, 0.5, 0.0], [1.0, 0.0])
+    """
+    v = np.asarray(v, dtype=np.float64)
+    v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1
+    falling = -np.sort(-v, axis=-1)
+    excess = np.cumsum(falling, axis=-1) - 1.0
+    count = np.arange(1, v.shape[-1] + 1)
+    kept = (falling * count > excess).sum(axis=-1, keepdims=True)  # the largest entries stay above 0
+    t = np.take_along_axis(excess, kept - 1, axis=-1) / kept
+    x = np.maximum(v - t, 0.0)
+    return x / x.sum(axis=-1, keepdims=True)
 
 
 def principal_directions(features: np.ndarray) -> np.ndarray:

@@ -1,27 +1,27 @@
-"""Robust clustered FL: trimmed k-means on the clients' models, trimmed means inside the clusters (Ghosh et al., 2019).
+"""Robust clustered FL: trimmed k-means on the clients' models, trimmed means inside the clusters.
 
-The row Robust (TKM) of FeSEM's tables. Trimming is meant against clients that send nonsense; among honest ones it
-leaves out whoever is unlike the others.
+The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Trimming is meant against clients that send
+nonsense; among honest ones it leaves out whoever is unlike the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
-from .base import VARIANTS, Context, Method, State, check_clusters, check_number, mix_groups
-from .modelspace import BLOCK, gram, scores
+from ..settings import Count, Share, Variant
+from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .modelspace import BLOCK, gram, scores, with_rows
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
-PUBLISHED_STEPS = 8  # the first time; one in every later round
+FIRST_STEPS = 8  # of the variant as run
 
 
-class RobustTKM(Method):
+class RobustTKM(HardMethod):
     """Clusters by k-means whose centres do not listen to outliers, and models that do not either.
 
     Parameters
@@ -42,46 +42,27 @@ class RobustTKM(Method):
     Of the original's three stages, the first (every client fits its own model) is here the local training of the first
     round. The last, gradient descent with trimmed means of *gradients*, takes trimmed means of models: the same for one
     local step. Until K clients have been heard there is one cluster.
-
-    Raises
-    ------
-    FltnbError
-        An option out of range, or more clusters than clients.
     """
 
     name = "robust_tkm"
 
-    def __init__(self, n_clusters: int = 3, trim: float = 0.2, variant: str = "as_written"):
-        self.n_clusters = n_clusters
-        self.trim = check_number("trim", trim)
-        if self.trim >= 0.5:
+    def __init__(self, n_clusters: Count = 3, trim: Share = 0.2, *, variant: Variant = "as_written"):
+        if trim >= 0.5:
             raise FltnbError(f"trim={trim} would leave nothing between both ends: choose a share from 0 to below 0.5.")
-        self.variant = choose(variant, VARIANTS, "variant")
 
-    def settings(self) -> dict[str, Any]:
-        """Name and all options."""
-        return {"name": self.name, "n_clusters": self.n_clusters, "trim": self.trim, "variant": self.variant}
-
-    def check(self, fed) -> None:
-        """Refuse more clusters than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
+    def seen(self, model) -> slice:
+        """Columns of the models that are compared."""
+        return slice(0, model.n_trainable)
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model, and there is one cluster."""
-        self.check(fed)
-        theta = model.init(context.seed)
-        seen = [0, model.n_trainable]
-        if self.variant == "as_run":
-            seen = [model.head.start, model.head.stop - model.n_classes]  # the last layer without its biases
-        compared = theta[slice(*seen)]
-        return {
-            "models": theta[None],
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+        theta, seen = model.init(context.seed), self.seen(model)
+        compared = theta[seen]
+        return one_cluster(fed, theta) | {
             "points": np.repeat(compared[None], fed.n_clients, axis=0),
             "centers": compared[None],
             "initial": compared,
-            "seen": np.array(seen),
+            "seen": np.array([seen.start, seen.stop]),
             "heard": np.zeros(fed.n_clients, dtype=bool),
             "formed": np.array(False),
             "seed": np.array(context.seed),
@@ -89,63 +70,71 @@ class RobustTKM(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Cluster if it is time to, then take trimmed means inside the clusters."""
-        points, heard, row = state["points"], state["heard"].copy(), state["row"].copy()
+        points = with_rows(state["points"], clients, theta[:, slice(*state["seen"])])
+        heard, row = with_rows(state["heard"], clients, True), state["row"].copy()
         models, centers, formed = state["models"].copy(), state["centers"], bool(state["formed"])
-        moving = np.flatnonzero(~heard)
-        moving = moving[np.isin(moving, clients)]  # heard for the first time
-        points[clients] = theta[:, slice(*state["seen"])]
-        heard[clients] = True
+        moving = np.flatnonzero(heard & ~state["heard"])  # heard for the first time
         if not formed and heard.sum() >= self.n_clusters:
             formed, moving = True, np.arange(len(row))
-            centers = self._first_centers(points[heard], state["initial"], int(state["seed"]), round)
+            centers = self.first_centers(points[heard], state["initial"], int(state["seed"]), round)
             models = np.repeat(models, self.n_clusters, axis=0)
-        elif formed and self.variant == "as_run":
-            moving = np.arange(len(row))
-            centers = lloyd(points[heard].astype(np.float64), centers, median, 1)[1]
+        elif formed:
+            moving, centers = self.again(points, heard, moving, centers)
         if formed:
             row[moving] = scores(points[moving], centers, state["initial"]).argmin(axis=1)
         for cluster in range(len(models)):
             present = row[clients] == cluster
             if present.any():
                 models[cluster] = trimmed_mean(theta[present], self.trim)
-        centers = centers.astype(points.dtype)
-        return state | {
-            "models": models,
-            "row": row,
-            "labels": row,
-            "points": points,
-            "centers": centers,
-            "heard": heard,
-            "formed": np.array(formed),
-        }
+        clusters = {"models": models, "row": row, "labels": row, "centers": centers.astype(points.dtype)}
+        return state | clusters | {"points": points, "heard": heard, "formed": np.array(formed)}
 
-    def _first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
-        """Centres (K, d): from one draw of K clients if published, else of the best of 20."""
-        K = self.n_clusters
+    def again(
+        self, points: np.ndarray, heard: np.ndarray, new: np.ndarray, centers: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Clients to place in a later round, and the centres (K, d) to place them by."""
+        return new, centers
 
-        def drawn(start: int) -> np.ndarray:
-            return np.sort(stream(seed, "method", round, start).choice(len(points), K, replace=False))
-
-        if self.variant == "as_run":
-            points = points.astype(np.float64)
-            return lloyd(points, points[drawn(0)], median, PUBLISHED_STEPS)[1]
+    def first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
+        """Centres (K, d) of the best of 20 draws of K clients."""
         # k-means sees nothing but distances, and n points span n directions at most: turn them into that basis
         values, vectors = np.linalg.eigh(gram(points, initial))
         inside = vectors * np.sqrt(np.maximum(values, 0))
         share, least = None, np.inf
         for start in range(STARTS):
-            labels, centers = lloyd(inside, inside[drawn(start)], self._near_mean, STEPS)
-            kept = np.zeros((K, len(points)))
-            for k in range(K):
+            drawn = self._drawn(len(points), seed, round, start)
+            labels, centers = lloyd(inside, inside[drawn], self._near_mean, STEPS)
+            kept = np.zeros((self.n_clusters, len(points)))
+            for k in range(self.n_clusters):
                 mine = np.flatnonzero(labels == k)
                 kept[k, mine[nearest(inside[mine], centers[k], self.trim)]] = 1
             cost = (kept * _distances(inside, centers).T).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share, least = kept, cost
-        return mix_groups(share, points, np.repeat(initial[None], K, axis=0))
+        return mix_groups(share, points, np.repeat(initial[None], self.n_clusters, axis=0))
+
+    def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
+        return np.sort(stream(seed, "method", round, start).choice(n, self.n_clusters, replace=False))
 
     def _near_mean(self, points: np.ndarray, center: np.ndarray) -> np.ndarray:
         return points[nearest(points, center, self.trim)].mean(axis=0)
+
+
+class RobustTKMAsRun(RobustTKM, as_run=True):
+    """As FeSEM's code has it: medians of the last layer's weights, which move by one step in every later round."""
+
+    def seen(self, model) -> slice:
+        """Weights of the last layer, without its biases."""
+        return slice(model.head.start, model.head.stop - model.n_classes)
+
+    def again(self, points, heard, new, centers):
+        """Everybody, by centres that have made one more step."""
+        return np.arange(len(points)), lloyd(points[heard].astype(np.float64), centers, median, 1)[1]
+
+    def first_centers(self, points, initial, seed, round):
+        """Centres (K, d) from one draw of K clients, after eight steps."""
+        points = points.astype(np.float64)
+        return lloyd(points, points[self._drawn(len(points), seed, round, 0)], median, FIRST_STEPS)[1]
 
 
 def median(points: np.ndarray, center: np.ndarray) -> np.ndarray:
@@ -165,21 +154,10 @@ def lloyd(
     update: Callable[[np.ndarray, np.ndarray], np.ndarray],
     steps: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k-means with a centre of one's own choice.
+    """k-means with a centre of one's own choice: labels (n,) and centres (K, d) of points (n, d) in float64.
 
-    Parameters
-    ----------
-    points : array (n, d) of float64
-    centers : array (K, d)
-        Where to start.
-    update : callable
-        ``update(members (m, d), old centre (d,)) -> centre (d,)``; a centre without members stays.
-    steps : int
-        At most; it ends before when nothing moves.
-
-    Returns
-    -------
-    labels (n,), centers (K, d)
+    ``update(members (m, d), old centre (d,))`` gives a centre; one without members stays. It ends after ``steps`` steps
+    at most, before when nothing moves.
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):

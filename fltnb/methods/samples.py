@@ -7,16 +7,27 @@ Forward passes on the engine's device (the CPU, in one thread, for the pool); me
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import torch
+from ..errors import FltnbError
 
+if TYPE_CHECKING:
     from ..training import Engine, Evaluation
 
 SLICE = 1000  # samples per forward pass
+
+
+def check_validation(fed, who: str, otherwise: str = "") -> None:
+    """Refuse a federation in which some client has no validation samples; ``otherwise`` says what else would do."""
+    empty = [i for i, own in enumerate(fed.val) if not len(own)]
+    if empty:
+        raise FltnbError(
+            f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some"
+            f" (val_fraction, or held_out laid over it){otherwise}."
+        )
 
 
 def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
@@ -98,25 +109,18 @@ def _forward(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> I
     import torch
 
     device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
-    models = [_on(device, engine.model.unflatten(np.array(one)), dtype) for one in theta]
+    models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
     for begin in range(0, len(index), SLICE):
         x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
         yield torch.stack([outputs(params, x) for params in models]).cpu().numpy()
 
 
-def _on(device, tensors: list[torch.Tensor], dtype) -> list[torch.Tensor]:
-    return [tensor.to(device, dtype) for tensor in tensors]
-
-
-def _quiet(engine: Engine):
+@contextmanager
+def _quiet(engine: Engine) -> Iterator[None]:
     """No gradients, and one thread, so that sums never vary; for torchvision's large networks those of the engine."""
-    from contextlib import ExitStack
-
     import torch
 
     from ..training.serial import threads
 
-    stack = ExitStack()
-    stack.enter_context(threads(getattr(engine, "n_threads", 1)))
-    stack.enter_context(torch.inference_mode())
-    return stack
+    with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
+        yield

@@ -1,18 +1,20 @@
 """FLT on a soft client graph: weights that fall with distance, instead of links below a threshold.
 
-The paper keeps "removing the hard threshold" for future work (FLT, section 5); the two functions here are ours.
+The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.15947, Section 5); the two functions here
+are ours.
 """
 
 from __future__ import annotations
 
-import numbers
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
-from .base import Context, State
-from .flt import FLT, fit_clusterer
+from ..encoders import EncoderSpec
+from ..errors import FltnbError
+from ..settings import Positive, Variant
+from .base import Context, Rule, State
+from .flt import FLT
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -49,32 +51,23 @@ class SoftFLT(FLT):
     def __init__(
         self,
         clusterer=None,
-        weight: str = "gaussian",
-        scale: float | None = None,
-        encoder=None,
-        rule: str | None = None,
-        variant: str = "as_written",
+        weight: Literal["gaussian", "linear"] = "gaussian",
+        scale: Positive | None = None,
+        encoder: EncoderSpec | None = None,
+        rule: Rule = "participants",
+        variant: Variant = "as_written",
         name: str | None = None,
     ):
-        super().__init__(clusterer, "full", encoder, rule, variant, name)
-        self.weight = choose(weight, WEIGHTS, "weight of a soft graph")
-        if scale is None:
-            scale = getattr(self.clusterer, "threshold", None)
-        if not isinstance(scale, numbers.Real) or not 0 < scale < np.inf:
-            raise FltnbError(f"The scale of a soft graph must be a distance above 0, not {scale!r}.")
-        self.scale = float(scale)
+        super().__init__(clusterer, "full", encoder, name=name)
+        self.scale = getattr(self.clusterer, "threshold", None) if scale is None else scale
+        if not self.scale:
+            raise FltnbError(f"{type(self.clusterer).__name__} has no threshold above 0 to take as scale: give one.")
 
-    def settings(self) -> dict[str, Any]:
-        """Name, rule, weight, scale, clusterer and encoder."""
-        fixed = ("graph", "membership")
-        settings = {key: value for key, value in super().settings().items() if key not in fixed}
-        return {**settings, "weight": self.weight, "scale": self.scale}
-
-    def graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Measure the clients' distances, once."""
-        fitted = fit_clusterer(self.clusterer, fed, self.encoder, context)
+        fitted = self.fitted(fed, context)
         weights = soft_graph(fitted.distance_, self.scale, self.weight)
-        return weights, np.asarray(fitted.labels_, dtype=np.int64), {"sent": self._setup_scalars(fitted, fed)}
+        return weights, np.asarray(fitted.labels_, dtype=np.int64), {"sent": self.scalars_sent(fitted, fed)}
 
 
 def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:
