@@ -301,9 +301,6 @@ def test_newcomers_get_a_server_of_their_own(digits):
         (lambda: MTHFL("oracle", shared="conv1"), "a list of layer names, not 'conv1'"),
         (lambda: MTHFL("oracle", shared=[1, 2]), "a list of layer names"),
         (lambda: MTHFL("oracle", shared=True), "shared must be a whole number"),
-        (lambda: MTHFL("oracle", local_rounds=0), "local_rounds must be a whole number of at least 1"),
-        (lambda: MTHFL("oracle", weighting="users"), "Unknown weighting"),
-        (lambda: MTHFL("oracle", view="server"), "Unknown view"),
         (lambda: MTHFL("oracle", encoder="pixels"), "encoder must be an fl.encoders.EncoderSpec"),
     ],
 )

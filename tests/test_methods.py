@@ -1,5 +1,6 @@
 """Aggregation worked by hand, on models of two numbers and training that is a formula."""
 
+import inspect
 from types import SimpleNamespace
 
 import numpy as np
@@ -241,9 +242,6 @@ def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: FedAvg(rule="everybody"), "Unknown rule 'everybody'"),
-        (lambda: FedAvg(variant="printed"), "variant 'printed'"),
-        (lambda: FLT(graph="case 1"), "graph"),
         (lambda: methods.build({"name": "fedawg"}), "method 'fedawg'"),
         (lambda: methods.build({"name": "fedavg", "rul": "participants"}), "option of method fedavg 'rul'"),
         (lambda: methods.build({"name": "fedsem"}), "fedsem needs n_clusters .K, the number of clusters.: add it"),
@@ -265,3 +263,23 @@ def test_fedsem_wants_no_more_groups_than_clients():
 def test_a_clusterer_fitted_on_other_clients_is_refused():
     with pytest.raises(FltnbError, match="fitted on 3 clients"):
         FLT(fitted([0, 1, 1])).start(*toy(), CONTEXT)
+
+
+@pytest.mark.parametrize("name", methods.METHODS)
+def test_every_option_of_every_method_is_checked_by_its_annotation(name):
+    """Numbers below their least, words that are not offered, and text in place of numbers are refused by name."""
+    cls = methods.METHODS[name]
+    needed = {"n_clusters": 2} if "n_clusters" in inspect.signature(cls).parameters else {}
+    needed |= {"lam": 1} if name == "DynamicFLT" else {}
+    needed |= {"threshold": 1.0} if name == "FedClust" else {}
+    for option, one in inspect.signature(cls).parameters.items():
+        kind = str(one.annotation).split(" |")[0]
+        if kind in ("Count", "Natural", "Share", "NonNegative", "Positive", "Variant", "Rule", "bool", "Placing"):
+            for wrong in (-1, "0.1", None) if kind not in ("Count", "Natural") else (-1, 1.5, True, "1"):
+                if wrong is None and "None" in str(one.annotation):
+                    continue
+                with pytest.raises(FltnbError, match=f"{option}"):
+                    cls(**needed | {option: wrong})
+        elif kind.startswith("Literal"):
+            with pytest.raises(FltnbError, match=f"Unknown {option} 'nothing'"):
+                cls(**needed | {option: "nothing"})

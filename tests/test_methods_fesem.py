@@ -611,13 +611,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
-def test_settings_round_trip(method):
-    again = build(method.settings())
-    assert type(again) is type(method) and vars(again) == vars(method)
-
-
-@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
-def test_resuming_gives_the_same_bits(method, tmp_path, monkeypatch):
+def test_the_method_built_from_its_settings_resumes_with_the_same_bits(method, tmp_path, monkeypatch):
     fed = digits((20, 12, 16, 10, 20, 20))
     options = {"participation": 0.5, "dtype": "float32", "batch_size": 8, "rounds": 4}
     whole = run(method, fed, **options)
@@ -633,7 +627,9 @@ def test_resuming_gives_the_same_bits(method, tmp_path, monkeypatch):
         patch.setattr(method, "collect", stop, raising=False)
         with pytest.raises(KeyboardInterrupt):
             run(method, fed, **options, checkpoint=path)
-    resumed = run(method, fed, **options, checkpoint=path)
+    again = build(method.settings())
+    assert type(again) is type(method) and vars(again) == {k: v for k, v in vars(method).items() if k != "collect"}
+    resumed = run(again, fed, **options, checkpoint=path)
     assert np.array_equal(whole.theta, resumed.theta) and np.array_equal(whole.rows, resumed.rows)
     assert whole.history.drop(columns="seconds").equals(resumed.history.drop(columns="seconds"))
 
@@ -650,25 +646,14 @@ WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
     ("make", "sentence"),
     [
         (lambda: FedSGD(0), "batch must be a whole number of at least 1, not 0"),
-        (lambda: FedSGD(variant="shipped"), "variant 'shipped'"),
         (lambda: FedDist(-0.1), "epsilon must be a number of at least 0"),
         (lambda: FedDistWS(1.5), "epsilon must be a number of at least 0 and at most 1, not 1.5"),
-        (lambda: FedDANE(-1), "mu must be a number of at least 0, not -1"),
         (lambda: start_with(FedDANE(), "resnet18:random"), "not 'resnet18:random'"),
         (lambda: start_with(FeSEMMA(2), "resnet18:random"), "not of 'resnet18:random'"),
-        (lambda: FedCluster(-1), "gamma must be a number of at least 0"),
-        (lambda: FedCluster(period=-1), "period must be a whole number of at least 0"),
-        (lambda: FedCluster(min_size=0), "min_size must be a whole number of at least 1"),
         (lambda: HypoCluster(2, "test"), "Unknown split 'test'"),
-        (lambda: run(HypoCluster(5), digits()), "5 clusters for 4 clients"),
         (lambda: run(RobustTKM(5), digits()), "5 clusters for 4 clients"),
-        (lambda: run(FeSEM(5), digits()), "5 clusters for 4 clients"),
         (lambda: run(FeSEMMA(5), digits()), "5 clusters for 4 clients"),
         (lambda: RobustTKM(2, 0.5), "trim=0.5 would leave nothing"),
-        (lambda: RobustTKM(2, -0.1), "trim must be a number of at least 0"),
-        (lambda: FeSEM(2, lam=-0.1), "lam must be a number of at least 0"),
-        (lambda: FeSEMMA(2, lam=-0.1), "lam must be a number of at least 0"),
-        (lambda: FeSEM(2, grouping="kmeans"), "grouping 'kmeans'"),
         (lambda: FeSEM(2, report="all"), "Unknown report 'all'"),
         (lambda: matched_mean([ONE, WIDER], [1, 1]), "outputs are [4, 1] in one and [3, 1] in the other"),
         (lambda: match(ONE, ONE[:1]), "outputs are [3, 1] in one and [3] in the other"),

@@ -195,24 +195,6 @@ def test_divergence_names_the_client_and_keeps_what_was_computed(fed):
     assert len(kept.history) >= 2
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
-        ({"participation": 0}, "above 0 and at most 1, not 0"),
-        ({"participation": 1.5}, "at most 1"),
-        ({"eval_every": 0}, "eval_every must be a whole number"),
-        ({"seed": -1}, "seed must be a whole number of at least 0"),
-        ({"model": "resnet"}, "Unknown model 'resnet'"),
-        ({"lr": -1.0}, "lr"),
-        ({"backend": "gpu"}, "backend"),
-    ],
-)
-def test_bad_settings_are_refused_before_work(fed, change, sentence):
-    with pytest.raises(FltnbError, match=sentence):
-        run(fl.methods.FedAvg(), fed, **QUICK | change)
-
-
 def test_participants_are_keyed_by_the_round_alone():
     drawn = participants(100, 0.2, seed=5, round=17)
     assert len(drawn) == 20 and len(set(drawn)) == 20 and list(drawn) == sorted(drawn)
