@@ -1,9 +1,9 @@
 """Options of methods, clusterers, encoders and federations: checked, listed and shown from their signatures.
 
 A parameter's annotation says what it may be: :data:`Count`, :data:`Natural`, :data:`Share`, :data:`NonNegative`,
-:data:`Positive`, a ``Literal`` of names, a plain ``bool``, each with ``| None`` where it may be left out. Other
-annotations are not checked here. Settings hold what differs from the default only, so a new option leaves the keys of
-old results alone.
+:data:`Positive`, :data:`Rate`, :data:`Real`, a ``Literal`` of names, a plain ``bool``, each with ``| None`` where it
+may be left out. Other annotations are not checked here. Settings hold what differs from the default only, so a new
+option leaves the keys of old results alone.
 """
 
 from __future__ import annotations
@@ -36,19 +36,22 @@ class Whole:
 
 @dataclass(frozen=True)
 class Within:
-    """A finite number from ``low`` (left out itself where ``above``) to ``high``."""
+    """A finite number from ``low`` (left out itself where ``above``) to ``high`` (left out where ``below``)."""
 
     low: float = 0.0
     high: float = math.inf
     above: bool = False
+    below: bool = False
 
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
         real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not real or not self.low <= value <= self.high or (self.above and value == self.low):
-            low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
-            high = "" if self.high == math.inf else f" and at most {self.high:g}"
-            raise FltnbError(f"{name} must be a number {low}{high}, not {value!r}.")
+        ends = (self.above and value == self.low) or (self.below and value == self.high)
+        if not real or not self.low <= value <= self.high or ends:
+            low = f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
+            high = "" if self.high == math.inf else f" and {'below' if self.below else 'at most'} {self.high:g}"
+            bounds = "" if self.low == -math.inf else low + high
+            raise FltnbError(f"{name} must be a number{bounds}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 
 
@@ -57,6 +60,8 @@ Count = Annotated[int, Whole(1)]
 NonNegative = Annotated[float, Within()]
 Positive = Annotated[float, Within(above=True)]
 Share = Annotated[float, Within(high=1.0)]
+Rate = Annotated[float, Within(high=1.0, above=True, below=True)]
+Real = Annotated[float, Within(-math.inf)]
 Variant = Literal["as_written", "as_run"]
 
 _OLD = {"described": "as_written", "published": "as_run"}

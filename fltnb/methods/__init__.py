@@ -127,12 +127,7 @@ def build(settings: dict[str, Any]) -> Method:
 def _build_clusterer(settings: dict[str, Any]):
     from .. import relatedness
 
-    options = dict(settings)
-    cls = getattr(relatedness, choose(options.pop("name", None), relatedness.CLUSTERERS, "clusterer"))
-    known = set(inspect.signature(cls).parameters)
-    for option in options:
-        choose(option, known, f"option of clusterer {cls.__name__}")
-    return cls(**options)
+    return relatedness.build(settings)
 
 
 def _build_encoder(settings: dict[str, Any]):

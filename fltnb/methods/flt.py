@@ -192,12 +192,10 @@ class FLT(GraphMethod):
         return adjacency, labels, {"sent": self._setup_scalars(fitted, fed)}
 
     def _setup_scalars(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars sent before round 1 (up: centroids, or what the clusterer counts; down: encoder), FLT Table 6."""
+        """Scalars sent before round 1 (up: the clients' sketches; down: encoder, relayed sketches), FLT Table 6."""
         from .. import encoders
 
-        centroids = getattr(fitted, "centroids_", None)
-        # NaN fills up clients with fewer centroids
-        up = np.sum(getattr(fitted, "sent_", 0)) if centroids is None else np.isfinite(centroids).sum()
+        up = np.sum(getattr(fitted, "sent_", 0))
         down = fed.n_clients * encoders.sent_parameters(self.encoder, fed.input_shape)
         down += np.sum(getattr(fitted, "received_", 0))
         return np.array([up, down], dtype=np.int64)

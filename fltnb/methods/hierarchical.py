@@ -195,13 +195,12 @@ class MTHFL(GraphMethod):
         return one_way, one_way
 
     def _setup_scalars(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars (up, down) of the clustering: eigenvectors and relevances, or centroids; and the encoder."""
+        """Scalars (up, down) of the clustering: sketches and what is relayed of them; and the encoder."""
         from .. import encoders
 
         down = fed.n_clients * encoders.sent_parameters(self.encoder, fed.input_shape)
-        if hasattr(fitted, "sent_"):
-            return np.array([np.sum(fitted.sent_), down + np.sum(fitted.received_)], dtype=np.int64)
-        return np.array([np.isfinite(getattr(fitted, "centroids_", np.nan)).sum(), down], dtype=np.int64)
+        up, relayed = (np.sum(getattr(fitted, name, 0)) for name in ("sent_", "received_"))
+        return np.array([up, down + relayed], dtype=np.int64)
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:

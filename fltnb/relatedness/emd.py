@@ -6,20 +6,19 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from scipy.cluster.hierarchy import leaves_list
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import clone
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
-from .base import canonical, check_clients, check_counts, check_enough, check_seed
+from ..settings import Count, Natural, Positive, Within
+from .base import ClientClusterer, Sketch
+from .cuts import canonical
 
-KINDS = ("exact", "sinkhorn", "sliced")
-REFERENCES = ("pair", "client")
 FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
 SINKHORN_STEPS, SINKHORN_STOP = 1000, 1e-6  # POT's own limit; a plan that is not quite done by then will do
@@ -36,8 +35,8 @@ class Row(NamedTuple):
     distance: dict[int, float]
 
 
-class EMDClustering(ClusterMixin, BaseEstimator):
-    r"""Cluster clients whose embeddings are no farther from each other's than from their own (EMD-CFL, Algorithm 1).
+class EMDClustering(ClientClusterer):
+    r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 
     Client i has an encoder :math:`h_i` (its own model without the last layer). It embeds its training samples, its
     validation samples and, because models are exchanged, everybody's validation samples are embedded with it as well.
@@ -45,8 +44,8 @@ class EMDClustering(ClusterMixin, BaseEstimator):
 
     .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
-    so D is 0, up to chance, where j's samples are distributed as i's. Two clients are connected if *both* directions
-    are below the tolerance, so either can refuse; clients with the same neighbours share a model.
+    so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two clients are connected if *both*
+    directions are below the tolerance, so either can refuse; clients with the same neighbours share a model.
 
     Parameters
     ----------
@@ -105,41 +104,26 @@ class EMDClustering(ClusterMixin, BaseEstimator):
     def __init__(
         self,
         tolerance: float | str = 0.025,
-        projection: float | None = 0.9,
-        reference: str = "pair",
-        max_samples: int = 512,
-        distance: str = "exact",
-        regularisation: float = 0.1,
-        n_directions: int = 256,
-        random_state: int = 0,
+        projection: Annotated[float, Within(high=1.0, above=True)] | None = 0.9,
+        reference: Literal["pair", "client"] = "pair",
+        max_samples: Count = 512,
+        distance: Literal["exact", "sinkhorn", "sliced"] = "exact",
+        regularisation: Positive = 0.1,
+        n_directions: Count = 256,
+        random_state: Natural = 0,
         n_jobs: int | None = None,
     ):
-        self.tolerance = tolerance
-        self.projection = projection
-        self.reference = reference
-        self.max_samples = max_samples
-        self.distance = distance
-        self.regularisation = regularisation
-        self.n_directions = n_directions
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self._store(locals())
+
+    def _check_options(self, n_clients: int) -> None:
+        super()._check_options(n_clients)
+        number = isinstance(self.tolerance, numbers.Real) and not isinstance(self.tolerance, bool)
+        if self.tolerance != "auto" and not (number and self.tolerance >= 0):
+            raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Refuse settings that cannot work for clients with these numbers of samples."""
-        check_enough(len(sizes))
-        check_seed(self.random_state)
-        check_counts(self, max_samples=1, n_directions=1)
-        choose(self.distance, KINDS, "way to compute a distance")
-        choose(self.reference, REFERENCES, "reference")
-        if self.tolerance != "auto" and not (_is_number(self.tolerance) and self.tolerance >= 0):
-            raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
-        if not (_is_number(self.regularisation) and 0 < self.regularisation < np.inf):
-            raise FltnbError(f"regularisation must be a number above 0, got {self.regularisation!r}.")
-        if self.projection is not None and not (_is_number(self.projection) and 0 < self.projection <= 1):
-            raise FltnbError(
-                f"projection is the share of dimensions that is kept, above 0 and at most 1, or None, got"
-                f" {self.projection!r}."
-            )
+        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
+        super().check(sizes)
         if self.tolerance != "auto" and self.tolerance > FARTHEST:
             warnings.warn(
                 f"tolerance {self.tolerance:g} exceeds every cosine distance ({FARTHEST:g} at most): all clients will"
@@ -147,12 +131,13 @@ class EMDClustering(ClusterMixin, BaseEstimator):
                 stacklevel=3,
             )
 
-    def fit(
+    def sketches(
         self,
         X: Sequence[np.ndarray],
         y: Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]] | None = None,
-    ) -> EMDClustering:
-        """Cluster the clients.
+        first: int = 0,
+    ) -> list[Sketch]:
+        """Sketches of all clients.
 
         Parameters
         ----------
@@ -164,8 +149,6 @@ class EMDClustering(ClusterMixin, BaseEstimator):
             once. None: all clients share one encoder, and a random half of each client's samples plays the part of
             its validation samples.
         """
-        X = check_clients(X)
-        self.check([len(x) for x in X])
         count, width = len(X), X[0].shape[1]
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
@@ -179,24 +162,56 @@ class EMDClustering(ClusterMixin, BaseEstimator):
                 )
             y = list(y).__getitem__
         given = {0: check_validation(y(0), count, width, 0)}  # the first one before any work
+        held = [len(z) for z in given[0]]
 
         def tasks():
             for i in range(count):
                 rows = given.pop(i) if i in given else check_validation(y(i), count, width, i)
                 yield i, X[i], dict(enumerate(rows))
 
-        compared = np.array([[min(len(z), int(self.max_samples)) for z in part] for part in (X, given[0])]).sum(0)
-        self.sent_ = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
-        distance, self.reference_ = np.zeros((count, count)), np.zeros(count)
-        for row in self.measure(tasks()):
-            self.reference_[row.client] = row.reference
-            distance[row.client, list(row.distance)] = list(row.distance.values())
-        self.distance_ = distance
-        self.adjacency_, self.labels_, self.tolerance_ = self.connect(distance, self.reference_)
-        self.n_clusters_ = int(self.labels_.max()) + 1
-        self.linkage_ = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
-        return self
+        rows = self.measure(tasks())
+        return [self._as_sketch(row, len(x), v, width) for row, x, v in zip(rows, X, held, strict=True)]
+
+    def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
+        """Return a row of D: what training samples (n_i, d) and everybody's validation samples say under one network.
+
+        In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_`` counts that.
+        A simulation that kept those embeddings would hold M^2 sets of them.
+
+        Parameters
+        ----------
+        x : ndarray (n_i, d)
+            Training samples of client i under its own network.
+        validation : sequence of M arrays (v_j, d)
+            Validation samples of client j under the network of i.
+        client : int
+            i.
+
+        Returns
+        -------
+        dict
+            ``distance`` (M - 1,) to the others, ``reference`` (1,), and for counting ``_sizes`` (3,): samples compared
+            and width.
+        """
+        (row,) = self.measure([(client, x, dict(enumerate(validation)))])
+        return self._as_sketch(row, len(x), len(validation[client]), x.shape[1])
+
+    def _as_sketch(self, row: Row, n: int, v: int, width: int) -> Sketch:
+        sizes = np.array([min(n, int(self.max_samples)), min(v, int(self.max_samples)), width])
+        distance = np.array([far for j, far in row.distance.items() if j != row.client])
+        return {"distance": distance, "reference": np.array([row.reference]), "_sizes": sizes}
+
+    def _relate(self, sketches, answers) -> None:
+        count = len(sketches)
+        sizes = np.array([sketch["_sizes"] for sketch in sketches])
+        compared = (count - 1) * sizes[:, :2].sum(axis=1)
+        self.sent_ = compared * self.sent_width(int(sizes[0, 2])) + self.references(count - 1)
+        distance = np.zeros((count, count))
+        distance[~np.eye(count, dtype=bool)] = np.concatenate([sketch["distance"] for sketch in sketches])
+        self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
+        adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
+        tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
+        self._keep(distance, tree, labels, adjacency)
 
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
         """Compute rows of D, in the order of the tasks, over processes where ``n_jobs`` says so.
@@ -210,12 +225,33 @@ class EMDClustering(ClusterMixin, BaseEstimator):
         """
         from joblib import Parallel, delayed
 
-        options = {name: value for name, value in self.get_params().items() if name not in ("tolerance", "n_jobs")}
+        bare = clone(self)
         work = (
-            delayed(_row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()}, options)
+            delayed(bare._row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()})
             for i, train, validation in tasks
         )
         yield from Parallel(n_jobs=self.n_jobs, return_as="generator")(work)
+
+    def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> Row:
+        from threadpoolctl import threadpool_limits
+
+        seed, share = int(self.random_state), self.projection
+        how = (self.distance, self.regularisation, int(self.n_directions), seed)
+        with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
+            paired = share is not None and self.reference == "pair"
+            own = [] if paired else [earth_mover(train, validation[i], *how)]
+            distance = {i: 0.0}
+            for j, z in validation.items():
+                if j == i:
+                    continue
+                a, b, c = train, z, validation[i]
+                if share is not None:
+                    matrix = projection_matrix(train.shape[1], share, seed, i, j)
+                    a, b, c = a @ matrix, b @ matrix, c @ matrix
+                if paired:
+                    own.append(earth_mover(a, c, *how))
+                distance[j] = earth_mover(a, b, *how) - own[-1]
+        return Row(i, float(np.mean(own)), distance)
 
     def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return adjacency (M, M), labels (M,) and tolerance.
@@ -409,34 +445,3 @@ def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarr
         raise FltnbError(f"Client {client} has a single sample, which cannot be halved: leave it out.")
     order = stream(seed, "method", HALVES, len(z)).permutation(len(z))
     return z[np.sort(order[len(z) // 2 :])], z[np.sort(order[: len(z) // 2])]
-
-
-def _row(i: int, train: np.ndarray, validation: Mapping[int, np.ndarray], options: Mapping) -> Row:
-    from threadpoolctl import threadpool_limits
-
-    seed, share = int(options["random_state"]), options["projection"]
-    how = {
-        "kind": options["distance"],
-        "regularisation": options["regularisation"],
-        "n_directions": int(options["n_directions"]),
-        "seed": seed,
-    }
-    with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
-        paired = share is not None and options["reference"] == "pair"
-        own = [] if paired else [earth_mover(train, validation[i], **how)]
-        distance = {i: 0.0}
-        for j, z in validation.items():
-            if j == i:
-                continue
-            a, b, c = train, z, validation[i]
-            if share is not None:
-                matrix = projection_matrix(train.shape[1], share, seed, i, j)
-                a, b, c = a @ matrix, b @ matrix, c @ matrix
-            if paired:
-                own.append(earth_mover(a, c, **how))
-            distance[j] = earth_mover(a, b, **how) - own[-1]
-    return Row(i, float(np.mean(own)), distance)
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
