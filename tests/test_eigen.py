@@ -76,7 +76,7 @@ def test_thin_equals_full(seed, n, d):
     values, vectors = eigen.eigenpairs(x, p)
     full = np.linalg.eigvalsh(x.T @ x / n)
     assert np.allclose(values, full[::-1][:p], atol=1e-10 * full[-1])
-    assert np.allclose(vectors @ vectors.T, np.eye(p))
+    assert np.allclose(vectors.T @ vectors, np.eye(p))
     v = np.random.default_rng(seed + 1).normal(size=(d, 7))
     assert np.allclose(eigen.projected_norms(eigen.norm_factor(x), v), np.linalg.norm(x.T @ x / n @ v, axis=0))
     assert eigen.norm_factor(x).shape == (p, d)
@@ -313,13 +313,14 @@ def test_bad_input_is_one_sentence(change, options, says):
 # ---------------------------------------------------------------- the features of a ResNet-18
 
 
-def test_resnet_features_are_those_of_torchvision(tmp_path):
+def test_resnet_features_are_those_of_torchvision(tmp_path, monkeypatch):
     import torch
     from torchvision.models import ResNet18_Weights, resnet18
 
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
     spec = EncoderSpec("resnet18", "random", seed=3)
     fed = fl.federations.build(TASKS | {"samples_per_user": [4, 4, 4]})
-    z = encoders.embed_clients(fed, spec, cache=tmp_path)
+    z = encoders.embed_clients(fed, spec)
     assert z[0].shape == (4, 512) and z[0].dtype == np.float32 and not list(tmp_path.iterdir())
     whole = resnet18(weights=None)
     state = encoders.pretrain(spec)
@@ -342,16 +343,17 @@ def test_weights_that_cannot_be_had_are_said_in_one_sentence(tmp_path, monkeypat
         assert options["check_hash"] and options["weights_only"]
         raise OSError("no network")
 
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", refuse)
     with pytest.raises(FltnbError, match=r"download failed \(no network\).*kind='convae' or kind='pixels'\.$"):
-        encoders.pretrain(EncoderSpec("resnet18", "imagenet"), cache=tmp_path)
+        encoders.pretrain(EncoderSpec("resnet18", "imagenet"))
     assert capfd.readouterr().err == ""
     random = encoders.pretrain(EncoderSpec("resnet18", "random"))
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: _tensors(random))
-    first = encoders.pretrain(EncoderSpec("resnet18", "imagenet"), cache=tmp_path)
-    assert not any(name.startswith("fc.") for name in first) and len(list(tmp_path.iterdir())) == 1
+    first = encoders.pretrain(EncoderSpec("resnet18", "imagenet"))
+    assert not any(name.startswith("fc.") for name in first) and len(list((tmp_path / "encoders").iterdir())) == 1
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", refuse)  # once is enough
-    again = encoders.pretrain(EncoderSpec("resnet18", "imagenet"), cache=tmp_path)
+    again = encoders.pretrain(EncoderSpec("resnet18", "imagenet"))
     assert all(np.array_equal(again[name].ravel(), first[name].ravel()) for name in first)
 
 

@@ -326,8 +326,16 @@ def test_bad_settings_are_refused(options, message):
         ([np.ones((3, 2)), np.ones((3, 4))], None, "of dimension 4"),
         ([np.ones((3, 2))] * 2, [[np.ones((3, 2))] * 2], "under 1 encoders for 2 clients"),
         ([np.ones((3, 2))] * 2, [[np.ones((3, 2))]] * 2, "of 1 clients instead of 2"),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.ones((0, 2))]] * 2, "Client 1 has no validation samples"),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.ones((3, 5))]] * 2, r"client 1 under the encoder.*\(3, 5\)"),
+        (
+            [np.ones((3, 2))] * 2,
+            [[np.ones((3, 2)), np.ones((0, 2))]] * 2,
+            "Client 1 has no validation embeddings under the encoder of client 0",
+        ),
+        (
+            [np.ones((3, 2))] * 2,
+            [[np.ones((3, 2)), np.ones((3, 5))]] * 2,
+            "Client 1 .* encoder of client 0 of dimension 5, which must have dimension 2",
+        ),
         ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.full((3, 2), np.inf)]] * 2, "NaN or infinite"),
         ([np.ones((1, 2))] * 2, None, "single sample, which cannot be halved"),
     ],

@@ -39,8 +39,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
       :class:`~fltnb.relatedness.EMDClustering`: clients exchange their networks first; the sketch of client i is what
       everybody's samples say under its network.
 
-    After a fit there are ``labels_``, ``n_clusters_``, ``adjacency_``, ``distance_``, ``linkage_``, ``leaf_order_``,
-    and the numbers that each client sends and receives, ``sent_`` and ``received_``, (M,) int64.
+    Attributes
+    ----------
+    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    n_clusters_ : int
+    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    distance_ : ndarray (M, M)
+    linkage_ : ndarray (M - 1, 4), SciPy's; leaf_order_ : ndarray (M,), the order of its leaves, for pictures
+    sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
     """
 
     content = "embeddings"  # what errors call the clients' arrays
@@ -167,8 +173,8 @@ def sketch_bytes(sketch: Sketch) -> int:
     return sum(array.nbytes for name, array in sketch.items() if not name.startswith("_"))
 
 
-def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> list[np.ndarray]:
-    """Return the clients' arrays, each (n_i, d) of finite floats with one common d.
+def check_clients(clients: Sequence, what: str = "embeddings", width: int | None = None) -> list[np.ndarray]:
+    """Return the clients' arrays, each (n_i, d) of finite floats with one common d (``width``, if given).
 
     Raises
     ------
@@ -188,10 +194,12 @@ def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> li
             )
         if not len(array):
             raise FltnbError(f"Client {i} has no {what}: leave clients without samples out.")
-        if array.shape[1] != arrays[0].shape[1]:
+        expected = arrays[0].shape[1] if width is None else width
+        if array.shape[1] != expected:
+            whose = "client 0 of" if width is None else "which must have"
             raise FltnbError(
-                f"Client {i} has {what} of dimension {array.shape[1]}, client 0 of dimension {arrays[0].shape[1]}:"
-                " embed all clients with encoders of the same latent size."
+                f"Client {i} has {what} of dimension {array.shape[1]}, {whose} dimension {expected}: embed all samples"
+                " with encoders of the same latent size."
             )
         if not np.isfinite(array).all():
             raise FltnbError(

@@ -41,9 +41,8 @@ class EigenRelevance(ClientClusterer):
     - both values in the ratio are of *i's* data, so multiplying one client's features by a constant changes nothing,
       and neither does holding every sample several times: n_i matters through chance only;
     - G is not centred. The first direction is mostly the mean sample, which all natural images share, so p = 1 says
-      little. A constant c added to everybody's features becomes that first direction, and the projected norms of all
-      others then hold c times the difference of the two users' means: the larger c, the smaller R, unless the means
-      are equal. A feature that is 0 for everybody changes nothing;
+      little. A constant c added to everybody's features becomes that direction, and all other projected norms then
+      hold c times the difference of the two users' means: the larger c, the smaller R, unless the means are equal;
     - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are.
 
     Values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
@@ -64,33 +63,26 @@ class EigenRelevance(ClientClusterer):
         entry gets standard deviation ``noise / sqrt(d)``. The paper leaves this question open.
     epsilon, delta, clip : float or None
         With ``epsilon``, all that a client sends is (epsilon, delta) differentially private against replacing one of
-        its samples: samples are clipped to norm ``clip`` and G_i gets Gaussian noise (:func:`noisy_gram`), once;
-        eigenvectors and relevances are computed from that matrix alone. The number of samples is not hidden, the
-        budget is for one fit, ``clip`` and Phi must not depend on the clients' data, and the seed must stay secret.
-        This needs the d x d matrix, so reduce wide features first.
+        its samples: samples are clipped to norm ``clip``, and everything is computed from G_i with Gaussian noise
+        (:func:`noisy_gram`), drawn once. The number of samples is not hidden, the budget is for one fit, ``clip`` and
+        Phi must not depend on the clients' data, and the seed must stay secret. The d x d matrix is needed, so reduce
+        wide features first.
     random_state : int
-        Seed of the noise; without noise nothing is drawn.
+        Seed of the noise; a client's draws depend on it and on the client's number.
     n_jobs : int or None
         Threads (joblib); no influence on the result.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    labels_, adjacency_, linkage_, leaf_order_, n_clusters_
+        As of every clusterer; the paper has no threshold, so clients of one cluster are related.
     relevance_ : ndarray (M, M), R; the diagonal is 1
     directed_ : ndarray (M, M), r(i, j)
     eigenvalues_ : ndarray (M, p), of each client, descending
     distance_ : ndarray (M, M), 1 - R
-    adjacency_ : ndarray (M, M) uint8, 1 inside clusters: the paper has no threshold, hence no other graph
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
     criterion_ : ndarray (M + 1,), silhouette by number of clusters (NaN: no such cut), where n_clusters is None
-    n_clusters_ : int
     sent_ : ndarray (M,), scalars each client sends: p d of eigenvectors (one copy, relayed) and M - 1 relevances
     received_ : ndarray (M,), scalars each client gets: the eigenvectors of the M - 1 others
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any work: settings or features that cannot work.
 
     Examples
     --------
@@ -129,15 +121,7 @@ class EigenRelevance(ClientClusterer):
             )
 
     def fit(self, X: Sequence[np.ndarray], y: None = None) -> EigenRelevance:
-        """Cluster the clients: sketches, their relay to all, answers, and the server's part.
-
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d)
-            Features of each client, all from the same map Phi.
-        y : None
-            Ignored.
-        """
+        """Cluster the clients by their features (n_i, d), all from the same map Phi; ``y`` is ignored."""
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])
         sketches = self.sketches(X)
@@ -165,7 +149,7 @@ class EigenRelevance(ClientClusterer):
         ``p`` counts where ``n_eigenvectors`` is None, and is what all clients have in common.
         """
         p = self.n_eigenvectors or p or min(x.shape)
-        values, vectors = _of_gram(self._gram(x, client), p) if self.epsilon else _eigenpairs(x, p)
+        values, vectors = _of_gram(self._gram(x, client), p) if self.epsilon else eigenpairs(x, p)
         if self.noise:
             rough = stream(int(self.random_state), "method", client, _OF_VECTORS).normal(size=vectors.shape)
             vectors = vectors + self.noise / np.sqrt(len(vectors)) * rough
@@ -204,22 +188,12 @@ class EigenRelevance(ClientClusterer):
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """First p eigenvalues (p,), descending, and eigenvectors (p, d) of a client's Gram matrix (Eq. 1).
+    """First p eigenvalues (p,), descending, and eigenvectors (d, p) of a client's Gram matrix (Eq. 1).
 
-    With fewer samples than features from the thin singular value decomposition of the data, so that no d x d matrix is
-    ever formed; else from the Gram matrix itself. Signs of eigenvectors are arbitrary, and do not matter here.
-
-    Parameters
-    ----------
-    features : ndarray (n, d)
-    p : int
-        At most min(n, d).
+    Features are (n, d), p is at most min(n, d). With fewer samples than features from the thin singular value
+    decomposition of the data, so that no d x d matrix is ever formed; else from the Gram matrix itself. Signs of
+    eigenvectors are arbitrary, and do not matter here.
     """
-    values, vectors = _eigenpairs(features, p)
-    return values, vectors.T
-
-
-def _eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return _of_gram(x.T @ x / len(x), p)

@@ -6,6 +6,7 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from sklearn.base import clone
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Within
-from .base import ClientClusterer, Sketch
+from .base import ClientClusterer, Sketch, check_clients
 from .cuts import canonical
 
 FARTHEST = 2.0  # largest cosine distance
@@ -51,27 +52,25 @@ class EMDClustering(ClientClusterer):
     ----------
     tolerance : float or "auto"
         epsilon, at least 0; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local
-        training, and so has to be read together with the number of local epochs. 0 leaves every client alone (a
-        distance below 0 is chance and counts as 0). "auto" takes it from the distances, which the paper does not do:
-        see :func:`first_gap`; what chance does is read off the distances below 0.
+        training: read it together with the local epochs. 0 leaves every client alone (a distance below 0 is chance and
+        counts as 0). "auto", not in the paper, takes it from the distances (:func:`first_gap`); those below 0 show
+        what chance does.
     projection : float or None
         What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, with a matrix that
         the pair agrees on and the server does not know; None sends embeddings as they are.
     reference : {"pair", "client"}
-        What a projection does to W differs from matrix to matrix. "pair": a client measures its reference anew with
-        the matrix of each pair, so that this cancels; it takes twice the time. "client": once, without projection (the
-        public code has one square random matrix for it); half the time, twice the noise, and a bias that grows as
-        ``projection`` falls. The paper can be read either way. Without projection there is no difference.
+        What a projection does to W differs from matrix to matrix. "pair": a client measures its reference with the
+        matrix of each pair, so that this cancels. "client": once, without projection (the public code has one square
+        random matrix for it); half the time, twice the noise, and a bias that grows as ``projection`` falls. The paper
+        can be read either way.
     max_samples : int
         Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's
         "lesser of 10% and 512" concerns validation samples, of which clients hold 10%.)
     distance : {"exact", "sinkhorn", "sliced"}
-        How W is computed. "sinkhorn": entropic regularisation, and cost of that plan. "sliced": random directions on
-        the unit sphere, squared 2-Wasserstein distance times d / 2, a lower bound of the exact one that is quick.
-    regularisation : float
-        Of "sinkhorn"; the paper has 0.1.
-    n_directions : int
-        Of "sliced".
+        How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
+        the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
+    regularisation, n_directions : float, int
+        Of "sinkhorn" (the paper has 0.1), and of "sliced".
     random_state : int
         Seed of samples, projections (with the numbers of the two clients) and directions.
     n_jobs : int or None
@@ -79,21 +78,14 @@ class EMDClustering(ClientClusterer):
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
-    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    labels_, adjacency_, leaf_order_, n_clusters_
+        As of every clusterer.
     distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
     reference_ : ndarray (M,), what was subtracted in row i, on average
     tolerance_ : float, what was used
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
+    linkage_ : ndarray (M - 1, 4)
         Complete linkage of the larger of the two directions, for pictures; the clusters do not depend on it.
-    n_clusters_ : int
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any transport: bad settings or embeddings, a client without validation samples, embeddings
-        of different width.
 
     Examples
     --------
@@ -161,19 +153,13 @@ class EMDClustering(ClientClusterer):
                     f" {count} arrays per client."
                 )
             y = list(y).__getitem__
-        given = {0: check_validation(y(0), count, width, 0)}  # the first one before any work
-        held = [len(z) for z in given[0]]
-
-        def tasks():
-            for i in range(count):
-                rows = given.pop(i) if i in given else check_validation(y(i), count, width, i)
-                yield i, X[i], dict(enumerate(rows))
-
-        rows = self.measure(tasks())
-        return [self._as_sketch(row, len(x), v, width) for row, x, v in zip(rows, X, held, strict=True)]
+        rows = (check_validation(y(i), count, width, i) for i in range(count))
+        known = next(rows)  # before any work
+        tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
+        return [self._as_sketch(*part, width) for part in zip(self.measure(tasks), X, known, strict=True)]
 
     def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
-        """Return a row of D: what training samples (n_i, d) and everybody's validation samples say under one network.
+        """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
 
         In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_`` counts that.
         A simulation that kept those embeddings would hold M^2 sets of them.
@@ -185,19 +171,12 @@ class EMDClustering(ClientClusterer):
         validation : sequence of M arrays (v_j, d)
             Validation samples of client j under the network of i.
         client : int
-            i.
-
-        Returns
-        -------
-        dict
-            ``distance`` (M - 1,) to the others, ``reference`` (1,), and for counting ``_sizes`` (3,): samples compared
-            and width.
         """
         (row,) = self.measure([(client, x, dict(enumerate(validation)))])
-        return self._as_sketch(row, len(x), len(validation[client]), x.shape[1])
+        return self._as_sketch(row, x, validation[client], x.shape[1])
 
-    def _as_sketch(self, row: Row, n: int, v: int, width: int) -> Sketch:
-        sizes = np.array([min(n, int(self.max_samples)), min(v, int(self.max_samples)), width])
+    def _as_sketch(self, row: Row, x: np.ndarray, held: np.ndarray, width: int) -> Sketch:
+        sizes = np.array([min(len(x), int(self.max_samples)), min(len(held), int(self.max_samples)), width])
         distance = np.array([far for j, far in row.distance.items() if j != row.client])
         return {"distance": distance, "reference": np.array([row.reference]), "_sizes": sizes}
 
@@ -216,12 +195,9 @@ class EMDClustering(ClientClusterer):
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
         """Compute rows of D, in the order of the tasks, over processes where ``n_jobs`` says so.
 
-        Parameters
-        ----------
-        tasks : iterable of (i, train, validation)
-            Client i's training samples under its encoder, (n_i, d), and, by the number j of the client that holds
-            them, validation samples under the same encoder, (v_j, d); i's own must be among them. Taken one at a
-            time, as processes become free.
+        A task is client i, its training samples under its encoder, (n_i, d), and, by the number j of the client that
+        holds them, validation samples under the same encoder, (v_j, d), i's own among them. Tasks are taken one at a
+        time, as processes become free.
         """
         from joblib import Parallel, delayed
 
@@ -256,12 +232,7 @@ class EMDClustering(ClientClusterer):
     def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return adjacency (M, M), labels (M,) and tolerance.
 
-        Parameters
-        ----------
-        distance : ndarray (M, M)
-            D; what has not been measured is NaN and counts as far.
-        reference : ndarray (M,)
-            What was subtracted; NaN where nothing was measured.
+        They follow from D, (M, M), and what was subtracted, (M,); what has not been measured is NaN and counts as far.
         """
         far = farther(distance)
         if self.tolerance == "auto":
@@ -302,30 +273,10 @@ def farther(distance: np.ndarray) -> np.ndarray:
 
 def check_validation(rows: Sequence[np.ndarray], count: int, width: int, encoder: int) -> list[np.ndarray]:
     """Return everybody's validation embeddings under one encoder, or raise FltnbError naming encoder and client."""
-    rows = [np.asarray(z) for z in rows]
+    rows, what = list(rows), f"validation embeddings under the encoder of client {encoder}"
     if len(rows) != count:
-        raise FltnbError(
-            f"Under the encoder of client {encoder} there are validation embeddings of {len(rows)} clients instead of"
-            f" {count}: give one array per client."
-        )
-    for j, z in enumerate(rows):
-        if z.ndim == 2 and not len(z):
-            raise FltnbError(
-                f"Client {j} has no validation samples, which EMD-CFL compares with everybody's training samples:"
-                " build the federation with some."
-            )
-        if z.ndim != 2 or z.dtype.kind not in "fiub" or z.shape[1] != width:
-            raise FltnbError(
-                f"The validation embeddings of client {j} under the encoder of client {encoder} must be numeric and of"
-                f" shape (samples, {width}) as the training embeddings are, got {z.dtype} of shape {z.shape}: embed"
-                " all samples with encoders of one width."
-            )
-        if not np.isfinite(z).all():
-            raise FltnbError(
-                f"The validation embeddings of client {j} under the encoder of client {encoder} hold NaN or infinite"
-                " values: check that client's training."
-            )
-    return rows
+        raise FltnbError(f"There are {what} of {len(rows)} clients instead of {count}: give one array per client.")
+    return check_clients(rows, what, width)
 
 
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -344,15 +295,7 @@ def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisation=0.1, n_directions=256, seed=0):
     """Earth mover's distance of two samples (n, d), (m, d) with uniform weights and cosine ground cost.
 
-    Parameters
-    ----------
-    a, b : ndarray
-    kind, regularisation, n_directions, seed
-        As in :class:`EMDClustering`.
-
-    Returns
-    -------
-    float
+    ``kind`` is the ``distance`` of :class:`EMDClustering`; the other options are as there.
     """
     if kind == "sliced":
         return _sliced(a, b, n_directions, seed)
@@ -390,12 +333,10 @@ def kept_dimensions(width: int, share: float) -> int:
 def first_gap(far: np.ndarray, chance: float) -> float:
     """Tolerance from the distances themselves: the middle of the first wide gap in their sorted order.
 
-    Distances between clusters differ by factors, so a gap is wide if the next distance is at least twice the last one;
-    and so that chance around 0 has no gaps, ``chance`` is added to all. There may be a gap below the smallest distance
-    (everybody alone). Only gaps count at which the graph consists of separate complete blocks, because equal
-    neighbourhoods then are these blocks. The first one separates chance from what is more than chance; later ones lie
-    between near and far clusters. Where no wide gap leaves blocks, it is the widest one; where none is wide, the
-    clients are one cluster.
+    A gap is wide if the next distance, ``chance`` added, is at least twice the last one; there may be one below the
+    smallest distance (everybody alone). Taken is the first at which the graph consists of separate complete blocks: it
+    separates chance from what is more. Where none leaves blocks, it is the widest one; where none is wide, the clients
+    are one cluster.
 
     Parameters
     ----------
@@ -403,10 +344,6 @@ def first_gap(far: np.ndarray, chance: float) -> float:
         Symmetric, at least 0, infinite where not known.
     chance : float
         About the size of distances that mean nothing.
-
-    Returns
-    -------
-    float
 
     Examples
     --------

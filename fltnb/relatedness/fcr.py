@@ -62,20 +62,13 @@ class FCR(CentroidClusterer):
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
-    adjacency_ : ndarray (M, M) uint8, diagonal 1
-    distance_ : ndarray (M, M)
+    labels_, adjacency_, distance_, linkage_, leaf_order_, sent_
+        As of every clusterer.
+    n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
     embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
     centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,), the dendrogram and its order for pictures
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
-    n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any work: bad options or embeddings.
 
     Examples
     --------

@@ -44,16 +44,10 @@ class PACFL(ClientClusterer):
 
     Attributes
     ----------
-    labels_ : ndarray of int64, shape (M,)
+    labels_, adjacency_, linkage_, leaf_order_, n_clusters_, sent_
+        As of every clusterer; clients of one cluster are related.
     distance_ : ndarray (M, M)
         Degrees, 0 to 180, zeros on the diagonal.
-    adjacency_ : ndarray of uint8, shape (M, M)
-        1 for clients of one cluster.
-    linkage_, leaf_order_ : ndarrays (M - 1, 4), (M,)
-        SciPy linkage, and the order of the dendrogram's leaves.
-    n_clusters_ : int
-    sent_ : ndarray of int64, shape (M,)
-        Numbers that each client sends.
 
     Notes
     -----

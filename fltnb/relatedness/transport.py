@@ -52,28 +52,29 @@ class TransportSignatures(ClientClusterer):
         anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for
         a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
         ``undecided_`` per client and cluster.
-    tolerance : float
-        Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
-        clients that share a purpose are never quite equal in distribution.
     n_clusters : int or None
         Number of clusters, where it is known; then the dendrogram is cut and no merge is tested.
     n_splits : int
         Random divisions per client.
     random_state : int
         Seed; a client's draws depend on it and on the client's number.
+    tolerance : float
+        Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
+        clients that share a purpose are never quite equal in distribution.
     epsilon, delta, clip : float or None
         With ``epsilon``, embeddings are clipped to norm ``clip`` and halves are described by noisy sums and counts, so
         that what a client sends is (epsilon, delta) differentially private against replacing one of its samples
         (:func:`~fltnb.relatedness.signatures.gaussian_noise`). Limits: its number of samples is not hidden; the budget
         is for one fit; the encoder must not have seen the client's data; the seed must stay secret, and the
-        generator is no cryptographic one; and at 128 dimensions a few hundred samples carry nothing at epsilon near
-        1. There is one division then, and the spread is taken over clients, their sizes allowed for.
+        generator is no cryptographic one; at 128 dimensions a few hundred samples carry nothing at epsilon near 1.
+        There is one division then, and the spread is taken over clients, their sizes allowed for.
     n_jobs : int or None
         Processes (joblib); no influence on the result.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    labels_, leaf_order_, n_clusters_, sent_
+        As of every clusterer.
     undecided_ : ndarray (M,) bool
         The client's data do not tell: besides its cluster, another one is not rejected at alpha, or there are fewer
         than 8 samples, with which the test does not work. The label is the nearest cluster, so that the client can be
@@ -84,19 +85,10 @@ class TransportSignatures(ClientClusterer):
         What the clients send: the halves one after the other (NaN and 0 where there are fewer), weights sum to 1.
     self_distance_ : ndarray (M,), spread_ : ndarray (M,)
         :math:`s_i`, and the relative standard deviation used for the client.
-    null_ : ndarray (M, n_splits)
-        Every own distance, for pictures; the server needs mean and variance only.
-    sent_ : ndarray (M,), scalars each client sends
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
-        The dendrogram (Ward, on rows), and its order for pictures.
+    null_ : ndarray (M, n_splits), every own distance, for pictures
+    linkage_ : ndarray (M - 1, 4), Ward, on rows
     gap_ : ndarray (M - 1,), limit_ : ndarray (M - 1,)
         Of each merge of the dendrogram: the mean Z between the two groups, and what the test allows.
-    n_clusters_ : int
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any work: bad settings or embeddings, or a client with a single sample.
     """
 
     def __init__(
@@ -145,18 +137,13 @@ class TransportSignatures(ClientClusterer):
         self.undecided_ |= sizes < FEWEST
 
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
-        """Place newcomers without clustering again.
-
-        Parameters
-        ----------
-        X : sequence of arrays (n_i, e)
-            Embeddings of each newcomer.
+        """Place newcomers, by their embeddings (n_i, e), without clustering again.
 
         Returns
         -------
         ndarray of int64
-            The cluster that fits; -1 where the test rejects all of them; -2 where the newcomer's data do
-            not tell: several clusters fit (:meth:`scores` says which are nearest), or it has fewer than 8 samples.
+            The cluster that fits; -1 where the test rejects all of them; -2 where the newcomer's data do not tell:
+            several clusters fit (:meth:`scores` says which are nearest), or it has fewer than 8 samples.
         """
         X = list(X)
         z = self.scores(X)
