@@ -124,6 +124,15 @@ def test_fcr_in_eight_lines():
     assert fl.metrics.adjusted_rand_index(labels, fitted.labels_) == 1
 
 
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
+def test_estimators_are_scikit_learns(clusterer):
+    copy = clone(clusterer)
+    assert copy.get_params() == clusterer.get_params() and repr(copy).startswith(type(clusterer).__name__)
+    option = next(iter(copy.get_params()))
+    assert getattr(copy.set_params(**{option: 4}), option) == 4
+    assert not learned(clusterer)  # nothing above has fitted the original
+
+
 def test_settings_go_there_and_back():
     for clusterer in CASES:
         short = canonical(clusterer)

@@ -19,10 +19,7 @@ ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not de
 
 
 def embed_clients(
-    fed: Federation,
-    spec: EncoderSpec,
-    progress: bool = False,
-    n_jobs: int | None = None,
+    fed: Federation, spec: EncoderSpec, progress: bool = False, n_jobs: int | None = None
 ) -> list[np.ndarray]:
     """Embeddings of every client's training samples (FLT, arXiv 2103.15947, Algorithm 2, lines 1-7).
 
@@ -35,7 +32,6 @@ def embed_clients(
     fed : Federation
         Images; vectors suit the kinds "pca" and "pixels" only.
     spec : EncoderSpec
-        The encoder.
     progress : bool
         Show a bar over the clients.
     n_jobs : int, optional
@@ -54,9 +50,8 @@ def embed_clients(
 
     Notes
     -----
-    Embeddings are taken in evaluation mode. BatchNorm (residual encoder) then uses its running statistics, and an
-    image's embedding does not depend on which images happen to share its batch; the public code left it in training
-    mode, where a batch of one image was normalised by itself.
+    Embeddings are taken in evaluation mode: BatchNorm (residual encoder) uses its running statistics, so an image's
+    embedding does not depend on the others in its batch. The public code left it in training mode.
     """
     if spec.kind == "pixels":
         return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]

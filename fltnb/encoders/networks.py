@@ -15,19 +15,12 @@ from ..errors import FltnbError, choose
 def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
     """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
 
-    Parameters
-    ----------
-    kind : {"convae", "residual"}
-        The network.
-    input_shape : (C, H, W)
-        Shape of one image; H and W must be divisible by 4, because both networks halve them twice.
-    latent : int
-        Embedding dimension e.
+    ``kind`` is "convae" or "residual", ``input_shape`` the (C, H, W) of one image, ``latent`` the embedding dimension.
 
     Raises
     ------
     FltnbError
-        Images that cannot be halved twice, such as feature vectors.
+        H and W are not divisible by 4: both networks halve them twice.
     """
     choose(kind, NETWORKS, "autoencoder")
     channels, height, width = input_shape

@@ -57,9 +57,7 @@ class EncoderSpec:
 
     Examples
     --------
-    >>> enc1 = EncoderSpec("convae", "emnist_balanced", epochs=8)
-    >>> enc2 = EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5)
-    >>> enc2.latent
+    >>> EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5).latent  # FLT's Enc2; the defaults are Enc1
     128
     """
 
@@ -132,18 +130,13 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
 
 
 def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None = None) -> int:
-    """Return the numbers that the server sends to each client before round 1 (FLT, Table 6).
+    """Return the numbers that the server sends to each client before round 1 (FLT, arXiv 2103.15947, Table 6).
 
     The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
     it (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for pixels. BatchNorm's running
     statistics count as well.
 
-    Parameters
-    ----------
-    spec : EncoderSpec
-        The encoder.
-    input_shape : (C, H, W), optional
-        Shape of an image; by default that of the pretraining set, which is loaded to find out.
+    ``input_shape`` (C, H, W) is by default that of the pretraining set, which is loaded to find out.
     """
     if spec.kind == "pixels":
         return 0

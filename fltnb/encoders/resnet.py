@@ -1,4 +1,4 @@
-"""Features of an ImageNet ResNet-18 without its last layer, which MT-HFL takes for CIFAR-10 (Section III)."""
+"""Features of an ImageNet ResNet-18 without its last layer: MT-HFL's for CIFAR-10 (arXiv 2410.02733, Section III)."""
 
 from __future__ import annotations
 

@@ -50,19 +50,12 @@ def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
 
 
 def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
-    """Newman's modularity of the client graph for every cut of a dendrogram.
+    """Newman's modularity of the client graph (M, M), symmetric with its diagonal, for every cut of a dendrogram.
 
     ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency summed inside c, d_c its summed
     degrees and 2m the sum of A. The diagonal counts (a client is related to itself), so an isolated client is a
     cluster of its own and not a candidate for any merger. Each merge changes Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``,
     found in O(M) by adding two rows and columns.
-
-    Parameters
-    ----------
-    adjacency : ndarray (M, M)
-        Symmetric, non-negative, diagonal included.
-    linkage : ndarray (M - 1, 4)
-        SciPy linkage of the M clients.
 
     Returns
     -------

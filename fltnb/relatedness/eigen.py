@@ -240,22 +240,19 @@ def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
     return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
 
 
-def relevance_curve(clients: Sequence[np.ndarray], p: int, n_jobs: int | None = None) -> np.ndarray:
-    """R for every number of eigenvectors from 1 to p (Figure 4), all from one decomposition.
+def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
+    """R for 1 to p eigenvectors (Figure 4), (p, M, M), from one decomposition: ``relevance_`` at each number."""
+    from threadpoolctl import threadpool_limits
 
-    Returns
-    -------
-    ndarray (p, M, M)
-        Entry k - 1 is ``relevance_`` of ``EigenRelevance(n_eigenvectors=k)``.
-    """
     X = check_clients(clients, "features")
-    clusterer = EigenRelevance(n_eigenvectors=p, n_jobs=n_jobs)
+    clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])
     sketches = clusterer.sketches(X)
     sent = clusterer.relay(sketches)["vectors"]
     directed = np.ones((p, len(X), len(X)))
     for i, (x, sketch) in enumerate(zip(X, sketches, strict=True)):
-        logs = log_ratios(sketch["_values"], projected_norms(norm_factor(x), sent), x.shape[1])
+        with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
+            logs = log_ratios(sketch["_values"], projected_norms(norm_factor(x), sent), x.shape[1])
         directed[:, i] = np.exp(np.cumsum(logs, axis=1) / np.arange(1, p + 1)).T
         directed[:, i, i] = 1.0
     return (directed + directed.transpose(0, 2, 1)) / 2
@@ -285,10 +282,9 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 
     **Sensitivity.** Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of
     squared Frobenius norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`, reached by orthogonal
-    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** The symmetric matrices with the Frobenius norm are a
-    Euclidean space whose coordinates are the diagonal and :math:`\sqrt 2` times the upper triangle. Independent
-    N(0, sigma^2) on these coordinates, sigma from :func:`gaussian_mechanism`, is variance sigma^2 on the diagonal and
-    sigma^2 / 2 off it, which is what (Z + Z^T) / 2 has.
+    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** Symmetric matrices with the Frobenius norm are a Euclidean
+    space whose coordinates are the diagonal and :math:`\sqrt 2` times the upper triangle. N(0, sigma^2) on each, sigma
+    from :func:`gaussian_mechanism`, is variance sigma^2 on the diagonal and sigma^2 / 2 off it: that of (Z + Z^T) / 2.
     """
     x = np.asarray(features, dtype=np.float64)
     x = x * np.minimum(1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))

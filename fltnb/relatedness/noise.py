@@ -31,13 +31,6 @@ def noisy(clusterer, level: float, seed: int = 0):
       it is; the reference is measured on noisy embeddings too.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
 
-    Parameters
-    ----------
-    clusterer : FCR, TransportSignatures, EMDClustering, EigenRelevance or PACFL
-    level : float
-        At least 0; 0 adds nothing.
-    seed : int
-
     Raises
     ------
     FltnbError

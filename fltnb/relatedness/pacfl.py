@@ -23,7 +23,8 @@ class PACFL(ClientClusterer):
 
     Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
     images of that class. Two clients are as far apart as their closest pair of such vectors, in degrees; the closest
-    clusters are merged until they are farther apart than the threshold.
+    clusters are merged until they are farther apart than the threshold. One class in common is thus enough to bring
+    two clients together.
 
     Parameters
     ----------
@@ -48,11 +49,6 @@ class PACFL(ClientClusterer):
         As of every clusterer; clients of one cluster are related.
     distance_ : ndarray (M, M)
         Degrees, 0 to 180, zeros on the diagonal.
-
-    Notes
-    -----
-    Each pair takes its least angle over all pairs of classes, so one class in common is enough to bring two clients
-    together.
     """
 
     def __init__(
@@ -68,15 +64,9 @@ class PACFL(ClientClusterer):
     content = "pixels"
 
     def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
-        """Sketches of all clients.
+        """Sketches of all clients, of their flattened images (n_i, d) and, if given, the images' classes (n_i,).
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d)
-            Flattened images of each client.
-        y : sequence of M arrays (n_i,), optional
-            Their classes. Without them, as where a clusterer gets embeddings only, all images of a client count as one
-            class.
+        Without classes, as where a clusterer gets embeddings only, all images of a client count as one.
         """
         y = [np.zeros(len(x), dtype=np.int64) for x in X] if y is None else [np.asarray(one) for one in y]
         if [one.shape for one in y] != [(len(x),) for x in X]:
@@ -113,14 +103,7 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
 
 
 def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.ndarray:
-    """Angles (M, M) in degrees between the clients' vectors, see :class:`PACFL`.
-
-    Parameters
-    ----------
-    bases : sequence of M arrays (d, k_i)
-        Columns of unit length.
-    angle : {"columns", "principal"}
-    """
+    """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i), see :class:`PACFL`."""
     if angle == "principal":
         bases = [_orthonormal(basis) for basis in bases]
     starts = np.cumsum([0, *(basis.shape[1] for basis in bases)])

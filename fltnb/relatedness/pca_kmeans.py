@@ -38,10 +38,9 @@ class PCAKMeans(CentroidClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, criterion_, n_clusters_, centroids_, weights_
+    labels_, adjacency_, distance_, linkage_, leaf_order_, criterion_, n_clusters_, centroids_, weights_, sent_
         As in :class:`FCR`.
-    embedding_ : ndarray (M, k, n_components)
-        The centroids (NaN beyond a client's own k).
+    embedding_ : ndarray (M, k, n_components), the centroids
     """
 
     def __init__(

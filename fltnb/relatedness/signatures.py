@@ -44,25 +44,16 @@ def describe(
     noise: Noise | None = None,
     rough: Callable = unchanged,
 ) -> Sketch:
-    """Signature of a client with embeddings z (n, e); draws belong to its number.
+    """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
 
-    Parameters
-    ----------
-    z, client, seed
-    k : int
-        Centroids per half.
-    n_splits : int
-        Random divisions; the first one is sent as signature, of the others only the distance. With noise there is one.
-    noise : Noise or None
-        Of a private release.
-    rough : callable (points, split, half) -> points
-        Changes the centroids before anything else is done with them.
+    The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
+    ``noise``, there is one. ``rough(points, split, half)`` changes centroids before anything else is done with them.
 
     Returns
     -------
     dict
-        ``first``, ``second`` (at most k, e) and ``first_shares``, ``second_shares``: the halves; ``own`` (3,): number
-        of samples, mean and variance of the distances between halves; not sent: these distances, ``_own``.
+        ``first``, ``second`` (k, e) and ``first_shares``, ``second_shares`` (k,); ``own`` (3,): number of samples, mean
+        and variance of the distances between halves; not sent: these distances, ``_own``.
     """
     z, own, halves = np.asarray(z, dtype=np.float64), [], []
     for split in range(n_splits if noise is None else 1):
