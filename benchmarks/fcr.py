@@ -31,7 +31,7 @@ def embeddings(n_clients: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndar
 def measure(n_clients: int) -> None:
     from sklearn.metrics import adjusted_rand_score
 
-    from fltnb.relatedness import FCR, base, distances, fcr
+    from fltnb.relatedness import FCR, cuts, distances, fcr
 
     clock = time.perf_counter()
 
@@ -46,9 +46,9 @@ def measure(n_clients: int) -> None:
     rng = np.random.default_rng(0)
     fcr.umap_layout(rng.normal(size=(60, 8)), 15, 2, 0)
     start = lap("UMAP's import and compilation, once")
-    centres, _ = base.centroids(clients, np.full(n_clients, 5), 10, 0, None)
+    sketches = FCR().sketches(clients)
     total = lap("k-means inside every client, one process")
-    plane = fcr.umap_layout(np.concatenate(centres), 15, 2, 0)
+    plane = fcr.umap_layout(np.concatenate([sketch["centroids"] for sketch in sketches]), 15, 2, 0)
     total += lap(f"UMAP of {5 * n_clients:,} centroids")
     points = plane.reshape(n_clients, 5, 2)
     distance = distances.min_distances(points)
@@ -56,10 +56,10 @@ def measure(n_clients: int) -> None:
     distances.matching_distances(points)
     lap('client distance "matching" (not in the sum)')
     adjacency = ((distance < 1) | np.eye(n_clients, dtype=bool)).astype(np.uint8)
-    linkage = base.rows_linkage(adjacency)
+    linkage = cuts.rows_linkage(adjacency)
     total += lap("Ward linkage of the adjacency's rows")
-    criterion = base.modularity_by_cut(adjacency, linkage)
-    found = base.best_cut(criterion, base.chance_modularity(adjacency))
+    criterion = cuts.modularity_by_cut(adjacency, linkage)
+    found = cuts.best_cut(criterion, cuts.chance_modularity(adjacency))
     total += lap("number of clusters by modularity")
     print(f"  {'sum of the stages':<42}{total:8.1f} s, {total + start:.1f} s with UMAP's start")
     clock = time.perf_counter()

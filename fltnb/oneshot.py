@@ -290,10 +290,6 @@ def measure(clusterer, clusters: np.ndarray | None) -> dict[str, Any]:
     nothing = float("nan")
     known = clusters is not None
     inside, across = link_shares(clusterer.adjacency_, clusters) if known else (nothing, nothing)
-    sent = getattr(clusterer, "sent_", None)
-    if sent is None:  # what clients send is their centroids; NaN fills up those with fewer
-        centroids = getattr(clusterer, "centroids_", None)
-        sent = nothing if centroids is None else np.isfinite(centroids).sum() / len(labels)
     return {
         "n_clients": len(labels),
         "true_clusters": len(np.unique(clusters)) if known else 0,
@@ -303,7 +299,7 @@ def measure(clusterer, clusters: np.ndarray | None) -> dict[str, Any]:
         "ari_decided": float(adjusted_rand_index(clusters[sure], labels[sure])) if known and sure.any() else nothing,
         "links_inside": inside,
         "links_across": across,
-        "floats_up": float(np.mean(sent)),
+        "floats_up": float(np.mean(getattr(clusterer, "sent_", nothing))),
     }
 
 

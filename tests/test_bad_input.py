@@ -78,8 +78,11 @@ def sentence(call) -> str:
         (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0, 5, 0, 5], [0, 0, 1, 1]), "number them 0 to 1"),
         (lambda f, d: fl.FCR(k=3).fit([np.eye(4), np.eye(2, 4)]), "2 samples of client 1"),
         (lambda f, d: fl.PCAKMeans(k=3).fit([np.eye(4), np.eye(2, 4)]), "2 samples of client 1"),
-        (lambda f, d: fl.FCR(threshold=-0.1).fit([np.eye(4)] * 3), "threshold is a distance and cannot be negative"),
-        (lambda f, d: fl.PCAKMeans(threshold=float("nan")).fit([np.eye(4)] * 3), "cannot be negative or NaN"),
+        (lambda f, d: fl.FCR(threshold=-0.1).fit([np.eye(4)] * 3), "threshold must be a number of at least 0"),
+        (
+            lambda f, d: fl.PCAKMeans(threshold=float("nan")).fit([np.eye(4)] * 3),
+            "threshold must be a number of at least 0",
+        ),
         (lambda f, d: fl.FCR(n_clusters=4).fit([np.eye(4)] * 3), "from 1 to the number of clients, 3"),
         (lambda f, d: fl.FCR().fit([np.eye(4), np.empty((0, 4))]), "Client 1 has no embeddings"),
         (lambda f, d: run(f, fl.methods.FedSEM(11)), "between 1 and 10"),

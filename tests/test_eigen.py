@@ -15,6 +15,7 @@ from fltnb.analysis import mthfl_similarity as analysis
 from fltnb.encoders import EncoderSpec
 from fltnb.experiments import mthfl_similarity as plan
 from fltnb.relatedness import EigenRelevance, eigen
+from fltnb.relatedness.base import Noise
 
 PLAIN = {"tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]], "users_per_task": [5, 3, 2], "minority": 0.1}
 TASKS = {"kind": "tasks", "dataset": "digits", "samples_per_user": [70, 60, 50], **PLAIN}
@@ -75,7 +76,7 @@ def test_thin_equals_full(seed, n, d):
     values, vectors = eigen.eigenpairs(x, p)
     full = np.linalg.eigvalsh(x.T @ x / n)
     assert np.allclose(values, full[::-1][:p], atol=1e-10 * full[-1])
-    assert np.allclose(vectors @ vectors.T, np.eye(p))
+    assert np.allclose(vectors.T @ vectors, np.eye(p))
     v = np.random.default_rng(seed + 1).normal(size=(d, 7))
     assert np.allclose(eigen.projected_norms(eigen.norm_factor(x), v), np.linalg.norm(x.T @ x / n @ v, axis=0))
     assert eigen.norm_factor(x).shape == (p, d)
@@ -238,7 +239,7 @@ def test_the_gaussian_mechanism_is_as_private_as_stated(epsilon):
 @settings(max_examples=50, deadline=None)
 def test_no_neighbour_exceeds_the_sensitivity(seed, n):
     rng = np.random.default_rng(seed)
-    clip, silent = 2.0, eigen.Privacy(0.0, 2.0)
+    clip, silent = 2.0, Noise(0.0, 2.0)
     x = rng.normal(size=(n, 4)) * rng.choice([0.1, 3, 50])
     y = x.copy()
     y[rng.integers(n)] = rng.normal(size=4) * rng.choice([0.1, 3, 50])
@@ -248,13 +249,13 @@ def test_no_neighbour_exceeds_the_sensitivity(seed, n):
 
 
 def test_orthogonal_neighbours_reach_the_sensitivity():
-    silent = eigen.Privacy(0.0, 2.0)
+    silent = Noise(0.0, 2.0)
     one, two = (eigen.noisy_gram(x, 0, 0, silent) for x in (np.array([[9.0, 0]]), np.array([[0, 9.0]])))
     assert np.linalg.norm(one - two) == pytest.approx(np.sqrt(2) * 4)
 
 
 def test_the_released_matrix_has_the_stated_noise():
-    x, private = users([0], n=50, d=200)[0], eigen.Privacy(3.0, 1e9)
+    x, private = users([0], n=50, d=200)[0], Noise(3.0, 1e9)
     rest = 50 * (eigen.noisy_gram(x, 0, 0, private) - x.T @ x / 50)
     assert np.allclose(rest, rest.T)
     assert np.diag(rest).std() == pytest.approx(3.0, rel=0.15)
@@ -291,15 +292,15 @@ def _nan(x):
         (lambda c: [c[0], c[1], _nan(c[2])], {}, "features of client 2 hold NaN"),
         (lambda c: c, {"n_clusters": 4}, "from 1 to the number of clients, 3, got 4"),
         (lambda c: c[:1], {}, "at least 2 clients"),
-        (lambda c: c, {"n_eigenvectors": 0}, "n_eigenvectors must be a whole number of 1 or more"),
+        (lambda c: c, {"n_eigenvectors": 0}, "n_eigenvectors must be a whole number of at least 1"),
         (lambda c: c, {"n_eigenvectors": 2.0}, "n_eigenvectors must be a whole number"),
         (lambda c: c, {"linkage": "median"}, "Unknown linkage 'median'"),
-        (lambda c: c, {"noise": -1.0}, "noise is the length of a noise vector"),
-        (lambda c: c, {"noise": float("nan")}, "noise is the length"),
-        (lambda c: c, {"epsilon": 0, "clip": 1}, "epsilon above 0"),
+        (lambda c: c, {"noise": -1.0}, "noise must be a number of at least 0"),
+        (lambda c: c, {"noise": float("nan")}, "noise must be a number"),
+        (lambda c: c, {"epsilon": 0, "clip": 1}, "epsilon must be a number above 0"),
         (lambda c: c, {"epsilon": 1.0}, "needs clip"),
-        (lambda c: c, {"epsilon": 1.0, "clip": float("inf")}, "needs clip"),
-        (lambda c: c, {"epsilon": 1.0, "clip": 1.0, "delta": 1}, "delta between 0 and 1"),
+        (lambda c: c, {"epsilon": 1.0, "clip": float("inf")}, "clip must be a number above 0"),
+        (lambda c: c, {"epsilon": 1.0, "clip": 1.0, "delta": 1}, "delta must be a number above 0 and below 1"),
         (lambda c: c, {"random_state": None}, "random_state must be a whole number"),
     ],
 )
@@ -312,13 +313,14 @@ def test_bad_input_is_one_sentence(change, options, says):
 # ---------------------------------------------------------------- the features of a ResNet-18
 
 
-def test_resnet_features_are_those_of_torchvision(tmp_path):
+def test_resnet_features_are_those_of_torchvision(tmp_path, monkeypatch):
     import torch
     from torchvision.models import ResNet18_Weights, resnet18
 
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
     spec = EncoderSpec("resnet18", "random", seed=3)
     fed = fl.federations.build(TASKS | {"samples_per_user": [4, 4, 4]})
-    z = encoders.embed_clients(fed, spec, cache=tmp_path)
+    z = encoders.embed_clients(fed, spec)
     assert z[0].shape == (4, 512) and z[0].dtype == np.float32 and not list(tmp_path.iterdir())
     whole = resnet18(weights=None)
     state = encoders.pretrain(spec)
@@ -341,16 +343,17 @@ def test_weights_that_cannot_be_had_are_said_in_one_sentence(tmp_path, monkeypat
         assert options["check_hash"] and options["weights_only"]
         raise OSError("no network")
 
+    monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", refuse)
     with pytest.raises(FltnbError, match=r"download failed \(no network\).*kind='convae' or kind='pixels'\.$"):
-        encoders.pretrain(EncoderSpec("resnet18", "imagenet"), cache=tmp_path)
+        encoders.pretrain(EncoderSpec("resnet18", "imagenet"))
     assert capfd.readouterr().err == ""
     random = encoders.pretrain(EncoderSpec("resnet18", "random"))
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: _tensors(random))
-    first = encoders.pretrain(EncoderSpec("resnet18", "imagenet"), cache=tmp_path)
-    assert not any(name.startswith("fc.") for name in first) and len(list(tmp_path.iterdir())) == 1
+    first = encoders.pretrain(EncoderSpec("resnet18", "imagenet"))
+    assert not any(name.startswith("fc.") for name in first) and len(list((tmp_path / "encoders").iterdir())) == 1
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", refuse)  # once is enough
-    again = encoders.pretrain(EncoderSpec("resnet18", "imagenet"), cache=tmp_path)
+    again = encoders.pretrain(EncoderSpec("resnet18", "imagenet"))
     assert all(np.array_equal(again[name].ravel(), first[name].ravel()) for name in first)
 
 

@@ -170,7 +170,7 @@ def test_pacfl_of_colours_takes_every_channel_as_a_column():
 def test_pacfl_refuses_in_one_sentence():
     x = [np.ones((3, 4))] * 3
     for wrong, words in (
-        ({"threshold": float("nan")}, "angle in degrees"),
+        ({"threshold": float("nan")}, "threshold must be a number, not nan"),
         ({"n_clusters": 4}, "from 1 to the number of clients, 3"),
         ({"n_vectors": 0}, "n_vectors"),
         ({"linkage": "ward"}, "ward"),

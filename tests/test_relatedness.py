@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
-from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 
 from fltnb.errors import FltnbError
-from fltnb.relatedness import CLUSTERERS, FCR, PCAKMeans, base, distances
+from fltnb.relatedness import FCR, PCAKMeans, base, cuts, distances
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
@@ -99,7 +98,7 @@ def test_reordered_adjacency_is_block_diagonal(fitted):
 def test_result_depends_neither_on_jobs_nor_on_the_call(fitted, monkeypatch):
     clients, _, fcr = fitted
     again = FCR(k=2, n_neighbors=5, n_jobs=2)
-    monkeypatch.setattr(base, "CLIENTS_PER_TASK", 4)
+    monkeypatch.setattr(FCR, "per_task", 4)
     with joblib.parallel_config("threading"):  # as good as processes here, and started at once
         assert (again.fit_predict(clients) == fcr.labels_).all()
     np.testing.assert_array_equal(again.distance_, fcr.distance_)
@@ -153,7 +152,7 @@ def test_exact_neighbours_are_used_for_many_points(monkeypatch):
 def test_pca_kmeans_limits_of_the_threshold():
     clients, _ = digit_clients(10, 5, 2, seed=0, dimensions=None)
     for c in (1, 3, 10):
-        everyone = PCAKMeans(n_clusters=c, threshold=np.inf).fit(clients)
+        everyone = PCAKMeans(n_clusters=c, threshold=1e9).fit(clients)
         assert everyone.n_clusters_ == 1  # all rows equal: no cut can separate them
     nobody = PCAKMeans(n_clusters=10, threshold=1e-9).fit(clients)
     assert nobody.labels_.tolist() == list(range(10))
@@ -187,37 +186,24 @@ def test_pca_kmeans_with_one_basis_sees_content():
     assert adjusted_rand_score(truth, own.labels_) < 0.7
 
 
-# ------------------------------------------------------------------ scikit-learn's conventions
-
-
-@pytest.mark.parametrize("estimator", [FCR(k=3, threshold=0.5), PCAKMeans(k=2, shared_basis=True)])
-def test_estimator_conventions(estimator):
-    copy = clone(estimator)
-    assert copy.get_params() == estimator.get_params()
-    assert copy.set_params(k=4).k == 4
-    assert repr(copy).startswith(type(estimator).__name__)
-    assert not [name for name in vars(estimator) if name.endswith("_")]
-    assert type(estimator).__name__ in CLUSTERERS
-
-
 # ------------------------------------------------------------------ cuts
 
 
 def test_canonical_labels():
-    assert base.canonical(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
+    assert cuts.canonical(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_modularity_equals_networkx(seed):
     adjacency, _ = noisy_blocks(seed)
-    tree = base.rows_linkage(adjacency)
-    scores = base.modularity_by_cut(adjacency, tree)
+    tree = cuts.rows_linkage(adjacency)
+    scores = cuts.modularity_by_cut(adjacency, tree)
     graph = nx.from_numpy_array(np.triu(adjacency, 1))
     # networkx counts a loop twice in a degree, the adjacency's diagonal counts once
     graph.add_weighted_edges_from((i, i, 0.5) for i in graph)
     checked = 0
     for c in range(1, len(adjacency) + 1):
-        labels = base.cut(tree, c)
+        labels = cuts.cut(tree, c)
         if labels.max() != c:
             assert np.isnan(scores[c])  # the dendrogram has no such cut
             continue
@@ -227,17 +213,19 @@ def test_modularity_equals_networkx(seed):
     assert checked > 5
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_cut_equals_scipy(seed):
-    tree = base.rows_linkage(noisy_blocks(seed)[0])
+@pytest.mark.parametrize("method", cuts.LINKAGES)
+def test_linkage_of_rows_and_its_cuts_are_scipys(method):
+    adjacency, _ = noisy_blocks(1)
+    tree = cuts.rows_linkage(adjacency, method)
+    np.testing.assert_allclose(tree, scipy_linkage(adjacency.astype(float), method), atol=1e-9)
     for c in range(1, len(tree) + 1):
-        np.testing.assert_array_equal(base.cut(tree, c), fcluster(tree, c, "maxclust"))
+        np.testing.assert_array_equal(cuts.cut(tree, c), fcluster(tree, c, "maxclust"))
 
 
 def test_modularity_by_hand():
     # Two pairs and a loner: 2m = 9, degrees 2, 2, 2, 2, 1.
     adjacency, _ = blocks(2, 2, 1)
-    scores = base.modularity_by_cut(adjacency, base.rows_linkage(adjacency))
+    scores = cuts.modularity_by_cut(adjacency, cuts.rows_linkage(adjacency))
     assert scores[3] == pytest.approx(1 - (16 + 16 + 1) / 81)
     assert scores[1] == 0
     assert np.isnan(scores[4:]).all()  # a pair has equal rows and cannot be cut
@@ -246,36 +234,28 @@ def test_modularity_by_hand():
 @pytest.mark.parametrize("sizes", [(3, 3), (2, 2), (4, 9, 2), (1,) * 6, (7,), (5,) * 10, (1, 1, 8)])
 def test_separate_complete_blocks_are_taken_at_their_word(sizes):
     adjacency, labels = blocks(*sizes)
-    assert base.chance_modularity(adjacency) == 0
-    tree = base.rows_linkage(adjacency)
-    wanted = base.best_cut(base.modularity_by_cut(adjacency, tree), 0.0)
+    assert cuts.chance_modularity(adjacency) == 0
+    tree = cuts.rows_linkage(adjacency)
+    wanted = cuts.best_cut(cuts.modularity_by_cut(adjacency, tree), 0.0)
     assert wanted == len(sizes)
-    assert (base.canonical(base.cut(tree, wanted)) == labels).all()
+    assert (cuts.canonical(cuts.cut(tree, wanted)) == labels).all()
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_best_cut_on_noisy_and_on_random_graphs(seed):
     adjacency, labels = noisy_blocks(seed)
-    tree = base.rows_linkage(adjacency)
-    scores, chance = base.modularity_by_cut(adjacency, tree), base.chance_modularity(adjacency)
-    assert base.best_cut(scores, chance) == 3
-    assert adjusted_rand_score(labels, base.cut(tree, 3)) == 1.0
-    assert base.best_cut(scores, chance, max_clusters=2) == 2
+    tree = cuts.rows_linkage(adjacency)
+    scores, chance = cuts.modularity_by_cut(adjacency, tree), cuts.chance_modularity(adjacency)
+    assert cuts.best_cut(scores, chance) == 3
+    assert adjusted_rand_score(labels, cuts.cut(tree, 3)) == 1.0
+    assert cuts.best_cut(scores, chance, max_clusters=2) == 2
 
     rng = np.random.default_rng(seed)
     for density in (0.2, 0.5, 0.9):
         links = np.triu(rng.random((40, 40)) < density, 1)
         random = (links | links.T | np.eye(40, dtype=bool)).astype(np.uint8)
-        scores = base.modularity_by_cut(random, base.rows_linkage(random))
-        assert base.best_cut(scores, base.chance_modularity(random)) == 1
-
-
-@pytest.mark.parametrize("method", base.LINKAGES)
-def test_rows_linkage_equals_scipy_on_the_rows(method):
-    adjacency, _ = noisy_blocks(1)
-    np.testing.assert_allclose(
-        base.rows_linkage(adjacency, method), scipy_linkage(adjacency.astype(float), method), atol=1e-9
-    )
+        scores = cuts.modularity_by_cut(random, cuts.rows_linkage(random))
+        assert cuts.best_cut(scores, cuts.chance_modularity(random)) == 1
 
 
 def test_membership_is_read_in_client_order():
@@ -310,8 +290,8 @@ def with_nan():
         ({"k": [2, 2]}, normal_clients(), "one per client"),
         ({"k": 0}, normal_clients(), "client 0"),
         ({"k": 2.5}, normal_clients(), "whole number"),
-        ({"threshold": -1}, normal_clients(), "negative"),
-        ({"threshold": np.nan}, normal_clients(), "NaN"),
+        ({"threshold": -1}, normal_clients(), "threshold must be a number of at least 0, not -1"),
+        ({"threshold": np.nan}, normal_clients(), "threshold must be a number"),
         ({"n_clusters": 5}, normal_clients(), "number of clients, 4"),
         ({"n_clusters": 0}, normal_clients(), "n_clusters"),
         ({"max_clusters": 0}, normal_clients(), "max_clusters"),
@@ -325,20 +305,23 @@ def with_nan():
     ],
 )
 def test_bad_input(clusterer, options, clients, message, monkeypatch):
-    monkeypatch.setattr(base, "_kmeans", None)  # it is refused before any work
+    monkeypatch.setattr(base.ClientClusterer, "_each", None)  # it is refused before any work
     with pytest.raises(FltnbError, match=message):
         clusterer(**options).fit(clients)
 
 
-def test_bad_input_of_one_clusterer():
-    with pytest.raises(FltnbError, match="client distance"):
-        FCR(distance="max").fit(normal_clients())
-    with pytest.raises(FltnbError, match="n_neighbors"):
-        FCR(n_neighbors=1).fit(normal_clients())
-    with pytest.raises(FltnbError, match="3 centroids"):
-        FCR(k=1).fit(normal_clients()[:3])
-    with pytest.raises(FltnbError, match="divide by 255"):
-        PCAKMeans().fit([255 * client for client in normal_clients()])
+@pytest.mark.parametrize(
+    ("clusterer", "scale", "n_clients", "message"),
+    [
+        (FCR(distance="max"), 1, 4, "Unknown distance"),
+        (FCR(n_neighbors=1), 1, 4, "n_neighbors"),
+        (FCR(k=1), 1, 3, "3 centroids"),
+        (PCAKMeans(), 255, 4, "divide by 255"),
+    ],
+)
+def test_bad_input_of_one_clusterer(clusterer, scale, n_clients, message):
+    with pytest.raises(FltnbError, match=message):
+        clusterer.fit([scale * client for client in normal_clients()[:n_clients]])
 
 
 def test_distances_module_is_what_the_clusterers_use():

@@ -47,22 +47,21 @@ def test_transport_by_hand():
 
 def test_a_signature_holds_both_halves():
     z = np.random.default_rng(0).normal(size=(21, 3))
-    (one,) = signatures.describe([z], 4, 3, 6, 0, None)
-    assert one.points.shape == (2, 3, 3) and one.own.shape == (6,)
-    assert np.allclose(one.shares.sum(1), 1)
+    one = signatures.describe(z, 4, 3, 6, 0)
+    assert one["first"].shape == one["second"].shape == (3, 3) and one["_own"].shape == (6,)
+    assert one["own"].tolist() == [21, one["_own"].mean(), one["_own"].var(ddof=1)]
     # the halves of 11 and 10 samples, weighted, have the client's mean between them
-    mean = np.einsum("hk,hke->he", one.shares, one.points)
+    mean = [one[f"{half}_shares"] @ one[half] for half in ("first", "second")]
     assert np.allclose((11 * mean[0] + 10 * mean[1]) / 21, z.mean(0))
-    assert len(set(one.own)) == 6
-    (again,) = signatures.describe([z], 4, 3, 6, 0, None)
-    (other,) = signatures.describe([z], 5, 3, 6, 0, None)
-    assert np.array_equal(again.points, one.points) and not np.array_equal(other.own, one.own)
+    assert len(set(one["_own"])) == 6
+    again, other = signatures.describe(z, 4, 3, 6, 0), signatures.describe(z, 5, 3, 6, 0)
+    assert np.array_equal(again["first"], one["first"]) and not np.array_equal(other["_own"], one["_own"])
 
 
 def test_small_clients_have_fewer_centroids_and_copies_one():
-    small, copies = signatures.describe([np.eye(5), np.ones((8, 5))], 0, 10, 2, 0, None)
-    assert (small.shares > 0).sum(1).tolist() == [2, 2]
-    assert (copies.shares > 0).sum(1).tolist() == [1, 1] and np.allclose(copies.own, 0)
+    small, copies = (signatures.describe(z, i, 10, 2, 0) for i, z in enumerate((np.eye(5), np.ones((8, 5)))))
+    assert len(small["first"]) == len(small["second"]) == 2
+    assert len(copies["first"]) == len(copies["second"]) == 1 and np.allclose(copies["_own"], 0)
 
 
 # ---------------------------------------------------------------- the server
@@ -318,17 +317,17 @@ def test_what_the_notebook_reads_off_a_study():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"alpha": 0}, "alpha is an error rate"),
-        ({"alpha": 1.5}, "alpha is an error rate"),
-        ({"k": 0}, "k must be a whole number of 1 or more"),
-        ({"n_splits": 1}, "n_splits must be a whole number of 2 or more"),
+        ({"alpha": 0}, "alpha must be a number above 0 and below 1"),
+        ({"alpha": 1.5}, "alpha must be a number above 0 and below 1"),
+        ({"k": 0}, "k must be a whole number of at least 1"),
+        ({"n_splits": 1}, "n_splits must be a whole number of at least 2"),
         ({"n_clusters": 9}, "n_clusters must be a whole number from 1"),
         ({"tolerance": -1}, "tolerance must be a number"),
         ({"tolerance": float("nan")}, "tolerance must be a number"),
         ({"random_state": None}, "random_state must be"),
-        ({"epsilon": 1.0}, "Noise needs clip"),
-        ({"epsilon": -1.0, "clip": 1.0}, "privacy budget"),
-        ({"epsilon": 1.0, "clip": 1.0, "delta": 0}, "privacy budget"),
+        ({"epsilon": 1.0}, "needs clip"),
+        ({"epsilon": -1.0, "clip": 1.0}, "epsilon must be a number above 0"),
+        ({"epsilon": 1.0, "clip": 1.0, "delta": 0}, "delta must be a number above 0"),
     ],
 )
 def test_bad_settings_are_refused(options, message):

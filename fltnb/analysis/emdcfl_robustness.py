@@ -88,7 +88,7 @@ def given_k(one: Found) -> float:
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
-    from ..relatedness.base import cut
+    from ..relatedness.cuts import cut
 
     tree = linkage(squareform(one.far, checks=False), "average")
     return float(metrics.adjusted_rand_index(one.clusters, cut(tree, len(np.unique(one.clusters)))))

@@ -101,7 +101,7 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
-    from ..relatedness.base import cut
+    from ..relatedness.cuts import cut
 
     same = tasks[:, None] == tasks
     within = matrix[same & ~np.eye(len(tasks), dtype=bool)]

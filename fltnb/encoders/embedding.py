@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,14 +19,9 @@ ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not de
 
 
 def embed_clients(
-    fed: Federation,
-    spec: EncoderSpec,
-    cache: Path | str | None = None,
-    progress: bool = False,
-    n_jobs: int | None = None,
-    device: str = "cpu",
+    fed: Federation, spec: EncoderSpec, progress: bool = False, n_jobs: int | None = None
 ) -> list[np.ndarray]:
-    """Embeddings of every client's training samples (FLT, Algorithm 2, lines 1-7).
+    """Embeddings of every client's training samples (FLT, arXiv 2103.15947, Algorithm 2, lines 1-7).
 
     With ``finetune_epochs`` J > 0 every client starts from the *same* pretrained weights, runs J epochs of Adam on its
     own samples (mean squared error of the reconstruction) and embeds them with its own tuned encoder. The public code
@@ -38,16 +32,11 @@ def embed_clients(
     fed : Federation
         Images; vectors suit the kinds "pca" and "pixels" only.
     spec : EncoderSpec
-        The encoder.
-    cache : path, optional
-        Folder of pretrained weights, see :func:`~fltnb.encoders.pretraining.pretrain`.
     progress : bool
         Show a bar over the clients.
     n_jobs : int, optional
         Clients tuned at a time, each in a thread with one core; by default, and for values below 1, as many as there
         are cores. The result does not depend on it.
-    device : str
-        torch device; anything but "cpu" takes one client at a time.
 
     Returns
     -------
@@ -61,26 +50,25 @@ def embed_clients(
 
     Notes
     -----
-    Embeddings are taken in evaluation mode. BatchNorm (residual encoder) then uses its running statistics, and an
-    image's embedding does not depend on which images happen to share its batch; the public code left it in training
-    mode, where a batch of one image was normalised by itself.
+    Embeddings are taken in evaluation mode: BatchNorm (residual encoder) uses its running statistics, so an image's
+    embedding does not depend on the others in its batch. The public code left it in training mode.
     """
     if spec.kind == "pixels":
         return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]
-    weights = dict(pretrain(spec, cache, progress, device, fed.input_shape))
+    weights = dict(pretrain(spec, progress, fed.input_shape))
     if spec.kind == "resnet18":
         from . import resnet
 
         made = resnet.network(weights)
-        return [resnet.features(to_inputs(fed.images[index]), made, device) for index in fed.train]
+        return [resnet.features(to_inputs(fed.images[index]), made) for index in fed.train]
     del weights["input_shape"]
     if spec.kind in NETWORK_KINDS:
-        return _with_network(fed, spec, weights, progress, n_jobs, device)
+        return _with_network(fed, spec, weights, progress, n_jobs)
     mean, axes = weights["mean"], weights["components"].T
     return [(to_inputs(fed.images[index]).reshape(len(index), -1) - mean) @ axes for index in fed.train]
 
 
-def _with_network(fed, spec, weights, progress, n_jobs, device) -> list[np.ndarray]:
+def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
     import torch
     from joblib import cpu_count
 
@@ -89,13 +77,13 @@ def _with_network(fed, spec, weights, progress, n_jobs, device) -> list[np.ndarr
     # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock; and threads
     # need no second import of torch, work in any kernel and leave nothing behind. The executor's own, because joblib's
     # do not end with the call: after an error they would go on computing, and crash the interpreter at its exit.
-    n_jobs = (n_jobs if n_jobs and n_jobs > 0 else cpu_count()) if device == "cpu" else 1
+    n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
     threads = torch.get_num_threads()
     done = bar(shown=progress, total=fed.n_clients, desc="Embedding clients", unit="client")
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
             out = []
-            for future in [pool.submit(_client, fed, spec, weights, i, device) for i in range(fed.n_clients)]:
+            for future in [pool.submit(_client, fed, spec, weights, i) for i in range(fed.n_clients)]:
                 out.append(future.result())
                 done.update()
             return out
@@ -105,7 +93,7 @@ def _with_network(fed, spec, weights, progress, n_jobs, device) -> list[np.ndarr
             torch.set_num_threads(threads)
 
 
-def _client(fed, spec, weights, i: int, device: str) -> np.ndarray:
+def _client(fed, spec, weights, i: int) -> np.ndarray:
     import torch
 
     from . import networks
@@ -114,10 +102,9 @@ def _client(fed, spec, weights, i: int, device: str) -> np.ndarray:
     network = networks.load(spec.kind, fed.input_shape, spec.latent, weights)
     inputs = torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
     orders = (stream(spec.seed, "finetune", i, epoch).permutation(len(inputs)) for epoch in range(spec.finetune_epochs))
-    networks.train(network, inputs, orders, spec.batch_size, spec.lr, device)
-    network.to(device).eval()
+    networks.train(network, inputs, orders, spec.batch_size, spec.lr)
     with torch.no_grad():
-        z = torch.cat([network.encode(part.to(device)).cpu() for part in inputs.split(ROWS_AT_ONCE)]).numpy()
+        z = torch.cat([network.encode(part) for part in inputs.split(ROWS_AT_ONCE)]).numpy()
     if not np.isfinite(z).all():
         raise FltnbError(f"Fine-tuning of the encoder diverged on client {i}: lower lr or finetune_epochs of {spec}.")
     return z

@@ -15,19 +15,12 @@ from ..errors import FltnbError, choose
 def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
     """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
 
-    Parameters
-    ----------
-    kind : {"convae", "residual"}
-        The network.
-    input_shape : (C, H, W)
-        Shape of one image; H and W must be divisible by 4, because both networks halve them twice.
-    latent : int
-        Embedding dimension e.
+    ``kind`` is "convae" or "residual", ``input_shape`` the (C, H, W) of one image, ``latent`` the embedding dimension.
 
     Raises
     ------
     FltnbError
-        Images that cannot be halved twice, such as feature vectors.
+        H and W are not divisible by 4: both networks halve them twice.
     """
     choose(kind, NETWORKS, "autoencoder")
     channels, height, width = input_shape
@@ -48,14 +41,7 @@ def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dic
     return network.requires_grad_()
 
 
-def train(
-    network: nn.Module,
-    inputs: torch.Tensor,
-    orders: Iterable[np.ndarray],
-    batch_size: int,
-    lr: float,
-    device: str = "cpu",
-) -> None:
+def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray], batch_size: int, lr: float) -> None:
     """Fit an autoencoder to ``inputs`` in place: Adam on the mean squared error, one epoch for every order given.
 
     One core does all the sums, so that the weights do not depend on how many there are; batches are too small for more
@@ -65,29 +51,22 @@ def train(
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        _train(network, inputs, orders, batch_size, lr, device)
+        network.train()
+        optimiser = torch.optim.Adam(network.parameters(), lr=lr, fused=True)
+        least = 2 if any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) else 1
+        for order in orders:
+            for batch in torch.from_numpy(order).split(batch_size):
+                if len(batch) >= least:
+                    optimiser.zero_grad()
+                    network.loss(inputs[batch]).backward()
+                    optimiser.step()
+        network.eval()
     finally:
         torch.set_num_threads(threads)
 
 
-def _train(network, inputs, orders, batch_size, lr, device) -> None:
-    network.to(device).train()
-    optimiser = torch.optim.Adam(network.parameters(), lr=lr, fused=True)
-    least = 2 if any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) else 1
-    inputs = inputs.to(device)
-    for order in orders:
-        for batch in torch.from_numpy(order).to(device).split(batch_size):
-            if len(batch) < least:
-                continue
-            x = inputs[batch]
-            optimiser.zero_grad()
-            network.loss(x).backward()
-            optimiser.step()
-    network.to("cpu").eval()
-
-
 class ConvAE(nn.Module):
-    """Convolutional autoencoder of FLT (Table 13): two convolutions and one linear layer either way.
+    """Convolutional autoencoder of FLT (arXiv 2103.15947, Table 13): two convolutions and one linear layer either way.
 
     conv 3x3 to 16 channels, ReLU, pool 2; conv 3x3 to 4, ReLU, pool 2; linear to the latent vector (no activation);
     linear back; two transposed 2x2 convolutions of stride 2, to 16 channels (ReLU) and to the image (sigmoid).
@@ -178,39 +157,18 @@ class ResidualConvAE(nn.Module):
         grid = (8, height // 4, width // 4)
         cells = grid[0] * grid[1] * grid[2]
         self.encoder = nn.Sequential(
-            nn.Conv2d(channels, 64, 4, stride=2, padding=1),
-            nn.ReLU(),
-            nn.BatchNorm2d(64),
-            nn.Conv2d(64, 128, 4, stride=2, padding=1),
-            nn.ReLU(),
-            nn.BatchNorm2d(128),
-            nn.Conv2d(128, 128, 3, padding=1),
-            nn.BatchNorm2d(128),
-            _Residual(128, 32),
-            _Residual(128, 32),
-            nn.ReLU(),
-            nn.Conv2d(128, 64, 1),
-            nn.ReLU(),
-            nn.BatchNorm2d(64),
-            nn.Conv2d(64, 8, 1),
-            nn.ReLU(),
-            nn.BatchNorm2d(8),
-            nn.Flatten(),
-            nn.Linear(cells, latent),
+            *_normed(nn.Conv2d(channels, 64, 4, stride=2, padding=1)),
+            *_normed(nn.Conv2d(64, 128, 4, stride=2, padding=1)),
+            *(nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), _Residual(), _Residual(), nn.ReLU()),
+            *_normed(nn.Conv2d(128, 64, 1)),
+            *_normed(nn.Conv2d(64, 8, 1)),
+            *(nn.Flatten(), nn.Linear(cells, latent)),
         )
         self.decoder = nn.Sequential(
-            nn.Linear(latent, cells),
-            nn.Unflatten(1, grid),
-            nn.ConvTranspose2d(8, 64, 1),
-            nn.ReLU(),
-            nn.ConvTranspose2d(64, 128, 1),
-            nn.ReLU(),
-            _Residual(128, 32),
-            _Residual(128, 32),
-            nn.Conv2d(128, 128, 3, padding=1),
-            nn.ReLU(),
-            nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1),
-            nn.ReLU(),
+            *(nn.Linear(latent, cells), nn.Unflatten(1, grid), nn.ConvTranspose2d(8, 64, 1), nn.ReLU()),
+            *(nn.ConvTranspose2d(64, 128, 1), nn.ReLU(), _Residual(), _Residual()),
+            *(nn.Conv2d(128, 128, 3, padding=1), nn.ReLU()),
+            *(nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1), nn.ReLU()),
             nn.ConvTranspose2d(64, channels, 4, stride=2, padding=1),
         )
 
@@ -231,15 +189,15 @@ class ResidualConvAE(nn.Module):
         return F.mse_loss(self(x), x)
 
 
+def _normed(layer: nn.Conv2d) -> tuple[nn.Module, ...]:
+    return layer, nn.ReLU(), nn.BatchNorm2d(layer.out_channels)
+
+
 class _Residual(nn.Module):
-    def __init__(self, channels: int, narrow: int):
+    def __init__(self, channels: int = 128, narrow: int = 32):
         super().__init__()
-        self.path = nn.Sequential(
-            nn.ReLU(),
-            nn.Conv2d(channels, narrow, 3, padding=1, bias=False),
-            nn.ReLU(),
-            nn.Conv2d(narrow, channels, 1, bias=False),
-        )
+        first = nn.Conv2d(channels, narrow, 3, padding=1, bias=False)
+        self.path = nn.Sequential(nn.ReLU(), first, nn.ReLU(), nn.Conv2d(narrow, channels, 1, bias=False))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.path(x)

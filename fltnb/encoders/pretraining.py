@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import numbers
-import warnings
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -17,8 +15,12 @@ from ..data import ImageSet, array_digest, pretraining_set
 from ..errors import FltnbError, choose
 from ..federations import to_inputs
 from ..randomness import integer, stream
+from ..settings import Count, Natural, Positive, checked
+from . import cache
+from .cache import Weights
 
-KINDS = ("convae", "residual", "resnet18", "pca", "pixels")
+Kind = Literal["convae", "residual", "resnet18", "pca", "pixels"]
+KINDS = get_args(Kind)
 NETWORK_KINDS = ("convae", "residual")
 RESNET_WEIGHTS = ("imagenet", "random")
 _FORMAT = 1  # part of every cache key: raise it when training changes
@@ -55,55 +57,36 @@ class EncoderSpec:
 
     Examples
     --------
-    >>> enc1 = EncoderSpec("convae", "emnist_balanced", epochs=8)
-    >>> enc2 = EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5)
-    >>> enc2.latent
+    >>> EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5).latent  # FLT's Enc2; the defaults are Enc1
     128
     """
 
-    kind: str = "convae"
+    kind: Kind = "convae"
     pretrain: str = "emnist_balanced"
-    epochs: int = 8
-    finetune_epochs: int = 0
-    latent: int = 128
-    batch_size: int = 64
-    lr: float = 1e-3
-    seed: int = 0
+    epochs: Natural = 8
+    finetune_epochs: Natural = 0
+    latent: Count = 128
+    batch_size: Count = 64
+    lr: Positive = 1e-3
+    seed: Natural = 0
 
     def __post_init__(self) -> None:
-        choose(self.kind, KINDS, "encoder kind")
-        for name, least in (("epochs", 0), ("finetune_epochs", 0), ("latent", 1), ("batch_size", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-                raise FltnbError(f"{name} of an encoder must be a whole number of {least} or more, got {value!r}.")
-        if not isinstance(self.lr, numbers.Real) or not 0 < self.lr < math.inf:
-            raise FltnbError(f"lr of an encoder must be a positive number, got {self.lr!r}.")
+        checked(type(self), asdict(self), "encoder")
         if self.kind == "resnet18":
             choose(self.pretrain, RESNET_WEIGHTS, "origin of a ResNet-18's weights (pretrain)")
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:
             raise FltnbError(f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0.")
 
 
-def pretrain(
-    spec: EncoderSpec,
-    cache: Path | str | None = None,
-    progress: bool = False,
-    device: str = "cpu",
-    input_shape: tuple[int, int, int] | None = None,
-) -> dict[str, np.ndarray]:
-    """Weights of a pretrained encoder, from the cache or trained now.
+def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, int, int] | None = None) -> Weights:
+    """Weights of a pretrained encoder, from the folder ``encoders`` of the store, or trained now.
 
     Parameters
     ----------
     spec : EncoderSpec
         ``finetune_epochs`` plays no part.
-    cache : path, optional
-        Folder of trained encoders; by default ``encoders`` in the store.
     progress : bool
         Show a bar over the epochs.
-    device : str
-        torch device to train on. Weights from another device or another number of threads differ by rounding; what
-        is in the cache is used wherever it came from.
     input_shape : (C, H, W), optional
         Shape of the images that will be embedded; a pretraining set of another shape is refused before training.
 
@@ -120,7 +103,7 @@ def pretrain(
     """
     if spec.kind == "pixels":
         return {}
-    folder = Path(cache) if cache is not None else paths.store() / "encoders"
+    folder = paths.store() / "encoders"
     if spec.kind == "resnet18":
         from . import resnet
 
@@ -135,31 +118,25 @@ def pretrain(
         )
     settings = {"format": _FORMAT, "kind": spec.kind, "data": array_digest(train), "latent": int(spec.latent)}
     if spec.kind in NETWORK_KINDS:
-        trained = {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
-        settings |= trained
+        settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
     path = folder / f"{key}.safetensors"
-    weights = _read(path) if path.exists() else None
+    weights = cache.read(path)
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
-        weights = fit(spec, train, images, progress, device)
-        _write(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
+        weights = fit(spec, train, images, progress)
+        cache.write(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
     return weights
 
 
 def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None = None) -> int:
-    """Return the numbers that the server sends to each client before round 1 (FLT, Table 6).
+    """Return the numbers that the server sends to each client before round 1 (FLT, arXiv 2103.15947, Table 6).
 
     The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
     it (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for pixels. BatchNorm's running
     statistics count as well.
 
-    Parameters
-    ----------
-    spec : EncoderSpec
-        The encoder.
-    input_shape : (C, H, W), optional
-        Shape of an image; by default that of the pretraining set, which is loaded to find out.
+    ``input_shape`` (C, H, W) is by default that of the pretraining set, which is loaded to find out.
     """
     if spec.kind == "pixels":
         return 0
@@ -178,7 +155,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 
 
-def _fit_network(spec: EncoderSpec, train, images: ImageSet, progress: bool, device: str) -> dict[str, np.ndarray]:
+def _fit_network(spec: EncoderSpec, train, images: ImageSet, progress: bool) -> Weights:
     import torch
 
     from ..progress import bar
@@ -191,14 +168,14 @@ def _fit_network(spec: EncoderSpec, train, images: ImageSet, progress: bool, dev
     inputs = torch.from_numpy(to_inputs(train, network.mean, network.std))
     epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {images.name}", unit="epoch")
     orders = (stream(spec.seed, "encoder", epoch).permutation(len(train)) for epoch in epochs)
-    networks.train(network, inputs, orders, spec.batch_size, spec.lr, device)
+    networks.train(network, inputs, orders, spec.batch_size, spec.lr)
     weights = {name: value.numpy() for name, value in network.state_dict().items()}
     if not all(np.isfinite(value).all() for value in weights.values()):
         raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
     return weights | {"input_shape": np.array(shape)}
 
 
-def _fit_pca(spec: EncoderSpec, train, images: ImageSet, progress: bool, device: str) -> dict[str, np.ndarray]:
+def _fit_pca(spec: EncoderSpec, train, images: ImageSet, progress: bool) -> Weights:
     from sklearn.decomposition import PCA
 
     inputs = to_inputs(train)
@@ -215,32 +192,3 @@ def _fit_pca(spec: EncoderSpec, train, images: ImageSet, progress: bool, device:
         "components": fitted.components_.astype(np.float32),
         "input_shape": np.array(inputs.shape[1:]),
     }
-
-
-def _write(path: Path, weights: dict[str, np.ndarray], settings: dict) -> None:
-    from safetensors.numpy import save
-
-    # One digest over everything: safetensors itself notices a cut file but not a flipped bit.
-    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-    contiguous = {name: np.ascontiguousarray(value) for name, value in weights.items()}
-    paths.write_atomically(path, lambda file: file.write(save(contiguous, metadata=notes)))
-
-
-def _read(path: Path) -> dict[str, np.ndarray] | None:
-    """Read weights from a cache file; None (with a warning that names it) if it is damaged."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            intact = (file.metadata() or {}).get("digest") == _digest(weights)
-    except (SafetensorError, OSError, ValueError):
-        intact = False
-    if intact:
-        return weights
-    warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
-    return None
-
-
-def _digest(weights: dict[str, np.ndarray]) -> str:
-    return array_digest(*(weights[name] for name in sorted(weights)))

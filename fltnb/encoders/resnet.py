@@ -1,4 +1,4 @@
-"""Features of an ImageNet ResNet-18 without its last layer, which MT-HFL takes for CIFAR-10 (Section III)."""
+"""Features of an ImageNet ResNet-18 without its last layer: MT-HFL's for CIFAR-10 (arXiv 2410.02733, Section III)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..randomness import integer
+from . import cache
+from .cache import Weights
 
-WIDTH = 512
-"""Features of an image: the last convolutions' channels, averaged over the image."""
+AT_ONCE = 256  # images per forward pass
 
 
-def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
+def weights(source: str, seed: int, path: Path) -> Weights:
     """Weights of the network without its classifier.
 
     Parameters
     ----------
     source : {"imagenet", "random"}
-        Torchvision's published weights (kept in the encoders' cache once they are there), or an initialisation, which
-        shows what the architecture alone does.
+        Torchvision's published weights, kept in the file ``path`` once they are there, or an initialisation from
+        ``seed``, which shows what the architecture alone does.
     seed : int
-        Of the random initialisation.
     path : Path
-        Cache file of the published weights.
 
     Raises
     ------
@@ -34,7 +33,6 @@ def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
     from torchvision.models import ResNet18_Weights
 
     from ..vision import download
-    from .pretraining import _read, _write
 
     if source == "random":
         import torch
@@ -42,12 +40,12 @@ def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(seed, "encoder"))
             return {name: value.numpy() for name, value in _network().state_dict().items()}
-    if path.exists() and (known := _read(path)) is not None:
+    if (known := cache.read(path)) is not None:
         return known
     published = ResNet18_Weights.IMAGENET1K_V1
     state = download(published, "choose kind='convae' or kind='pixels'")
     kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
-    _write(path, kept, {"kind": "resnet18", "origin": published.url})
+    cache.write(path, kept, {"kind": "resnet18", "origin": published.url})
     return kept
 
 
@@ -59,7 +57,7 @@ def n_numbers() -> int:
         return sum(value.numel() for value in _network().state_dict().values() if value.is_floating_point())
 
 
-def network(state: dict[str, np.ndarray]):
+def network(state: Weights):
     """Build the network with a copy of these weights, for evaluation; grey images are shown to it as colour ones."""
     import torch
 
@@ -69,14 +67,13 @@ def network(state: dict[str, np.ndarray]):
     return made.eval().requires_grad_(False)
 
 
-def features(inputs: np.ndarray, made, device: str = "cpu", at_once: int = 256) -> np.ndarray:
+def features(inputs: np.ndarray, made) -> np.ndarray:
     """Features (n, 512) float32 of images (n, 1 or 3, H, W) in [0, 1]."""
     import torch
 
-    made.to(device)
     x = torch.from_numpy(prepare(inputs))
     with torch.no_grad():
-        return torch.cat([made(part.to(device)).cpu() for part in x.split(at_once)]).numpy()
+        return torch.cat([made(part) for part in x.split(AT_ONCE)]).numpy()
 
 
 def prepare(inputs: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..encoders import EncoderSpec
+from .. import encoders, relatedness
 from ..errors import FltnbError, choose
 from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
@@ -71,9 +71,9 @@ def build(settings: dict[str, Any]) -> Method:
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
     if isinstance(options.get("clusterer"), dict):
-        options["clusterer"] = _clusterer(options["clusterer"])
+        options["clusterer"] = relatedness.build(options["clusterer"])
     if isinstance(options.get("encoder"), dict):
-        options["encoder"] = EncoderSpec(**checked(EncoderSpec, options["encoder"], "encoder"))
+        options["encoder"] = encoders.build(options["encoder"])
     if options.get("variant") == "as_run":
         cls = cls._as_run or cls
     if name is not None and "name" in inspect.signature(cls).parameters:
@@ -92,11 +92,3 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     """
     method = build(settings)
     return {name: value for name, value in method.settings().items() if name != "kind"} | {"name": type(method).name}
-
-
-def _clusterer(settings: dict[str, Any]):
-    from .. import relatedness
-
-    options = dict(settings)
-    cls = getattr(relatedness, choose(options.pop("name", None), relatedness.CLUSTERERS, "clusterer"))
-    return cls(**checked(cls, options, f"clusterer {cls.__name__}"))

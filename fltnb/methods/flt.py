@@ -114,10 +114,8 @@ class OneShot(GraphMethod):
         return fit_clusterer(self.clusterer, fed, self.encoder, context)
 
     def scalars_sent(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars (up, down) before round 1: centroids, or what the clusterer counts; the encoder (FLT, Table 6)."""
-        centroids = getattr(fitted, "centroids_", None)
-        # NaN fills up clients with fewer centroids
-        up = np.sum(getattr(fitted, "sent_", 0)) if centroids is None else np.isfinite(centroids).sum()
+        """Scalars (up, down) before round 1: the clients' sketches; the encoder and relayed sketches (FLT, Table 6)."""
+        up = np.sum(getattr(fitted, "sent_", 0))
         down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape) + np.sum(getattr(fitted, "received_", 0))
         return np.array([up, down], dtype=np.int64)
 

@@ -1,5 +1,13 @@
 """One-shot clusterers: scikit-learn estimators over clients, usable on anybody's embeddings."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import choose
+from ..settings import brief, checked
+from .base import ClientClusterer, sketch_bytes
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
@@ -7,21 +15,33 @@ from .pacfl import PACFL
 from .pca_kmeans import PCAKMeans
 from .transport import TransportSignatures
 
-CLUSTERERS = ("EMDClustering", "EigenRelevance", "FCR", "PACFL", "PCAKMeans", "TransportSignatures")
+_CLASSES = {made.__name__: made for made in (EMDClustering, EigenRelevance, FCR, PACFL, PCAKMeans, TransportSignatures)}
+CLUSTERERS = tuple(_CLASSES)
 
-__all__ = ["CLUSTERERS", "FCR", "PACFL", "EMDClustering", "EigenRelevance", "PCAKMeans", "TransportSignatures"]
-
-
-def build(settings: dict):
-    """Make a clusterer from its settings."""
-    from ..methods import _build_clusterer
-
-    return _build_clusterer(settings)
+__all__ = ["CLUSTERERS", "ClientClusterer", "build", "canonical", "sketch_bytes", *CLUSTERERS]
 
 
-def canonical(settings: dict) -> dict:
-    """Return a clusterer's settings without what equals a default."""
-    from ..settings import brief
+def build(settings: Mapping[str, Any]) -> ClientClusterer:
+    """Make a clusterer from its settings: ``name``, one of :data:`CLUSTERERS`, and options.
 
-    options = {name: value for name, value in settings.items() if name != "name"}
-    return {"name": settings["name"], **brief(globals()[settings["name"]], options)}
+    Raises
+    ------
+    FltnbError
+        Unknown name or option, or a value that the option refuses.
+    """
+    options = dict(settings)
+    made = _CLASSES[choose(options.pop("name", None), CLUSTERERS, "clusterer")]
+    return made(**checked(made, options, f"clusterer {made.__name__}"))
+
+
+def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a clusterer that decide its result: ``name`` and the options that differ from defaults.
+
+    Parameters
+    ----------
+    clusterer : estimator, or settings as :func:`build` takes them
+    """
+    made = build(clusterer) if isinstance(clusterer, Mapping) else clusterer
+    options = {name: value for name, value in made.get_params(deep=False).items() if name != "n_jobs"}
+    options = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in options.items()}
+    return {"name": type(made).__name__, **brief(type(made), options)}

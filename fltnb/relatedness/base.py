@@ -1,71 +1,191 @@
-"""What every one-shot clusterer over clients shares: checks, the threshold graph, Ward linkage and the cut.
+"""What all one-shot clusterers over clients share: sketches, their size, checks and results.
 
 A clusterer takes a **list of arrays, one per client**, trains nothing, and is an ordinary scikit-learn estimator.
 """
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, leaves_list
-from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import squareform
-from sklearn.base import BaseEstimator, ClusterMixin
+from scipy.cluster.hierarchy import leaves_list
+from sklearn.base import BaseEstimator, ClusterMixin, clone
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
+from ..settings import checked
+from .cuts import canonical
 
-LINKAGES = ("ward", "average", "complete", "single")
-CLIENTS_PER_TASK = 32
+Sketch = dict[str, np.ndarray]
+
+
+class Noise(NamedTuple):
+    """Gaussian noise of a private release: its standard deviation, and the norm that samples are clipped to."""
+
+    sigma: float
+    clip: float
 
 
 class ClientClusterer(ClusterMixin, BaseEstimator):
-    """Base of the clusterers that threshold a client distance and cut a dendrogram of the adjacency's rows."""
+    """Base of the one-shot clusterers: ``fit(X)`` is ``fit_sketches([sketch(x, client=i) for i, x in enumerate(X)])``.
 
-    def _threshold_and_cut(self, distance: np.ndarray) -> None:
-        """Set everything that follows from the (M, M) client distance (FLT, Algorithm 2, lines 17-19).
+    - ``sketch``: what one client computes from its own data and sends, a dict of arrays. Draws depend on
+      ``random_state`` and at most on the client's number. Names that begin with ``_`` are not sent and not counted:
+      a simulation keeps them, for pictures and for other methods.
+    - ``fit_sketches``: what the server does.
+    - Two methods exchange twice. :class:`~fltnb.relatedness.EigenRelevance`: the server sends everybody's sketch to all
+      (``relay``), each client answers (``compare``), and the answers go into ``fit_sketches`` as well.
+      :class:`~fltnb.relatedness.EMDClustering`: clients exchange their networks first; the sketch of client i is what
+      everybody's samples say under its network.
 
-        The paper writes the threshold as Sign(A - gamma), which would mark *far* clients; what is meant, and what the
-        public code does, is: related if the distance is below gamma. A client is always related to itself.
+    Attributes
+    ----------
+    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    n_clusters_ : int
+    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    distance_ : ndarray (M, M)
+    linkage_ : ndarray (M - 1, 4), SciPy's; leaf_order_ : ndarray (M,), the order of its leaves, for pictures
+    sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
+    """
+
+    content = "embeddings"  # what errors call the clients' arrays
+    per_task, prefer = 32, None  # clients of one task of joblib, and whether tasks are threads
+
+    def _store(self, options: dict) -> None:
+        """Keep a constructor's options as they are, as scikit-learn wants it; they are checked on ``fit``."""
+        vars(self).update({name: value for name, value in options.items() if name != "self"})
+
+    def check(self, sizes: Sequence[int]) -> None:
+        """Refuse options that cannot work for clients with these numbers of samples, before any work.
+
+        Raises
+        ------
+        FltnbError
+            An option is out of range.
         """
-        adjacency = (distance < self.threshold).astype(np.uint8)
-        np.fill_diagonal(adjacency, 1)
-        self.distance_ = distance
-        self.adjacency_ = adjacency
-        self.linkage_ = rows_linkage(adjacency, self.linkage)
-        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
-        self.criterion_ = modularity_by_cut(adjacency, self.linkage_)
-        wanted = self.n_clusters
-        if wanted is None:
-            wanted = best_cut(self.criterion_, chance_modularity(adjacency), self.max_clusters)
-        # membership is read off in client order; the public code read it in leaf order, which scrambles the clusters
-        self.labels_ = canonical(cut(self.linkage_, wanted))
+        self._check_options(len(sizes))
+
+    def _check_options(self, n_clients: int) -> None:
+        options = checked(type(self), self.get_params(deep=False), type(self).__name__)
+        if n_clients < 2:
+            raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
+        for name in ("n_clusters", "max_clusters"):
+            check_cluster_count(options.get(name), n_clients, name)
+        if options.get("epsilon") is not None and options["clip"] is None:
+            raise FltnbError(
+                f"A private release with epsilon={options['epsilon']} needs clip, a largest norm of a sample that is"
+                " chosen without looking at the clients' data (from public images, say)."
+            )
+
+    def fit(self, X: Sequence[np.ndarray], y: None = None) -> ClientClusterer:
+        """Cluster the clients.
+
+        Parameters
+        ----------
+        X : sequence of M arrays (n_i, d)
+            Samples of each client: embeddings, features, or pixels, as the class says.
+        y : None
+            Ignored where the class does not say otherwise.
+
+        Raises
+        ------
+        FltnbError
+            Options or arrays that cannot work; the client is named.
+        """
+        X = check_clients(X, self.content)
+        self.check([len(x) for x in X])
+        return self.fit_sketches(self.sketches(X, y))
+
+    def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
+        """Sketches of the clients numbered ``first``, ``first + 1``, ..., in parallel where ``n_jobs`` says so."""
+        return self._each("sketch", zip(X), first)
+
+    def fit_sketches(self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()) -> ClientClusterer:
+        """Cluster clients by their sketches: the server's part.
+
+        Parameters
+        ----------
+        sketches : sequence of M dicts
+            As ``sketch`` returns them, in the order of the clients' numbers.
+        answers : sequence of M dicts, optional
+            Of the second exchange, where the class has one.
+        """
+        self._check_options(len(sketches))
+        self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
+        if answers:
+            self.sent_ += [n_scalars(answer) for answer in answers]
+        self.received_ = np.zeros(len(sketches), dtype=np.int64)
+        self._relate(sketches, answers)
+        return self
+
+    def _each(self, method: str, items: Iterable[tuple], first: int = 0, **more) -> list:
+        """Results of a method for every client; one core for each, so that no bit depends on how many there are."""
+        from joblib import Parallel, delayed
+        from threadpoolctl import threadpool_limits
+
+        items, bare = list(items), clone(self)
+        with threadpool_limits(1):
+            done = Parallel(n_jobs=self.n_jobs, prefer=self.prefer)(
+                delayed(_part)(getattr(bare, method), items[at : at + self.per_task], first + at, more)
+                for at in range(0, len(items), self.per_task)
+            )
+        return [one for part in done for one in part]
+
+    def _keep(self, distance, tree, labels, adjacency=None) -> None:
+        """Set what every clusterer has; without a graph of its own, clients of one cluster are related."""
+        self.distance_, self.linkage_ = distance, tree
+        self.leaf_order_ = leaves_list(tree).astype(np.int64)
+        self.labels_ = canonical(labels)
         self.n_clusters_ = int(self.labels_.max()) + 1
-        if self.n_clusters is not None and self.n_clusters_ < self.n_clusters:
+        self.adjacency_ = self.labels_[:, None] == self.labels_ if adjacency is None else adjacency
+        self.adjacency_ = self.adjacency_.astype(np.uint8)
+        np.fill_diagonal(self.adjacency_, 1)
+        wanted = getattr(self, "n_clusters", None)
+        if wanted is not None and self.n_clusters_ < wanted:
             warnings.warn(
-                f"{self.n_clusters} clusters were asked for but {self.n_clusters_} are given: clients with equal rows"
-                " of the client graph cannot be told apart and merges of equal height are not split; lower the"
-                " threshold or ask for fewer clusters.",
-                stacklevel=3,
+                f"{wanted} clusters were asked for but {self.n_clusters_} are given: some clients cannot be told apart,"
+                " and merges of equal height are not split. Lower the threshold, if there is one, or ask for fewer.",
+                stacklevel=4,
             )
 
 
-def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> list[np.ndarray]:
-    """Return the clients' arrays, each (n_i, d) of finite floats with one common d.
+def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):  # in the process that does the work
+        return [work(*item, client=client, **more) for client, item in enumerate(items, first)]
+
+
+def n_scalars(sketch: Sketch) -> int:
+    """Count the numbers that are sent with a sketch."""
+    return sum(array.size for name, array in sketch.items() if not name.startswith("_"))
+
+
+def sketch_bytes(sketch: Sketch) -> int:
+    """Bytes that are sent with a sketch, at the precision of its arrays.
+
+    Examples
+    --------
+    >>> sketch_bytes({"centroids": np.zeros((5, 8), dtype=np.float32), "_weights": np.ones(5)})
+    160
+    """
+    return sum(array.nbytes for name, array in sketch.items() if not name.startswith("_"))
+
+
+def check_clients(clients: Sequence, what: str = "embeddings", width: int | None = None) -> list[np.ndarray]:
+    """Return the clients' arrays, each (n_i, d) of finite floats with one common d (``width``, if given).
 
     Raises
     ------
     FltnbError
-        No sequence, fewer than two clients, an empty client, arrays that are not two-dimensional, different widths,
-        or values that are not finite; the client is named.
+        No sequence, an empty client, arrays that are not two-dimensional, different widths, or values that are not
+        finite; the client is named.
     """
     try:
         arrays = [np.asarray(client) for client in clients]
     except (TypeError, ValueError) as error:
         raise FltnbError(f"Clustering needs one 2-D array of {what} per client ({error}).") from error
-    check_enough(len(arrays))
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.dtype.kind not in "fiub":
             raise FltnbError(
@@ -74,10 +194,12 @@ def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> li
             )
         if not len(array):
             raise FltnbError(f"Client {i} has no {what}: leave clients without samples out.")
-        if array.shape[1] != arrays[0].shape[1]:
+        expected = arrays[0].shape[1] if width is None else width
+        if array.shape[1] != expected:
+            whose = "client 0 of" if width is None else "which must have"
             raise FltnbError(
-                f"Client {i} has {what} of dimension {array.shape[1]}, client 0 of dimension {arrays[0].shape[1]}:"
-                " embed all clients with encoders of the same latent size."
+                f"Client {i} has {what} of dimension {array.shape[1]}, {whose} dimension {expected}: embed all samples"
+                " with encoders of the same latent size."
             )
         if not np.isfinite(array).all():
             raise FltnbError(
@@ -86,216 +208,10 @@ def check_clients(clients: Sequence[np.ndarray], what: str = "embeddings") -> li
     return arrays
 
 
-def check_enough(n_clients: int) -> None:
-    """Refuse fewer than two clients."""
-    if n_clients < 2:
-        raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
-
-
-def check_settings(
-    n_clients: int, n_clusters: int | None, max_clusters: int | None, threshold: float, linkage: str
-) -> None:
-    """Refuse settings that cannot work for this number of clients, before anything is computed."""
-    check_enough(n_clients)
-    for name, value in (("n_clusters", n_clusters), ("max_clusters", max_clusters)):
-        if value is not None and not (isinstance(value, numbers.Integral) and 1 <= value <= n_clients):
-            raise FltnbError(
-                f"{name} must be a whole number from 1 to the number of clients, {n_clients}, got {value!r}."
-            )
-    if not (isinstance(threshold, numbers.Real) and threshold >= 0):
-        raise FltnbError(f"threshold is a distance and cannot be negative or NaN, got {threshold!r}.")
-    choose(linkage, LINKAGES, "linkage")
-
-
-def check_counts(estimator, **least: int) -> None:
-    """Refuse parameters that are not whole numbers of at least the given ones."""
-    for name, smallest in least.items():
-        value = getattr(estimator, name)
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < smallest:
-            raise FltnbError(f"{name} must be a whole number of {smallest} or more, got {value!r}.")
-
-
-def check_seed(random_state: int) -> None:
-    """Refuse generators and None as well, because a run is a pure function of its settings."""
-    if not isinstance(random_state, numbers.Integral) or random_state < 0:
-        raise FltnbError(f"random_state must be a whole number of 0 or more, got {random_state!r}.")
-
-
-def check_k(k, sizes: Sequence[int]) -> np.ndarray:
-    """Return the number of centroids of each client, (M,) int64, from one number or one per client.
-
-    Raises
-    ------
-    FltnbError
-        Wrong length, a k below 1, or a k above a client's number of samples (the client is named).
-    """
-    values = np.asarray(k)
-    if values.ndim > 1 or values.dtype.kind not in "iu" or (values.ndim and len(values) != len(sizes)):
-        raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {k!r}.")
-    values = np.broadcast_to(values, len(sizes)).astype(np.int64)
-    for i, (number, size) in enumerate(zip(values, sizes, strict=True)):
-        if not 1 <= number <= size:
-            raise FltnbError(
-                f"k = {number} centroids cannot be formed from the {size} samples of client {i}: choose k between 1"
-                f" and {size} for it, or leave small clients out."
-            )
-    return values
-
-
-def centroids(
-    clients: Sequence[np.ndarray], k: np.ndarray, n_init: int, seed: int, n_jobs: int | None
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """K-means inside every client: what the clients send to the server (FLT, Algorithm 2, lines 8-10).
-
-    Every client uses the same seed: its centroids then depend on its own data alone, not on its place in the list,
-    and equal clients send equal centroids.
-
-    Returns
-    -------
-    list of M arrays (k_i, d), and their sample shares (M, max k) with zeros where a client has fewer centroids
-    """
-    from joblib import Parallel, delayed
-
-    # Processes, if any: a fit on a few hundred rows is mostly interpreter time, which threads cannot share.
-    tasks = list(zip(clients, k.tolist(), strict=True))
-    parts = [tasks[at : at + CLIENTS_PER_TASK] for at in range(0, len(tasks), CLIENTS_PER_TASK)]
-    done = Parallel(n_jobs=n_jobs)(delayed(_kmeans)(part, n_init, seed) for part in parts)
-    fitted = [client for part in done for client in part]
-    shares = np.zeros((len(fitted), int(k.max())))
-    for row, (_, share) in zip(shares, fitted, strict=True):
-        row[: len(share)] = share
-    return [centres for centres, _ in fitted], shares
-
-
-def _kmeans(tasks: list[tuple[np.ndarray, int]], n_init: int, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
-    out = []
-    with threadpool_limits(1):  # so that the sums, and the last bit, do not depend on the machine's cores
-        for z, k in tasks:
-            fitted = KMeans(k, n_init=n_init, random_state=seed).fit(z)
-            out.append((fitted.cluster_centers_, np.bincount(fitted.labels_, minlength=k) / len(z)))
-    return out
-
-
-def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
-    """(M, max k, d) array of the clients' points, NaN where a client has fewer."""
-    k_max = max(len(p) for p in points)
-    out = np.full((len(points), k_max, points[0].shape[1]), np.nan, dtype=points[0].dtype)
-    for row, p in zip(out, points, strict=True):
-        row[: len(p)] = p
-    return out
-
-
-def canonical(labels: np.ndarray) -> np.ndarray:
-    """Renumber labels 0, 1, ... in the order in which they first appear.
-
-    Examples
-    --------
-    >>> canonical(np.array([7, 7, 2, 9, 2])).tolist()
-    [0, 0, 1, 2, 1]
-    """
-    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[inverse].astype(np.int64)
-
-
-def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
-    """SciPy linkage (M - 1, 4) with the rows of a binary adjacency as feature vectors (FLT, Section 4.1: Ward).
-
-    Squared distances of binary rows are counts and come out exact from one matrix product, which for 2,400 clients is
-    far quicker than the same thing pair by pair. Heights are rounded to 9 decimals, so that merges which are equally
-    high on paper are so in the dendrogram, and no cut falls between them.
-    """
-    rows = adjacency.astype(np.float32)  # exact: counts stay far below 2^24
-    size = rows.sum(1)
-    squared = (size[:, None] + size[None, :] - 2 * (rows @ rows.T)).astype(np.float64)
-    tree = scipy_linkage(squareform(np.sqrt(squared), checks=False), method)
-    tree[:, 2] = np.round(tree[:, 2], 9)
-    return tree
-
-
-def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Flat clusters (M,) of a dendrogram, ``n_clusters`` of them or, inside a run of equally high merges, fewer.
-
-    SciPy's own "maxclust" rule does the same, except that M clusters are always granted there.
-    """
-    n = len(linkage) + 1
-    return fcluster(linkage, 0.0 if n_clusters >= n else linkage[n - 1 - n_clusters, 2], criterion="distance")
-
-
-def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
-    """Newman's modularity of the client graph for every cut of a dendrogram.
-
-    ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency summed inside c, d_c its summed
-    degrees and 2m the sum of A. The diagonal counts (a client is related to itself), so an isolated client is a
-    cluster of its own and not a candidate for any merger. Each merge changes Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``,
-    found in O(M) by adding two rows and columns.
-
-    Parameters
-    ----------
-    adjacency : ndarray (M, M)
-        Symmetric, non-negative, diagonal included.
-    linkage : ndarray (M - 1, 4)
-        SciPy linkage of the M clients.
-
-    Returns
-    -------
-    ndarray (M + 1,)
-        Entry C: modularity of the cut into C clusters, in [-1, 1]; 0 for one cluster. NaN for C = 0 and for cuts
-        inside a run of equally high merges, which would split clients that the dendrogram cannot tell apart.
-    """
-    n = len(adjacency)
-    between = adjacency.astype(np.float64)
-    total = between.sum()
-    between /= total
-    share = between.sum(1)
-    quality = float(np.trace(between) - (share**2).sum())
-    slot = np.arange(2 * n - 1)  # row of `between` that holds the sums of a SciPy cluster id
-    heights = linkage[:, 2]
-    tied = np.diff(heights, append=np.inf) == 0
-    scores = np.full(n + 1, np.nan)
-    if heights[0] > 0:
-        scores[n] = quality
-    for step, (left, right) in enumerate(linkage[:, :2].astype(int)):
-        a, b = slot[left], slot[right]
-        quality += 2 * (between[a, b] - share[a] * share[b])
-        between[a] += between[b]
-        between[:, a] += between[:, b]
-        share[a] += share[b]
-        slot[n + step] = a
-        if not tied[step]:
-            scores[n - 1 - step] = quality
-    scores[1] = 0.0  # exactly: what is left is rounding
-    return scores
-
-
-def chance_modularity(adjacency: np.ndarray) -> float:
-    """Modularity that the best cut of a *random* graph of the same size and density reaches, about.
-
-    Any graph with a few links missing has cuts of positive modularity; the best one must exceed this to mean
-    something. A share f of the adjacency is its diagonal, which lies inside whatever the cut; of the rest, with
-    density p, the best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks
-    truly modular?", Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. A graph that consists of separate
-    complete blocks leaves nothing to chance and is taken at its word: 0.
-    """
-    _, block = np.unique(adjacency, axis=0, return_inverse=True)
-    if np.array_equal(block[:, None] == block[None, :], adjacency.astype(bool)):
-        return 0.0
-    n, total = len(adjacency), float(adjacency.sum())
-    density = (total - n) / (n * (n - 1))
-    loops = n / total
-    return float(loops + (1 - loops) * np.sqrt((1 - density) / (density * n)))
-
-
-def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None) -> int:
-    """Return the number of clusters with the highest modularity; 1 if none exceeds ``chance``.
-
-    ``criterion`` is indexed by the number of clusters, NaN where there is no such cut. Ties (to 1e-9) go to fewer
-    clusters.
-    """
-    allowed = criterion[: None if max_clusters is None else max_clusters + 1]
-    highest = np.nanmax(allowed)
-    if highest <= chance + 1e-9:
-        return 1
-    return int(np.flatnonzero(allowed >= highest - 1e-9)[0])
+def check_cluster_count(n_clusters: int | None, n_clients: int, name: str = "n_clusters") -> None:
+    """Refuse a number of clusters that is neither None nor between 1 and the number of clients."""
+    whole = isinstance(n_clusters, (int, np.integer)) and not isinstance(n_clusters, bool)
+    if n_clusters is not None and not (whole and 1 <= n_clusters <= n_clients):
+        raise FltnbError(
+            f"{name} must be a whole number from 1 to the number of clients, {n_clients}, got {n_clusters!r}."
+        )

@@ -1,4 +1,4 @@
-"""Distances between clients that are each described by a few points (centroids).
+"""Distances between clients that are each described by a few points, in FLT (arXiv 2103.15947) centroids.
 
 Inputs are lists of ``(k_i, u)`` arrays, one per client, or one ``(M, k, u)`` array; outputs are ``(M, M)`` float64,
 symmetric to the last bit, with a zero diagonal.
@@ -18,17 +18,9 @@ CELLS_AT_ONCE = 2_000_000  # cells of one working array: bounds the memory, not 
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Smallest distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16).
+    """Smallest Euclidean distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16).
 
-    Parameters
-    ----------
-    points : sequence of M arrays (k_i, u)
-        Points of each client; the number of points may differ between clients.
-
-    Returns
-    -------
-    ndarray (M, M)
-        Euclidean distances. Not a metric: clients that share a single point are at distance 0.
+    Not a metric: clients that share a single point are at distance 0.
     """
     k_max = max(len(p) for p in points)
     # A repeated point never changes a minimum, so it is a safe filler for clients with fewer points.
@@ -48,17 +40,6 @@ def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     With different numbers of points ``a < b`` the smaller set is matched into the larger one: ``a`` pairs count, and
     the ``b - a`` points left over cost nothing.
 
-    Parameters
-    ----------
-    points : sequence of M arrays (k_i, u)
-        Points of each client.
-
-    Returns
-    -------
-    ndarray (M, M)
-
-    Notes
-    -----
     Up to 8 points the cheapest matching of all pairs of clients is found at once by dynamic programming over the
     subsets of columns (k 2^(k-1) additions instead of the k! permutations of the public code), above by
     ``scipy.optimize.linear_sum_assignment`` pair by pair.

@@ -6,20 +6,20 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from itertools import chain
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
-from scipy.cluster.hierarchy import leaves_list
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
-from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.base import clone
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
-from .base import canonical, check_clients, check_counts, check_enough, check_seed
+from ..settings import Count, Natural, Positive, Within
+from .base import ClientClusterer, Sketch, check_clients
+from .cuts import canonical
 
-KINDS = ("exact", "sinkhorn", "sliced")
-REFERENCES = ("pair", "client")
 FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
 SINKHORN_STEPS, SINKHORN_STOP = 1000, 1e-6  # POT's own limit; a plan that is not quite done by then will do
@@ -36,8 +36,8 @@ class Row(NamedTuple):
     distance: dict[int, float]
 
 
-class EMDClustering(ClusterMixin, BaseEstimator):
-    r"""Cluster clients whose embeddings are no farther from each other's than from their own (EMD-CFL, Algorithm 1).
+class EMDClustering(ClientClusterer):
+    r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 
     Client i has an encoder :math:`h_i` (its own model without the last layer). It embeds its training samples, its
     validation samples and, because models are exchanged, everybody's validation samples are embedded with it as well.
@@ -45,34 +45,32 @@ class EMDClustering(ClusterMixin, BaseEstimator):
 
     .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
-    so D is 0, up to chance, where j's samples are distributed as i's. Two clients are connected if *both* directions
-    are below the tolerance, so either can refuse; clients with the same neighbours share a model.
+    so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two clients are connected if *both*
+    directions are below the tolerance, so either can refuse; clients with the same neighbours share a model.
 
     Parameters
     ----------
     tolerance : float or "auto"
         epsilon, at least 0; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local
-        training, and so has to be read together with the number of local epochs. 0 leaves every client alone (a
-        distance below 0 is chance and counts as 0). "auto" takes it from the distances, which the paper does not do:
-        see :func:`first_gap`; what chance does is read off the distances below 0.
+        training: read it together with the local epochs. 0 leaves every client alone (a distance below 0 is chance and
+        counts as 0). "auto", not in the paper, takes it from the distances (:func:`first_gap`); those below 0 show
+        what chance does.
     projection : float or None
         What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, with a matrix that
         the pair agrees on and the server does not know; None sends embeddings as they are.
     reference : {"pair", "client"}
-        What a projection does to W differs from matrix to matrix. "pair": a client measures its reference anew with
-        the matrix of each pair, so that this cancels; it takes twice the time. "client": once, without projection (the
-        public code has one square random matrix for it); half the time, twice the noise, and a bias that grows as
-        ``projection`` falls. The paper can be read either way. Without projection there is no difference.
+        What a projection does to W differs from matrix to matrix. "pair": a client measures its reference with the
+        matrix of each pair, so that this cancels. "client": once, without projection (the public code has one square
+        random matrix for it); half the time, twice the noise, and a bias that grows as ``projection`` falls. The paper
+        can be read either way.
     max_samples : int
         Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's
         "lesser of 10% and 512" concerns validation samples, of which clients hold 10%.)
     distance : {"exact", "sinkhorn", "sliced"}
-        How W is computed. "sinkhorn": entropic regularisation, and cost of that plan. "sliced": random directions on
-        the unit sphere, squared 2-Wasserstein distance times d / 2, a lower bound of the exact one that is quick.
-    regularisation : float
-        Of "sinkhorn"; the paper has 0.1.
-    n_directions : int
-        Of "sliced".
+        How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
+        the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
+    regularisation, n_directions : float, int
+        Of "sinkhorn" (the paper has 0.1), and of "sliced".
     random_state : int
         Seed of samples, projections (with the numbers of the two clients) and directions.
     n_jobs : int or None
@@ -80,21 +78,14 @@ class EMDClustering(ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
-    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    labels_, adjacency_, leaf_order_, n_clusters_
+        As of every clusterer.
     distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
     reference_ : ndarray (M,), what was subtracted in row i, on average
     tolerance_ : float, what was used
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
+    linkage_ : ndarray (M - 1, 4)
         Complete linkage of the larger of the two directions, for pictures; the clusters do not depend on it.
-    n_clusters_ : int
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any transport: bad settings or embeddings, a client without validation samples, embeddings
-        of different width.
 
     Examples
     --------
@@ -105,41 +96,26 @@ class EMDClustering(ClusterMixin, BaseEstimator):
     def __init__(
         self,
         tolerance: float | str = 0.025,
-        projection: float | None = 0.9,
-        reference: str = "pair",
-        max_samples: int = 512,
-        distance: str = "exact",
-        regularisation: float = 0.1,
-        n_directions: int = 256,
-        random_state: int = 0,
+        projection: Annotated[float, Within(high=1.0, above=True)] | None = 0.9,
+        reference: Literal["pair", "client"] = "pair",
+        max_samples: Count = 512,
+        distance: Literal["exact", "sinkhorn", "sliced"] = "exact",
+        regularisation: Positive = 0.1,
+        n_directions: Count = 256,
+        random_state: Natural = 0,
         n_jobs: int | None = None,
     ):
-        self.tolerance = tolerance
-        self.projection = projection
-        self.reference = reference
-        self.max_samples = max_samples
-        self.distance = distance
-        self.regularisation = regularisation
-        self.n_directions = n_directions
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self._store(locals())
+
+    def _check_options(self, n_clients: int) -> None:
+        super()._check_options(n_clients)
+        number = isinstance(self.tolerance, numbers.Real) and not isinstance(self.tolerance, bool)
+        if self.tolerance != "auto" and not (number and self.tolerance >= 0):
+            raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Refuse settings that cannot work for clients with these numbers of samples."""
-        check_enough(len(sizes))
-        check_seed(self.random_state)
-        check_counts(self, max_samples=1, n_directions=1)
-        choose(self.distance, KINDS, "way to compute a distance")
-        choose(self.reference, REFERENCES, "reference")
-        if self.tolerance != "auto" and not (_is_number(self.tolerance) and self.tolerance >= 0):
-            raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
-        if not (_is_number(self.regularisation) and 0 < self.regularisation < np.inf):
-            raise FltnbError(f"regularisation must be a number above 0, got {self.regularisation!r}.")
-        if self.projection is not None and not (_is_number(self.projection) and 0 < self.projection <= 1):
-            raise FltnbError(
-                f"projection is the share of dimensions that is kept, above 0 and at most 1, or None, got"
-                f" {self.projection!r}."
-            )
+        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
+        super().check(sizes)
         if self.tolerance != "auto" and self.tolerance > FARTHEST:
             warnings.warn(
                 f"tolerance {self.tolerance:g} exceeds every cosine distance ({FARTHEST:g} at most): all clients will"
@@ -147,12 +123,13 @@ class EMDClustering(ClusterMixin, BaseEstimator):
                 stacklevel=3,
             )
 
-    def fit(
+    def sketches(
         self,
         X: Sequence[np.ndarray],
         y: Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]] | None = None,
-    ) -> EMDClustering:
-        """Cluster the clients.
+        first: int = 0,
+    ) -> list[Sketch]:
+        """Sketches of all clients.
 
         Parameters
         ----------
@@ -164,8 +141,6 @@ class EMDClustering(ClusterMixin, BaseEstimator):
             once. None: all clients share one encoder, and a random half of each client's samples plays the part of
             its validation samples.
         """
-        X = check_clients(X)
-        self.check([len(x) for x in X])
         count, width = len(X), X[0].shape[1]
         if y is None:
             halves = [_halves(x, i, int(self.random_state)) for i, x in enumerate(X)]
@@ -178,54 +153,86 @@ class EMDClustering(ClusterMixin, BaseEstimator):
                     f" {count} arrays per client."
                 )
             y = list(y).__getitem__
-        given = {0: check_validation(y(0), count, width, 0)}  # the first one before any work
+        rows = (check_validation(y(i), count, width, i) for i in range(count))
+        known = next(rows)  # before any work
+        tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
+        return [self._as_sketch(*part, width) for part in zip(self.measure(tasks), X, known, strict=True)]
 
-        def tasks():
-            for i in range(count):
-                rows = given.pop(i) if i in given else check_validation(y(i), count, width, i)
-                yield i, X[i], dict(enumerate(rows))
+    def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
+        """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
 
-        compared = np.array([[min(len(z), int(self.max_samples)) for z in part] for part in (X, given[0])]).sum(0)
-        self.sent_ = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
-        distance, self.reference_ = np.zeros((count, count)), np.zeros(count)
-        for row in self.measure(tasks()):
-            self.reference_[row.client] = row.reference
-            distance[row.client, list(row.distance)] = list(row.distance.values())
-        self.distance_ = distance
-        self.adjacency_, self.labels_, self.tolerance_ = self.connect(distance, self.reference_)
-        self.n_clusters_ = int(self.labels_.max()) + 1
-        self.linkage_ = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
-        return self
+        In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_`` counts that.
+        A simulation that kept those embeddings would hold M^2 sets of them.
+
+        Parameters
+        ----------
+        x : ndarray (n_i, d)
+            Training samples of client i under its own network.
+        validation : sequence of M arrays (v_j, d)
+            Validation samples of client j under the network of i.
+        client : int
+        """
+        (row,) = self.measure([(client, x, dict(enumerate(validation)))])
+        return self._as_sketch(row, x, validation[client], x.shape[1])
+
+    def _as_sketch(self, row: Row, x: np.ndarray, held: np.ndarray, width: int) -> Sketch:
+        sizes = np.array([min(len(x), int(self.max_samples)), min(len(held), int(self.max_samples)), width])
+        distance = np.array([far for j, far in row.distance.items() if j != row.client])
+        return {"distance": distance, "reference": np.array([row.reference]), "_sizes": sizes}
+
+    def _relate(self, sketches, answers) -> None:
+        count = len(sketches)
+        sizes = np.array([sketch["_sizes"] for sketch in sketches])
+        compared = (count - 1) * sizes[:, :2].sum(axis=1)
+        self.sent_ = compared * self.sent_width(int(sizes[0, 2])) + self.references(count - 1)
+        distance = np.zeros((count, count))
+        distance[~np.eye(count, dtype=bool)] = np.concatenate([sketch["distance"] for sketch in sketches])
+        self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
+        adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
+        tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
+        self._keep(distance, tree, labels, adjacency)
 
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
         """Compute rows of D, in the order of the tasks, over processes where ``n_jobs`` says so.
 
-        Parameters
-        ----------
-        tasks : iterable of (i, train, validation)
-            Client i's training samples under its encoder, (n_i, d), and, by the number j of the client that holds
-            them, validation samples under the same encoder, (v_j, d); i's own must be among them. Taken one at a
-            time, as processes become free.
+        A task is client i, its training samples under its encoder, (n_i, d), and, by the number j of the client that
+        holds them, validation samples under the same encoder, (v_j, d), i's own among them. Tasks are taken one at a
+        time, as processes become free.
         """
         from joblib import Parallel, delayed
 
-        options = {name: value for name, value in self.get_params().items() if name not in ("tolerance", "n_jobs")}
+        bare = clone(self)
         work = (
-            delayed(_row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()}, options)
+            delayed(bare._row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()})
             for i, train, validation in tasks
         )
         yield from Parallel(n_jobs=self.n_jobs, return_as="generator")(work)
 
+    def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> Row:
+        from threadpoolctl import threadpool_limits
+
+        seed, share = int(self.random_state), self.projection
+        how = (self.distance, self.regularisation, int(self.n_directions), seed)
+        with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
+            paired = share is not None and self.reference == "pair"
+            own = [] if paired else [earth_mover(train, validation[i], *how)]
+            distance = {i: 0.0}
+            for j, z in validation.items():
+                if j == i:
+                    continue
+                a, b, c = train, z, validation[i]
+                if share is not None:
+                    matrix = projection_matrix(train.shape[1], share, seed, i, j)
+                    a, b, c = a @ matrix, b @ matrix, c @ matrix
+                if paired:
+                    own.append(earth_mover(a, c, *how))
+                distance[j] = earth_mover(a, b, *how) - own[-1]
+        return Row(i, float(np.mean(own)), distance)
+
     def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return adjacency (M, M), labels (M,) and tolerance.
 
-        Parameters
-        ----------
-        distance : ndarray (M, M)
-            D; what has not been measured is NaN and counts as far.
-        reference : ndarray (M,)
-            What was subtracted; NaN where nothing was measured.
+        They follow from D, (M, M), and what was subtracted, (M,); what has not been measured is NaN and counts as far.
         """
         far = farther(distance)
         if self.tolerance == "auto":
@@ -266,30 +273,10 @@ def farther(distance: np.ndarray) -> np.ndarray:
 
 def check_validation(rows: Sequence[np.ndarray], count: int, width: int, encoder: int) -> list[np.ndarray]:
     """Return everybody's validation embeddings under one encoder, or raise FltnbError naming encoder and client."""
-    rows = [np.asarray(z) for z in rows]
+    rows, what = list(rows), f"validation embeddings under the encoder of client {encoder}"
     if len(rows) != count:
-        raise FltnbError(
-            f"Under the encoder of client {encoder} there are validation embeddings of {len(rows)} clients instead of"
-            f" {count}: give one array per client."
-        )
-    for j, z in enumerate(rows):
-        if z.ndim == 2 and not len(z):
-            raise FltnbError(
-                f"Client {j} has no validation samples, which EMD-CFL compares with everybody's training samples:"
-                " build the federation with some."
-            )
-        if z.ndim != 2 or z.dtype.kind not in "fiub" or z.shape[1] != width:
-            raise FltnbError(
-                f"The validation embeddings of client {j} under the encoder of client {encoder} must be numeric and of"
-                f" shape (samples, {width}) as the training embeddings are, got {z.dtype} of shape {z.shape}: embed"
-                " all samples with encoders of one width."
-            )
-        if not np.isfinite(z).all():
-            raise FltnbError(
-                f"The validation embeddings of client {j} under the encoder of client {encoder} hold NaN or infinite"
-                " values: check that client's training."
-            )
-    return rows
+        raise FltnbError(f"There are {what} of {len(rows)} clients instead of {count}: give one array per client.")
+    return check_clients(rows, what, width)
 
 
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -308,15 +295,7 @@ def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisation=0.1, n_directions=256, seed=0):
     """Earth mover's distance of two samples (n, d), (m, d) with uniform weights and cosine ground cost.
 
-    Parameters
-    ----------
-    a, b : ndarray
-    kind, regularisation, n_directions, seed
-        As in :class:`EMDClustering`.
-
-    Returns
-    -------
-    float
+    ``kind`` is the ``distance`` of :class:`EMDClustering`; the other options are as there.
     """
     if kind == "sliced":
         return _sliced(a, b, n_directions, seed)
@@ -354,12 +333,10 @@ def kept_dimensions(width: int, share: float) -> int:
 def first_gap(far: np.ndarray, chance: float) -> float:
     """Tolerance from the distances themselves: the middle of the first wide gap in their sorted order.
 
-    Distances between clusters differ by factors, so a gap is wide if the next distance is at least twice the last one;
-    and so that chance around 0 has no gaps, ``chance`` is added to all. There may be a gap below the smallest distance
-    (everybody alone). Only gaps count at which the graph consists of separate complete blocks, because equal
-    neighbourhoods then are these blocks. The first one separates chance from what is more than chance; later ones lie
-    between near and far clusters. Where no wide gap leaves blocks, it is the widest one; where none is wide, the
-    clients are one cluster.
+    A gap is wide if the next distance, ``chance`` added, is at least twice the last one; there may be one below the
+    smallest distance (everybody alone). Taken is the first at which the graph consists of separate complete blocks: it
+    separates chance from what is more. Where none leaves blocks, it is the widest one; where none is wide, the clients
+    are one cluster.
 
     Parameters
     ----------
@@ -367,10 +344,6 @@ def first_gap(far: np.ndarray, chance: float) -> float:
         Symmetric, at least 0, infinite where not known.
     chance : float
         About the size of distances that mean nothing.
-
-    Returns
-    -------
-    float
 
     Examples
     --------
@@ -409,34 +382,3 @@ def _halves(z: np.ndarray, client: int, seed: int) -> tuple[np.ndarray, np.ndarr
         raise FltnbError(f"Client {client} has a single sample, which cannot be halved: leave it out.")
     order = stream(seed, "method", HALVES, len(z)).permutation(len(z))
     return z[np.sort(order[len(z) // 2 :])], z[np.sort(order[: len(z) // 2])]
-
-
-def _row(i: int, train: np.ndarray, validation: Mapping[int, np.ndarray], options: Mapping) -> Row:
-    from threadpoolctl import threadpool_limits
-
-    seed, share = int(options["random_state"]), options["projection"]
-    how = {
-        "kind": options["distance"],
-        "regularisation": options["regularisation"],
-        "n_directions": int(options["n_directions"]),
-        "seed": seed,
-    }
-    with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
-        paired = share is not None and options["reference"] == "pair"
-        own = [] if paired else [earth_mover(train, validation[i], **how)]
-        distance = {i: 0.0}
-        for j, z in validation.items():
-            if j == i:
-                continue
-            a, b, c = train, z, validation[i]
-            if share is not None:
-                matrix = projection_matrix(train.shape[1], share, seed, i, j)
-                a, b, c = a @ matrix, b @ matrix, c @ matrix
-            if paired:
-                own.append(earth_mover(a, c, **how))
-            distance[j] = earth_mover(a, b, **how) - own[-1]
-    return Row(i, float(np.mean(own)), distance)
-
-
-def _is_number(value) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)

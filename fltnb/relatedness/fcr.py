@@ -7,29 +7,24 @@ import functools
 import sys
 import warnings
 from collections.abc import Sequence
+from typing import Annotated, Literal
 
 import numpy as np
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import integer
-from .base import (
-    ClientClusterer,
-    centroids,
-    check_clients,
-    check_counts,
-    check_k,
-    check_seed,
-    check_settings,
-    stack_ragged,
-)
+from ..settings import Count, Natural, NonNegative, Whole
+from .base import Sketch
+from .centroids import CentroidClusterer, stack_ragged
+from .cuts import Linkage
 from .distances import matching_distances, min_distances
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
 EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximately (and slowly: 27 s at 12,000)
 
 
-class FCR(ClientClusterer):
-    """Client relatedness from a few centroids per client (FLT, Section 3.2, Algorithm 2).
+class FCR(CentroidClusterer):
+    """Client relatedness from a few centroids per client (FLT, arXiv 2103.15947, Section 3.2, Algorithm 2).
 
     Each client runs k-means on its embeddings and sends the k centroids. The server lays all of them out with UMAP,
     measures the distance of two clients there, calls them related below a threshold, and cuts a Ward dendrogram of the
@@ -60,26 +55,20 @@ class FCR(ClientClusterer):
     n_init : int
         Starts of each k-means.
     random_state : int
-        Seed of k-means and UMAP.
+        Seed. Every client's k-means gets ``integer(random_state, "kmeans")``, whatever its number, and UMAP
+        ``integer(random_state, "umap")``, of :func:`fltnb.randomness.integer`.
     n_jobs : int or None
         Processes for the clients' k-means (joblib); no influence on the result.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
-    adjacency_ : ndarray (M, M) uint8, diagonal 1
-    distance_ : ndarray (M, M)
+    labels_, adjacency_, distance_, linkage_, leaf_order_, sent_
+        As of every clusterer.
+    n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
     embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
     centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,), the dendrogram and its order for pictures
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
-    n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any work: bad settings or embeddings (see :mod:`fltnb.relatedness.base`).
 
     Examples
     --------
@@ -89,62 +78,39 @@ class FCR(ClientClusterer):
 
     def __init__(
         self,
-        n_clusters: int | None = None,
+        n_clusters: Count | None = None,
         k: int | Sequence[int] = 5,
-        threshold: float = 1.0,
-        distance: str = "min",
-        n_neighbors: int = 15,
-        n_components: int = 2,
-        linkage: str = "ward",
-        max_clusters: int | None = None,
-        n_init: int = 10,
-        random_state: int = 0,
+        threshold: NonNegative = 1.0,
+        distance: Literal["min", "matching"] = "min",
+        n_neighbors: Annotated[int, Whole(2)] = 15,
+        n_components: Count = 2,
+        linkage: Linkage = "ward",
+        max_clusters: Count | None = None,
+        n_init: Count = 10,
+        random_state: Natural = 0,
         n_jobs: int | None = None,
     ):
-        self.n_clusters = n_clusters
-        self.k = k
-        self.threshold = threshold
-        self.distance = distance
-        self.n_neighbors = n_neighbors
-        self.n_components = n_components
-        self.linkage = linkage
-        self.max_clusters = max_clusters
-        self.n_init = n_init
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self._store(locals())
 
-    def check(self, sizes: Sequence[int]) -> np.ndarray:
-        """Refuse settings that cannot work for clients of these sizes; return the centroids of each, (M,) int64."""
-        choose(self.distance, DISTANCES, "client distance")
-        check_settings(len(sizes), self.n_clusters, self.max_clusters, self.threshold, self.linkage)
-        check_seed(self.random_state)
-        check_counts(self, n_neighbors=2, n_components=1, n_init=1)
-        k = check_k(self.k, sizes)
-        if k.sum() < 4:
+    def check(self, sizes: Sequence[int]) -> None:
+        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
+        super().check(sizes)
+        total = np.broadcast_to(self.k, len(sizes)).sum()
+        if total < 4:
             raise FltnbError(
-                f"UMAP cannot lay out {k.sum()} centroids: use more clients or a larger k, 4 in all at least."
+                f"UMAP cannot lay out {total} centroids: use more clients or a larger k, 4 in all at least."
             )
-        return k
 
-    def fit(self, X: Sequence[np.ndarray], y: None = None) -> FCR:
-        """Cluster the clients.
+    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
+        """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it."""
+        return self._kmeans(x, client)
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, e)
-            Embeddings of each client.
-        y : None
-            Ignored.
-        """
-        X = check_clients(X)
-        k, seed = self.check([len(x) for x in X]), int(self.random_state)
-        centres, self.weights_ = centroids(X, k, self.n_init, integer(seed, "kmeans"), self.n_jobs)
-        self.centroids_ = stack_ragged(centres)
-        plane = umap_layout(np.concatenate(centres), self.n_neighbors, self.n_components, integer(seed, "umap"))
-        points = np.split(plane, np.cumsum(k)[:-1])
+    def _relate(self, sketches, answers) -> None:
+        centres, seed = self._take(sketches), integer(int(self.random_state), "umap")
+        plane = umap_layout(np.concatenate(centres), self.n_neighbors, self.n_components, seed)
+        points = np.split(plane, np.cumsum([len(own) for own in centres])[:-1])
         self.embedding_ = stack_ragged(points)
         self._threshold_and_cut(DISTANCES[self.distance](points))
-        return self
 
 
 @functools.cache

@@ -7,19 +7,16 @@ guarantee (for those see ``epsilon`` of EigenRelevance and TransportSignatures).
 
 from __future__ import annotations
 
-import numbers
-
 import numpy as np
-from scipy.spatial.distance import cdist
+from sklearn.base import clone
 
 from ..errors import FltnbError
-from ..randomness import integer, stream
-from .base import centroids, check_clients
+from ..randomness import stream
+from ..settings import NonNegative, check
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
 from .pacfl import PACFL
-from .signatures import Signature, _filled, _halves, transport
 from .transport import TransportSignatures
 
 SENT, SPLITS = 20, 21  # keys of the draws, apart from those of the clusterers
@@ -34,28 +31,19 @@ def noisy(clusterer, level: float, seed: int = 0):
       it is; the reference is measured on noisy embeddings too.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
 
-    Parameters
-    ----------
-    clusterer : FCR, TransportSignatures, EMDClustering, EigenRelevance or PACFL
-    level : float
-        At least 0; 0 adds nothing.
-    seed : int
-
     Raises
     ------
     FltnbError
         Another clusterer, or a level that is no such number.
     """
-    if not isinstance(level, numbers.Real) or isinstance(level, bool) or not 0 <= level < np.inf:
-        raise FltnbError(f"The level of noise must be a number of 0 or more, not {level!r}.")
-    parameters = clusterer.get_params()
+    level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):
-        return type(clusterer)(**parameters | {"noise": level})
+        return clone(clusterer).set_params(noise=level)
     made = _KINDS.get(type(clusterer))
     if made is None:
         raise FltnbError(f"What noise on {type(clusterer).__name__} would be is not defined: leave it out.")
-    out = made(**parameters)
-    out.level, out.noise_seed = float(level), int(seed)
+    out = made(**clusterer.get_params())
+    out.level, out.noise_seed = level, int(seed)
     return out
 
 
@@ -77,39 +65,25 @@ def typical_length(points: np.ndarray) -> float:
 
 
 class _FCR(FCR):
-    def fit(self, X, y=None):
-        X = check_clients(X)
-        k = self.check([len(x) for x in X])
-        centres, _ = centroids(X, k, self.n_init, integer(int(self.random_state), "kmeans"), self.n_jobs)
-        length = self.level * typical_length(np.concatenate(centres))
-        # k-means with k centroids on k points gives back these points
-        return super().fit([roughened(c, length, self.noise_seed, i) for i, c in enumerate(centres)])
+    def sketches(self, X, y=None, first=0):
+        clean = [sketch["centroids"] for sketch in super().sketches(X, y, first)]
+        length = self.level * typical_length(np.concatenate(clean))
+        rough = [roughened(centres, length, self.noise_seed, i) for i, centres in enumerate(clean, first)]
+        return super().sketches(rough, y, first)  # k-means with k centroids on k points gives back these points
 
 
 class _Transport(TransportSignatures):
-    def _describe(self, X, first):
-        clean = super()._describe(X, first)
-        length = self.level * typical_length(np.concatenate([s.points[s.shares > 0] for s in clean]))
-        return [self._noisy(np.asarray(z, dtype=np.float64), i, length) for i, z in enumerate(X, first)]
-
-    def _noisy(self, z: np.ndarray, i: int, length: float) -> Signature:
-        own, sent = [], None
-        for split in range(int(self.n_splits)):
-            halves = [
-                (roughened(points, length, self.noise_seed, i, SPLITS, split, half), shares)
-                for half, (points, shares) in enumerate(
-                    _halves(z, int(self.k), stream(int(self.random_state), "kmeans", i, split), None)
-                )
-            ]
-            (a, share_a), (b, share_b) = halves
-            own.append(transport(share_a, share_b, cdist(a, b)))
-            sent = sent or halves
-        return Signature(*_filled(sent, int(self.k)), np.array(own))
+    def sketches(self, X, y=None, first=0):
+        clean = super().sketches(X, y, first)
+        length = self.level * typical_length(np.concatenate([s[half] for s in clean for half in ("first", "second")]))
+        return [
+            self.sketch(x, i, lambda points, *split, i=i: roughened(points, length, self.noise_seed, i, SPLITS, *split))
+            for i, x in enumerate(X, first)
+        ]
 
 
 class _EMD(EMDClustering):
-    def fit(self, X, y=None):
-        X = check_clients(X)
+    def sketches(self, X, y=None, first=0):
         if y is None:
             raise FltnbError("Noise on what EMD-CFL sends needs validation embeddings: give y.")
         given = y if callable(y) else list(y).__getitem__
@@ -118,14 +92,15 @@ class _EMD(EMDClustering):
         def validation(i: int) -> list[np.ndarray]:
             return [roughened(np.asarray(z), lengths[i], self.noise_seed, i, 1 + j) for j, z in enumerate(given(i))]
 
-        return super().fit([roughened(x, lengths[i], self.noise_seed, i, 0) for i, x in enumerate(X)], validation)
+        rough = [roughened(x, lengths[i], self.noise_seed, i, 0) for i, x in enumerate(X)]
+        return super().sketches(rough, validation, first)
 
 
 class _PACFL(PACFL):
-    def _basis(self, i, x, classes):
-        basis = super()._basis(i, x, classes)
-        rough = roughened(basis.T, self.level, self.noise_seed, i).T
-        return rough / np.linalg.norm(rough, axis=0)
+    def sketch(self, x, classes=None, client=0):
+        vectors = super().sketch(x, classes, client)["vectors"]
+        rough = roughened(vectors.T, self.level, self.noise_seed, client).T
+        return {"vectors": rough / np.linalg.norm(rough, axis=0)}
 
 
 _KINDS = {FCR: _FCR, TransportSignatures: _Transport, EMDClustering: _EMD, PACFL: _PACFL}

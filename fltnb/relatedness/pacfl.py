@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
-from scipy.cluster.hierarchy import fcluster, leaves_list
+from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
-from sklearn.base import BaseEstimator, ClusterMixin
 
-from ..errors import FltnbError, choose
-from .base import canonical, check_clients, check_counts, check_enough, cut
+from ..errors import FltnbError
+from ..settings import Count, Real
+from .base import ClientClusterer, Sketch, check_cluster_count
+from .cuts import canonical, cut
 
-LINKAGES = ("weighted", "complete", "single")
-ANGLES = ("columns", "principal")
+__all__ = ["PACFL", "check_cluster_count", "client_angles", "flat_clusters", "singular_vectors"]
 
 
-class PACFL(ClusterMixin, BaseEstimator):
-    """Cluster clients by the angles between a few singular vectors of their data, class by class.
+class PACFL(ClientClusterer):
+    """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 
     Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
     images of that class. Two clients are as far apart as their closest pair of such vectors, in degrees; the closest
-    clusters are merged until they are farther apart than the threshold.
+    clusters are merged until they are farther apart than the threshold. One class in common is thus enough to bring
+    two clients together.
 
     Parameters
     ----------
@@ -44,85 +45,52 @@ class PACFL(ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
-    labels_ : ndarray of int64, shape (M,)
+    labels_, adjacency_, linkage_, leaf_order_, n_clusters_, sent_
+        As of every clusterer; clients of one cluster are related.
     distance_ : ndarray (M, M)
         Degrees, 0 to 180, zeros on the diagonal.
-    adjacency_ : ndarray of uint8, shape (M, M)
-        1 for clients of one cluster.
-    linkage_, leaf_order_ : ndarrays (M - 1, 4), (M,)
-        SciPy linkage, and the order of the dendrogram's leaves.
-    n_clusters_ : int
-    sent_ : ndarray of int64, shape (M,)
-        Numbers that each client sends.
-
-    Notes
-    -----
-    Each pair takes its least angle over all pairs of classes, so one class in common is enough to bring two clients
-    together.
     """
 
     def __init__(
         self,
-        threshold: float = 4.9,
-        n_clusters: int | None = None,
-        n_vectors: int = 3,
-        linkage: str = "weighted",
-        angle: str = "columns",
+        threshold: Real = 4.9,
+        n_clusters: Count | None = None,
+        n_vectors: Count = 3,
+        linkage: Literal["weighted", "complete", "single"] = "weighted",
+        angle: Literal["columns", "principal"] = "columns",
     ):
-        self.threshold = threshold
-        self.n_clusters = n_clusters
-        self.n_vectors = n_vectors
-        self.linkage = linkage
-        self.angle = angle
+        self._store(locals())
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse settings that cannot work for clients of these sizes."""
-        check_enough(len(sizes))
-        check_counts(self, n_vectors=1)
-        choose(self.linkage, LINKAGES, "linkage")
-        choose(self.angle, ANGLES, "angle between clients")
-        if not isinstance(self.threshold, numbers.Real) or isinstance(self.threshold, bool) or np.isnan(self.threshold):
-            raise FltnbError(f"threshold is an angle in degrees, not {self.threshold!r}.")
-        check_cluster_count(self.n_clusters, len(sizes))
+    content = "pixels"
 
-    def fit(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None) -> PACFL:
-        """Cluster the clients.
+    def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
+        """Sketches of all clients, of their flattened images (n_i, d) and, if given, the images' classes (n_i,).
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d)
-            Flattened images of each client.
-        y : sequence of M arrays (n_i,), optional
-            Their classes. Without them, as where a clusterer gets embeddings only, all images of a client count as one
-            class.
+        Without classes, as where a clusterer gets embeddings only, all images of a client count as one.
+        """
+        y = [np.zeros(len(x), dtype=np.int64) for x in X] if y is None else [np.asarray(one) for one in y]
+        if [one.shape for one in y] != [(len(x),) for x in X]:
+            raise FltnbError("PACFL needs one class for every image of every client: y must be as long as X.")
+        return [self.sketch(x, classes, client) for client, (x, classes) in enumerate(zip(X, y, strict=True), first)]
+
+    def sketch(self, x: np.ndarray, classes: np.ndarray | None = None, client: int = 0) -> Sketch:
+        """Return a client's ``vectors`` (d, p * classes), of its images (n_i, d) and their classes (n_i,).
 
         Raises
         ------
         FltnbError
-            Settings out of range, arrays that do not fit, or a client whose images are all zero.
+            All images are zero.
         """
-        X = check_clients(X, "pixels")
-        self.check([len(x) for x in X])
-        y = [np.zeros(len(x), dtype=np.int64) for x in X] if y is None else [np.asarray(one) for one in y]
-        if [one.shape for one in y] != [(len(x),) for x in X]:
-            raise FltnbError("PACFL needs one class for every image of every client: y must be as long as X.")
-        bases = [self._basis(i, x, classes) for i, (x, classes) in enumerate(zip(X, y, strict=True))]
-        self.sent_ = np.array([basis.size for basis in bases])
-        self.distance_ = client_angles(bases, self.angle)
-        self.linkage_ = scipy_linkage(squareform(self.distance_, checks=False), self.linkage)
-        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
-        self.labels_ = flat_clusters(self.linkage_, self.threshold, self.n_clusters)
-        self.adjacency_ = (self.labels_[:, None] == self.labels_[None]).astype(np.uint8)
-        self.n_clusters_ = int(self.labels_.max()) + 1
-        return self
+        classes = np.zeros(len(x)) if classes is None else classes
+        vectors = np.hstack([singular_vectors(x[classes == c], self.n_vectors) for c in np.unique(classes)])
+        if not vectors.shape[1]:
+            raise FltnbError(f"All images of client {client} are zero, so they span nothing: leave the client out.")
+        return {"vectors": vectors}
 
-    def _basis(self, i: int, x: np.ndarray, classes: np.ndarray) -> np.ndarray:
-        """Columns (d, p * classes) that client i sends."""
-        parts = [singular_vectors(x[classes == c], self.n_vectors) for c in np.unique(classes)]
-        basis = np.hstack(parts)
-        if not basis.shape[1]:
-            raise FltnbError(f"All images of client {i} are zero, so they span nothing: leave the client out.")
-        return basis
+    def _relate(self, sketches, answers) -> None:
+        distance = client_angles([sketch["vectors"] for sketch in sketches], self.angle)
+        tree = scipy_linkage(squareform(distance, checks=False), self.linkage)
+        self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
 
 
 def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
@@ -135,14 +103,7 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
 
 
 def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.ndarray:
-    """Angles (M, M) in degrees between the clients' vectors, see :class:`PACFL`.
-
-    Parameters
-    ----------
-    bases : sequence of M arrays (d, k_i)
-        Columns of unit length.
-    angle : {"columns", "principal"}
-    """
+    """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i), see :class:`PACFL`."""
     if angle == "principal":
         bases = [_orthonormal(basis) for basis in bases]
     starts = np.cumsum([0, *(basis.shape[1] for basis in bases)])
@@ -175,12 +136,3 @@ def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None 
     if threshold < 0:
         return np.arange(len(linkage) + 1)
     return canonical(fcluster(linkage, threshold, criterion="distance"))
-
-
-def check_cluster_count(n_clusters: int | None, n_clients: int) -> None:
-    """Refuse a number of clusters that is neither None nor between 1 and the number of clients."""
-    whole = isinstance(n_clusters, numbers.Integral) and not isinstance(n_clusters, bool)
-    if n_clusters is not None and not (whole and 1 <= n_clusters <= n_clients):
-        raise FltnbError(
-            f"n_clusters must be a whole number from 1 to the number of clients, {n_clients}, got {n_clusters!r}."
-        )

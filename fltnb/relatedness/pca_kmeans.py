@@ -7,22 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import FltnbError
-from ..randomness import integer
-from .base import (
-    ClientClusterer,
-    centroids,
-    check_clients,
-    check_counts,
-    check_k,
-    check_seed,
-    check_settings,
-    stack_ragged,
-)
+from ..settings import Count, Natural, NonNegative
+from .base import Sketch
+from .centroids import CentroidClusterer
+from .cuts import Linkage
 from .distances import matching_distances
 
 
-class PCAKMeans(ClientClusterer):
-    """FCR without its encoder and without UMAP: PCA on raw pixels, k-means, matching distance, Ward (FLT, Section 4.3).
+class PCAKMeans(CentroidClusterer):
+    """PCA on pixels, k-means, matching distance and Ward: FLT's baseline (arXiv 2103.15947, Section 4.3).
 
     Parameters
     ----------
@@ -45,87 +38,57 @@ class PCAKMeans(ClientClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, criterion_, n_clusters_, centroids_, weights_
+    labels_, adjacency_, distance_, linkage_, leaf_order_, criterion_, n_clusters_, centroids_, weights_, sent_
         As in :class:`FCR`.
-    embedding_ : ndarray (M, k, n_components)
-        The centroids (NaN beyond a client's own k).
+    embedding_ : ndarray (M, k, n_components), the centroids
     """
 
     def __init__(
         self,
-        n_clusters: int | None = None,
+        n_clusters: Count | None = None,
         k: int | Sequence[int] = 5,
-        n_components: int = 128,
-        threshold: float = 1.2,
+        n_components: Count = 128,
+        threshold: NonNegative = 1.2,
         shared_basis: bool = False,
-        linkage: str = "ward",
-        max_clusters: int | None = None,
-        n_init: int = 10,
-        random_state: int = 0,
+        linkage: Linkage = "ward",
+        max_clusters: Count | None = None,
+        n_init: Count = 10,
+        random_state: Natural = 0,
         n_jobs: int | None = None,
     ):
-        self.n_clusters = n_clusters
-        self.k = k
-        self.n_components = n_components
-        self.threshold = threshold
-        self.shared_basis = shared_basis
-        self.linkage = linkage
-        self.max_clusters = max_clusters
-        self.n_init = n_init
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self._store(locals())
 
-    def check(self, sizes: Sequence[int]) -> np.ndarray:
-        """Refuse settings that cannot work for clients of these sizes; return the centroids of each, (M,) int64."""
-        check_settings(len(sizes), self.n_clusters, self.max_clusters, self.threshold, self.linkage)
-        check_seed(self.random_state)
-        check_counts(self, n_components=1, n_init=1)
-        return check_k(self.k, sizes)
+    content = "pixels"
 
-    def fit(self, X: Sequence[np.ndarray], y: None = None) -> PCAKMeans:
-        """Cluster the clients.
-
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d)
-            Flattened images of each client, pixels in [0, 1].
-        y : None
-            Ignored.
-        """
-        X = check_clients(X, "pixels")
-        k, seed = self.check([len(x) for x in X]), int(self.random_state)
+    def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
+        """Sketches of all clients; a shared basis is fitted first."""
         for i, x in enumerate(X):
             if x.min() < 0 or x.max() > 1:
                 raise FltnbError(
                     f"Client {i} has pixels outside [0, 1], which the threshold is meant for: divide by 255."
                 )
+        basis = self.basis(np.concatenate(X)) if self.shared_basis else None
+        return self._each("sketch", zip(X), first, basis=basis)
 
-        from joblib import Parallel, delayed
+    def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
+        """Return a client's ``centroids`` (k_i, n_components), of its pixels (n_i, d); ``_weights`` stay with it.
 
-        size = min(self.n_components, X[0].shape[1])
-        if self.shared_basis:
-            basis = _pca(np.concatenate(X), size, seed)
-            projected = [basis.transform(x) for x in X]
-        else:
-            projected = Parallel(n_jobs=self.n_jobs)(delayed(_project)(x, size, seed) for x in X)
-        centres, self.weights_ = centroids(projected, k, self.n_init, integer(seed, "kmeans"), self.n_jobs)
-        self.centroids_ = self.embedding_ = stack_ragged(centres)
+        ``basis`` is what :meth:`basis` returns for all clients' images, where ``shared_basis`` is set.
+        """
+        return self._kmeans((basis or self.basis(x)).transform(x), client)
+
+    def basis(self, x: np.ndarray):
+        """Principal axes (scikit-learn's PCA) of pixels (n, d)."""
+        from sklearn.decomposition import PCA
+
+        size = min(self.n_components, x.shape[1])
+        # As in the public code, fewer images than components are repeated: that adds no direction, the surplus
+        # components are arbitrary and the client's coordinates there are zero.
+        repeated = np.tile(x, (-(-size // len(x)), 1))
+        # Exact, and five times as fast as the randomised solver that scikit-learn would choose at these shapes.
+        return PCA(size, svd_solver="covariance_eigh", random_state=int(self.random_state)).fit(repeated)
+
+    def _relate(self, sketches, answers) -> None:
+        centres = self._take(sketches)
+        self.embedding_ = self.centroids_
         self._threshold_and_cut(matching_distances(centres))
-        return self
-
-
-def _project(x: np.ndarray, n_components: int, seed: int) -> np.ndarray:
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):  # as in the k-means: the last bit must not depend on the machine's cores
-        return _pca(x, n_components, seed).transform(x)
-
-
-def _pca(x: np.ndarray, n_components: int, seed: int):
-    from sklearn.decomposition import PCA
-
-    # As in the public code, a client with fewer images than components has them repeated: that adds no direction, the
-    # surplus components are arbitrary and its coordinates there are zero.
-    repeats = -(-n_components // len(x))
-    # Exact, and five times as fast as the randomised solver that scikit-learn would choose at these shapes.
-    return PCA(n_components, svd_solver="covariance_eigh", random_state=seed).fit(np.tile(x, (repeats, 1)))

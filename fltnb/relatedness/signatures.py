@@ -6,33 +6,18 @@ the optimal-transport distance of the halves says how far apart two signatures a
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from ..errors import FltnbError
 from ..randomness import stream
+from .base import Noise, Sketch
 
 FEWEST = 8  # samples: with halves of three or less, the distance to oneself is not that to others (biased by 1 to 2 Z)
 LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
 MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
 PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
-
-
-class Noise(NamedTuple):
-    """Gaussian noise on everything that leaves a client."""
-
-    sigma: float
-    clip: float
-
-
-class Signature(NamedTuple):
-    """Halves (2, k, e), their shares (2, k) with zeros where a half has fewer centroids, and distances to itself."""
-
-    points: np.ndarray
-    shares: np.ndarray
-    own: np.ndarray
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
@@ -45,33 +30,55 @@ def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
     return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
 
 
-def describe(clients: list[np.ndarray], first: int, k: int, n_splits: int, seed: int, noise: Noise | None):
-    """Signatures of the clients numbered ``first``, ``first + 1``, ...; draws belong to the number of a client.
+def unchanged(points: np.ndarray, split: int, half: int) -> np.ndarray:
+    """Return the points as they are."""
+    return points
 
-    Parameters
-    ----------
-    clients : list of arrays (n_i, e)
-    first : int
-    k : int
-        Centroids per half.
-    n_splits : int
-        Random divisions; the first one is sent as signature, of the others only the distance. With noise there is one.
-    seed : int
-    noise : Noise or None
+
+def describe(
+    z: np.ndarray,
+    client: int,
+    k: int,
+    n_splits: int,
+    seed: int,
+    noise: Noise | None = None,
+    rough: Callable = unchanged,
+) -> Sketch:
+    """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
+
+    The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
+    ``noise``, there is one. ``rough(points, split, half)`` changes centroids before anything else is done with them.
+
+    Returns
+    -------
+    dict
+        ``first``, ``second`` (k, e) and ``first_shares``, ``second_shares`` (k,); ``own`` (3,): number of samples, mean
+        and variance of the distances between halves; not sent: these distances, ``_own``.
     """
-    from threadpoolctl import threadpool_limits
+    z, own, halves = np.asarray(z, dtype=np.float64), [], []
+    for split in range(n_splits if noise is None else 1):
+        parts = _halves(z, k, stream(seed, "kmeans", client, split), noise)
+        halves.append([(rough(points, split, half), shares) for half, (points, shares) in enumerate(parts)])
+        (a, share_a), (b, share_b) = halves[-1]
+        own.append(transport(share_a, share_b, cdist(a, b)))
+    (first, first_shares), (second, second_shares) = halves[0]
+    own = np.array(own)
+    return {
+        **{"first": first, "first_shares": first_shares, "second": second, "second_shares": second_shares},
+        "own": np.array([len(z), own.mean(), own.var(ddof=1) if len(own) > 1 else np.nan]),
+        "_own": own,
+    }
 
-    out = []
-    with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
-        for i, z in enumerate(clients, first):
-            sent, own = None, []
-            for split in range(n_splits if noise is None else 1):
-                halves = _halves(np.asarray(z, dtype=np.float64), k, stream(seed, "kmeans", i, split), noise)
-                (a, share_a), (b, share_b) = halves
-                own.append(transport(share_a, share_b, cdist(a, b)))
-                sent = sent or halves
-            out.append(Signature(*_filled(sent, k), np.array(own)))
-    return out
+
+def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (M, 2, size, e) and shares (M, 2, size) of signatures, zeros where a half has fewer centroids."""
+    points = np.zeros((len(sketches), 2, size, sketches[0]["first"].shape[1]))
+    shares = np.zeros((len(sketches), 2, size))
+    for i, sketch in enumerate(sketches):
+        for half, name in enumerate(("first", "second")):
+            points[i, half, : len(sketch[name])] = sketch[name]
+            shares[i, half, : len(sketch[name])] = sketch[f"{name}_shares"]
+    return points, shares
 
 
 def _halves(z, k, rng, noise):
@@ -79,15 +86,6 @@ def _halves(z, k, rng, noise):
     parts = np.split(z[order], [(len(z) + 1) // 2])
     k = min(k, len(parts[1]))
     return [_kmeans(part, k, rng) if noise is None else _private(part, k, rng, noise) for part in parts]
-
-
-def _filled(halves, k):
-    points = np.zeros((2, k, halves[0][0].shape[1]))
-    shares = np.zeros((2, k))
-    for half, (centres, share) in enumerate(halves):
-        points[half, : len(centres)] = centres
-        shares[half, : len(share)] = share
-    return points, shares
 
 
 def _kmeans(z: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -132,15 +130,6 @@ def gaussian_noise(epsilon: float | None, delta: float, clip: float | None) -> N
     """
     if epsilon is None:
         return None
-    if not (isinstance(epsilon, (int, float)) and 0 < epsilon < np.inf and 0 < delta < 1):
-        raise FltnbError(
-            f"A privacy budget needs epsilon above 0 and delta between 0 and 1, got {epsilon!r}, {delta!r}."
-        )
-    if clip is None or not 0 < clip < np.inf:
-        raise FltnbError(
-            "Noise needs clip, a largest norm of an embedding that is chosen without looking at the clients' data"
-            f" (from public images, say), got {clip!r}."
-        )
     log = np.log(1 / delta)
     rho = (np.sqrt(log + epsilon) - np.sqrt(log)) ** 2
     return Noise(float(2 * clip * np.sqrt(PRIVATE_STEPS / (2 * rho))), float(clip))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Annotated
 
 import numpy as np
-from scipy.cluster.hierarchy import leaves_list
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.stats import norm
-from sklearn.base import BaseEstimator, ClusterMixin
 
 from ..errors import FltnbError
-from .base import CLIENTS_PER_TASK, canonical, check_clients, check_counts, check_enough, check_seed, cut
-from .signatures import FEWEST, MOST_STEPS, Signature, describe, gaussian_noise
+from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
+from .base import ClientClusterer, Sketch, check_clients
+from .cuts import canonical, cut
+from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked, unchanged
 
 NONE, UNCLEAR = -1, -2
 """Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
 
 
-class TransportSignatures(ClusterMixin, BaseEstimator):
+class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
     **Client.** It divides its samples at random into halves, describes each half by k centroids with their sample
@@ -52,28 +52,29 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for
         a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
         ``undecided_`` per client and cluster.
-    tolerance : float
-        Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
-        clients that share a purpose are never quite equal in distribution.
     n_clusters : int or None
         Number of clusters, where it is known; then the dendrogram is cut and no merge is tested.
     n_splits : int
         Random divisions per client.
     random_state : int
         Seed; a client's draws depend on it and on the client's number.
+    tolerance : float
+        Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
+        clients that share a purpose are never quite equal in distribution.
     epsilon, delta, clip : float or None
         With ``epsilon``, embeddings are clipped to norm ``clip`` and halves are described by noisy sums and counts, so
         that what a client sends is (epsilon, delta) differentially private against replacing one of its samples
         (:func:`~fltnb.relatedness.signatures.gaussian_noise`). Limits: its number of samples is not hidden; the budget
         is for one fit; the encoder must not have seen the client's data; the seed must stay secret, and the
-        generator is no cryptographic one; and at 128 dimensions a few hundred samples carry nothing at epsilon near
-        1. There is one division then, and the spread is taken over clients, their sizes allowed for.
+        generator is no cryptographic one; at 128 dimensions a few hundred samples carry nothing at epsilon near 1.
+        There is one division then, and the spread is taken over clients, their sizes allowed for.
     n_jobs : int or None
         Processes (joblib); no influence on the result.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
+    labels_, leaf_order_, n_clusters_, sent_
+        As of every clusterer.
     undecided_ : ndarray (M,) bool
         The client's data do not tell: besides its cluster, another one is not rejected at alpha, or there are fewer
         than 8 samples, with which the test does not work. The label is the nearest cluster, so that the client can be
@@ -84,60 +85,30 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         What the clients send: the halves one after the other (NaN and 0 where there are fewer), weights sum to 1.
     self_distance_ : ndarray (M,), spread_ : ndarray (M,)
         :math:`s_i`, and the relative standard deviation used for the client.
-    null_ : ndarray (M, n_splits)
-        Every own distance, for pictures; the server needs mean and variance only.
-    sent_ : ndarray (M,), scalars each client sends
-    linkage_ : ndarray (M - 1, 4), leaf_order_ : ndarray (M,)
-        The dendrogram (Ward, on rows), and its order for pictures.
+    null_ : ndarray (M, n_splits), every own distance, for pictures
+    linkage_ : ndarray (M - 1, 4), Ward, on rows
     gap_ : ndarray (M - 1,), limit_ : ndarray (M - 1,)
         Of each merge of the dendrogram: the mean Z between the two groups, and what the test allows.
-    n_clusters_ : int
-
-    Raises
-    ------
-    FltnbError
-        On ``fit``, before any work: bad settings or embeddings, or a client with a single sample.
     """
 
     def __init__(
         self,
-        k: int = 10,
-        alpha: float = 0.01,
-        n_clusters: int | None = None,
-        n_splits: int = 5,
-        random_state: int = 0,
-        tolerance: float = 0.5,
-        epsilon: float | None = None,
-        delta: float = 1e-5,
-        clip: float | None = None,
+        k: Count = 10,
+        alpha: Rate = 0.01,
+        n_clusters: Count | None = None,
+        n_splits: Annotated[int, Whole(2)] = 5,
+        random_state: Natural = 0,
+        tolerance: NonNegative = 0.5,
+        epsilon: Positive | None = None,
+        delta: Rate = 1e-5,
+        clip: Positive | None = None,
         n_jobs: int | None = None,
     ):
-        self.k = k
-        self.alpha = alpha
-        self.n_clusters = n_clusters
-        self.n_splits = n_splits
-        self.random_state = random_state
-        self.tolerance = tolerance
-        self.epsilon = epsilon
-        self.delta = delta
-        self.clip = clip
-        self.n_jobs = n_jobs
+        self._store(locals())
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Refuse settings that cannot work for clients of these sizes."""
-        check_enough(len(sizes))
-        check_seed(self.random_state)
-        check_counts(self, k=1, n_splits=2)
-        if not (isinstance(self.alpha, numbers.Real) and 0 < self.alpha < 1):
-            raise FltnbError(f"alpha is an error rate and must lie between 0 and 1, got {self.alpha!r}.")
-        wanted = self.n_clusters
-        if wanted is not None and not (isinstance(wanted, numbers.Integral) and 1 <= wanted <= len(sizes)):
-            raise FltnbError(
-                f"n_clusters must be a whole number from 1 to the number of clients, {len(sizes)}, got {wanted!r}."
-            )
-        if not (isinstance(self.tolerance, numbers.Real) and 0 <= self.tolerance < np.inf):
-            raise FltnbError(f"tolerance must be a number of 0 or more, got {self.tolerance!r}.")
-        gaussian_noise(self.epsilon, self.delta, self.clip)
+        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
+        super().check(sizes)
         self._check_sizes(sizes)
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
@@ -145,46 +116,34 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
             if size < 2:
                 raise FltnbError(f"Client {i} has a single sample, which cannot be halved: leave it out.")
 
-    def fit(self, X: Sequence[np.ndarray], y: None = None) -> TransportSignatures:
-        """Cluster the clients.
+    def sketch(self, x: np.ndarray, client: int = 0, rough: Callable = unchanged) -> Sketch:
+        """Return a client's signature, of its embeddings (n_i, e): :func:`~fltnb.relatedness.signatures.describe`."""
+        noise = gaussian_noise(self.epsilon, self.delta, self.clip)
+        return describe(x, client, int(self.k), int(self.n_splits), int(self.random_state), noise, rough)
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, e)
-            Embeddings of each client, all with the same encoder.
-        y : None
-            Ignored.
-        """
-        X = check_clients(X)
-        sizes = [len(x) for x in X]
-        self.check(sizes)
-        sent = self._describe(X, 0)
-        points, shares = np.stack([s.points for s in sent]), np.stack([s.shares for s in sent])
-        most = int((shares > 0).sum(2).max())  # small clients throughout: no padding beyond the largest of them
-        points, shares = points[:, :, :most], shares[:, :, :most]
-        self.null_ = np.stack([s.own for s in sent])
-        mean = self.null_.mean(1)
+    def _relate(self, sketches, answers) -> None:
+        sizes, mean, variance = np.array([sketch["own"] for sketch in sketches]).T
+        # small clients throughout: no padding beyond the largest of them
+        points, shares = stacked(sketches, max(len(s[half]) for s in sketches for half in ("first", "second")))
+        if all("_own" in sketch for sketch in sketches):
+            self.null_ = np.stack([sketch["_own"] for sketch in sketches])
         self.self_distance_ = np.maximum(mean, max(1e-6 * mean.max(), 1e-12))  # a client may hold copies of one sample
-        self.spread_ = _spread(self.null_, np.array(sizes))
-        self._keep(points, shares)
-        self.distance_ = self._scores(points, shares)
-        self._cluster(self.distance_)
-        self.undecided_ |= np.array(sizes) < FEWEST
-        return self
+        self.spread_ = _spread(mean, variance, sizes)
+        count, _, k, width = points.shape
+        self.weights_ = shares.reshape(count, 2 * k) / 2
+        centroids = points.reshape(count, 2 * k, width)
+        self.centroids_ = np.where(self.weights_[:, :, None] > 0, centroids, np.nan)
+        self._cluster(self._scores(points, shares))
+        self.undecided_ |= sizes < FEWEST
 
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
-        """Place newcomers without clustering again.
-
-        Parameters
-        ----------
-        X : sequence of arrays (n_i, e)
-            Embeddings of each newcomer.
+        """Place newcomers, by their embeddings (n_i, e), without clustering again.
 
         Returns
         -------
         ndarray of int64
-            The cluster that fits; -1 where the test rejects all of them; -2 where the newcomer's data do
-            not tell: several clusters fit (:meth:`scores` says which are nearest), or it has fewer than 8 samples.
+            The cluster that fits; -1 where the test rejects all of them; -2 where the newcomer's data do not tell:
+            several clusters fit (:meth:`scores` says which are nearest), or it has fewer than 8 samples.
         """
         X = list(X)
         z = self.scores(X)
@@ -199,41 +158,24 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         if not hasattr(self, "labels_"):
             raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
         count, _, width = self.centroids_.shape
-        X = list(X)
-        X = check_clients([*X, *X[-1:]])[: len(X)]  # its check wants two clients, one newcomer is enough here
+        X = check_clients(X)
         if X[0].shape[1] != width:
             raise FltnbError(
                 f"Newcomers have embeddings of dimension {X[0].shape[1]}, the clients known had {width}: use the same"
                 " encoder."
             )
         self._check_sizes([len(x) for x in X])
-        sent = self._describe(X, count)
+        sent = self.sketches(X, first=count)
         points, shares = _halves(self.centroids_, self.weights_)
-        own = np.array([s.own.mean() for s in sent])
+        own = np.array([sketch["own"][1] for sketch in sent])
         spread = np.full(len(sent), np.sqrt(np.mean(self.spread_**2)))
-        distance = np.stack([_row(s.points, s.shares, points, shares) for s in sent])
+        distance = np.stack([_row(*new, points, shares) for new in zip(*stacked(sent, int(self.k)), strict=True)])
         z = _standard(distance, own[:, None], self.self_distance_, spread[:, None], self.spread_)
         members = self._members()
         return z @ members / members.sum(0)
 
     def _members(self) -> np.ndarray:
         return _one_hot(self.labels_)
-
-    def _describe(self, X: list[np.ndarray], first: int) -> list[Signature]:
-        from joblib import Parallel, delayed
-
-        noise = gaussian_noise(self.epsilon, self.delta, self.clip)
-        tasks = [(X[at : at + CLIENTS_PER_TASK], first + at) for at in range(0, len(X), CLIENTS_PER_TASK)]
-        options = (int(self.k), int(self.n_splits), int(self.random_state), noise)
-        done = Parallel(n_jobs=self.n_jobs)(delayed(describe)(part, at, *options) for part, at in tasks)
-        return [signature for part in done for signature in part]
-
-    def _keep(self, points: np.ndarray, shares: np.ndarray) -> None:
-        count, _, k, width = points.shape
-        self.weights_ = shares.reshape(count, 2 * k) / 2
-        self.centroids_ = points.reshape(count, 2 * k, width)
-        self.sent_ = (shares > 0).sum((1, 2)) * (width + 1) + 3
-        self.centroids_ = np.where(self.weights_[:, :, None] > 0, self.centroids_, np.nan)
 
     def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
         """Z of all pairs, (M, M) float32; rows are computed one at a time, so nothing is larger than that."""
@@ -243,7 +185,7 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         z = np.zeros((count, count), dtype=np.float32)
         # Rows get shorter: a long one and a short one make a task
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
-        tasks = [order[at : at + CLIENTS_PER_TASK] for at in range(0, count, CLIENTS_PER_TASK)]
+        tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
         work = Parallel(n_jobs=self.n_jobs, return_as="generator")(
             delayed(_rows)(points, shares, rows) for rows in tasks
         )
@@ -258,18 +200,15 @@ class TransportSignatures(ClusterMixin, BaseEstimator):
         return float(norm.isf(self.alpha / tests))
 
     def _cluster(self, z: np.ndarray) -> None:
-        self.adjacency_ = (z <= self._level(1)).astype(np.uint8)
-        np.fill_diagonal(self.adjacency_, 1)
-        self.linkage_ = self._tree(z)
-        self.leaf_order_ = leaves_list(self.linkage_).astype(np.int64)
-        self.gap_, sizes = merge_gaps(z, self.linkage_)
+        tree = self._tree(z)
+        self.gap_, sizes = merge_gaps(z, tree)
         self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(*sizes)
         if self.n_clusters is None:
-            labels = accepted_groups(self.linkage_, self.gap_ <= self.limit_)
+            labels = accepted_groups(tree, self.gap_ <= self.limit_)
         else:
-            labels = cut(self.linkage_, self.n_clusters)
-        self.labels_, self.undecided_ = self._settle(z, canonical(labels))
-        self.n_clusters_ = int(self.labels_.max()) + 1
+            labels = cut(tree, self.n_clusters)
+        labels, self.undecided_ = self._settle(z, canonical(labels))
+        self._keep(z, tree, labels, z <= self._level(1))
 
     def _tree(self, z: np.ndarray) -> np.ndarray:
         """Ward linkage of the rows of D^2 - m^2, which follow from z."""
@@ -357,14 +296,14 @@ def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
     return (distance / np.maximum(middle, 1e-12) - 1) / width
 
 
-def _spread(null: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Relative standard deviation of the own distances of each client, (M,): half its own variance, half pooled."""
-    if null.shape[1] > 1:
-        relative = null.var(1, ddof=1) / np.maximum(null.mean(1), 1e-12) ** 2
+    if np.isfinite(variance).all():
+        relative = variance / np.maximum(mean, 1e-12) ** 2
         return np.sqrt(np.maximum((relative + relative.mean()) / 2, 1e-12))
     # One noisy division each: the scatter over clients once the law of their sizes is taken out
-    law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(null[:, 0]), int(np.ptp(sizes) > 0 and len(sizes) >= 10))
-    return np.full(len(null), max(np.std(np.log(null[:, 0]) - law(np.log(sizes)), ddof=1), 1e-6))
+    law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(mean), int(np.ptp(sizes) > 0 and len(sizes) >= 10))
+    return np.full(len(mean), max(np.std(np.log(mean) - law(np.log(sizes)), ddof=1), 1e-6))
 
 
 def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,149 @@
+"""What a client computes and sends, and what the server makes of it: the same result as one call of ``fit``."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import fltnb as fl
+from fltnb import FltnbError, relatedness
+from fltnb.randomness import integer
+from fltnb.relatedness import EMDClustering, build, canonical, sketch_bytes
+from fltnb.relatedness.base import n_scalars
+from fltnb.relatedness.noise import noisy
+
+rng = np.random.default_rng(0)
+KINDS = np.arange(6) % 2
+CLIENTS = [0.3 + 0.05 * rng.normal(size=(20 + i, 6)).clip(-5, 5) + 0.3 * kind for i, kind in enumerate(KINDS)]
+HELD = [0.3 + 0.05 * rng.normal(size=(9, 6)).clip(-5, 5) + 0.3 * kind for kind in KINDS]
+CASES = [
+    fl.FCR(2, k=2, n_neighbors=3),
+    fl.FCR(k=[1, 2, 3, 1, 2, 3], n_neighbors=3, distance="matching", random_state=4),
+    fl.PCAKMeans(2, k=2, n_components=3, threshold=0.2),
+    fl.PCAKMeans(2, k=2, n_components=3, threshold=0.2, shared_basis=True),
+    fl.EigenRelevance(2, 3),
+    fl.EigenRelevance(n_eigenvectors=3, noise=0.2, random_state=3),
+    fl.EigenRelevance(2, 3, epsilon=9.0, clip=2.0),
+    fl.EMDClustering(0.01),
+    fl.EMDClustering(0.01, projection=None, reference="client", max_samples=7),
+    fl.PACFL(n_clusters=2),
+    fl.TransportSignatures(k=2),
+    fl.TransportSignatures(k=2, n_clusters=2, epsilon=50.0, clip=2.0, random_state=5),
+]
+
+
+def learned(clusterer):
+    return {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
+
+
+def validation(clusterer):
+    return [HELD] * 6 if isinstance(clusterer, EMDClustering) else None
+
+
+def by_hand(clusterer):
+    """The exchange, message by message, each client an estimator of its own."""
+    own = [clone(clusterer) for _ in CLIENTS]
+    more = {"validation": HELD} if isinstance(clusterer, EMDClustering) else {}
+    if getattr(clusterer, "shared_basis", False):
+        more = {"basis": clusterer.basis(np.concatenate(CLIENTS))}
+    sketches = [one.sketch(x, client=i, **more) for i, (one, x) in enumerate(zip(own, CLIENTS, strict=True))]
+    answers = []
+    if hasattr(clusterer, "compare"):
+        relayed = clusterer.relay(sketches)
+        answers = [own[i].compare(x, sketches[i], relayed, client=i) for i, x in enumerate(CLIENTS)]
+    return sketches, answers
+
+
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
+def test_fit_is_sketches_then_the_server(clusterer):
+    sketches, answers = by_hand(clusterer)
+    whole = clone(clusterer).fit(CLIENTS, validation(clusterer))
+    parts = clone(clusterer).fit_sketches(sketches, answers)
+    one, other = learned(whole), learned(parts)
+    assert one.keys() == other.keys() >= {"labels_", "adjacency_", "distance_", "linkage_", "leaf_order_", "sent_"}
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+    if not isinstance(clusterer, EMDClustering):
+        up = [n_scalars(s) for s in sketches]
+        assert whole.sent_.tolist() == (up if not answers else [n + 5 for n in up])
+        assert whole.received_.tolist() == [sum(up) - n if answers else 0 for n in up]
+
+
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
+def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
+    if getattr(clusterer, "shared_basis", False):
+        clusterer = clone(clusterer).set_params(shared_basis=False)  # a basis that all share looks at all
+    others = [CLIENTS[0], *(x[::-1][:12] for x in CLIENTS[1:])]
+    second = [[HELD[0], *(z for z in HELD[1:])]] * 6 if isinstance(clusterer, EMDClustering) else None
+    one = clone(clusterer).sketches(CLIENTS, validation(clusterer))[0]
+    other = clone(clusterer).sketches(others, second)[0]
+    assert all(isinstance(value, np.ndarray) and value.dtype.kind in "fi" for value in one.values())
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name])
+
+
+def test_bytes_by_hand():
+    x = CLIENTS[0].astype(np.float32)
+    sketch = fl.FCR(k=2).sketch(x)
+    assert sketch["centroids"].shape == (2, 6) and sketch["_weights"].sum() == 1
+    assert sketch_bytes(sketch) == 2 * 6 * 4 and n_scalars(sketch) == 12  # weights stay with the client
+    # two halves of two centroids and shares, number of samples, mean and variance
+    assert sketch_bytes(fl.TransportSignatures(k=2).sketch(CLIENTS[0])) == 8 * (2 * 2 * 6 + 2 * 2 + 3)
+    # embeddings of 20 + 9 samples for each of five others, 5 of 6 dimensions left, and a reference for each
+    assert fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
+
+
+def test_noise_acts_on_sketches():
+    for clusterer in (fl.PACFL(n_clusters=2), fl.FCR(k=2), fl.EigenRelevance(2, 3), fl.TransportSignatures(k=2)):
+        plain, rough = (one.sketches(CLIENTS) for one in (clusterer, noisy(clusterer, 0.1, seed=1)))
+        assert [{k: v.shape for k, v in s.items()} for s in plain] == [
+            {k: v.shape for k, v in s.items()} for s in rough
+        ]
+        sent = next(iter(plain[0]))
+        assert np.abs(plain[0][sent] - rough[0][sent]).min() > 0
+
+
+def test_fcr_in_eight_lines():
+    """Algorithm 2 of FLT by hand, with the documented seeds."""
+    from scipy.cluster.hierarchy import fcluster, linkage
+    from sklearn.cluster import KMeans
+    from umap import UMAP
+
+    kmeans, layout = integer(7, "kmeans"), integer(7, "umap")
+    sent = [KMeans(2, n_init=10, random_state=kmeans).fit(x).cluster_centers_ for x in CLIENTS]
+    plane = UMAP(n_neighbors=3, random_state=layout, n_jobs=1).fit_transform(np.vstack(sent).astype(np.float32))
+    points = plane.reshape(6, 2, 2).astype(float)
+    distance = np.linalg.norm(points[:, None, :, None] - points[None, :, None], axis=-1).min((2, 3))
+    adjacency = (distance < 1) | np.eye(6, dtype=bool)
+    labels = fcluster(linkage(adjacency.astype(float), "ward"), 2, "maxclust")
+
+    fitted = fl.FCR(2, k=2, n_neighbors=3, random_state=7).fit(CLIENTS)
+    np.testing.assert_allclose(fitted.distance_, np.where(np.eye(6), 0, distance), atol=1e-6)
+    np.testing.assert_array_equal(fitted.adjacency_, adjacency)
+    assert fl.metrics.adjusted_rand_index(labels, fitted.labels_) == 1
+
+
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
+def test_estimators_are_scikit_learns(clusterer):
+    copy = clone(clusterer)
+    assert copy.get_params() == clusterer.get_params() and repr(copy).startswith(type(clusterer).__name__)
+    option = next(iter(copy.get_params()))
+    assert getattr(copy.set_params(**{option: 4}), option) == 4
+    assert not learned(clusterer)  # nothing above has fitted the original
+
+
+def test_settings_go_there_and_back():
+    for clusterer in CASES:
+        short = canonical(clusterer)
+        json.dumps(short)
+        assert canonical(short) == short and canonical(build(short)) == short
+    assert canonical(fl.FCR(k=5, n_clusters=3, n_jobs=2)) == {"name": "FCR", "n_clusters": 3}
+    assert canonical(fl.FCR(k=np.array([1, 2])))["k"] == [1, 2]
+    for bad, message in (
+        ({"name": "FCR", "kk": 1}, "Unknown option"),
+        ({"name": "FCR", "n_init": 0}, "n_init must be"),
+    ):
+        with pytest.raises(FltnbError, match=message):
+            build(bad)
+    assert set(relatedness.CLUSTERERS) == {type(one).__name__ for one in CASES}
