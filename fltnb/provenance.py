@@ -19,7 +19,7 @@ from . import paths
 _PACKAGE = Path(__file__).resolve().parent
 # What every run goes through. Changing a plot, a table or a comment must not throw results away.
 _CORE = (
-    *("data.py", "randomness.py", "models.py", "vision.py", "training", "metrics.py", "rounds.py"),
+    *("data.py", "randomness.py", "models", "training", "metrics.py", "rounds.py"),
     *("federations/base.py", "methods/base.py"),
 )
 # Collections: a run uses some of their modules and does not depend on the others, nor on the lists in __init__.py.

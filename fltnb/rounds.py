@@ -365,7 +365,7 @@ def check(
         method.foresee(parts, drawn)
     net = models.make(model, fed.input_shape, fed.n_classes)
     for phase in parts:
-        net.check(phase.fed, spec)
+        net.check(phase.fed, spec.batch_size)
     return spec, net
 
 

@@ -36,18 +36,20 @@ class Whole:
 
 @dataclass(frozen=True)
 class Within:
-    """A finite number from ``low`` (left out itself where ``above``) to ``high``."""
+    """A finite number from ``low`` (left out itself where ``above``) to ``high`` (left out itself where ``below``)."""
 
     low: float = 0.0
     high: float = math.inf
     above: bool = False
+    below: bool = False
 
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
         real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
-        if not real or not self.low <= value <= self.high or (self.above and value == self.low):
+        ends = [self.low] * self.above + [self.high] * self.below
+        if not real or not self.low <= value <= self.high or value in ends:
             low = f"above {self.low:g}" if self.above else f"of at least {self.low:g}"
-            high = "" if self.high == math.inf else f" and at most {self.high:g}"
+            high = "" if self.high == math.inf else f" and {'below' if self.below else 'at most'} {self.high:g}"
             raise FltnbError(f"{name} must be a number {low}{high}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 

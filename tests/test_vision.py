@@ -7,7 +7,8 @@ from torch.nn import functional
 from torchvision.models import ResNet18_Weights, get_model, get_model_weights
 
 import fltnb as fl
-from fltnb import methods, models, training, vision
+from fltnb import methods, models, training
+from fltnb.models import vision
 from fltnb.errors import FltnbError
 from fltnb.methods.base import Context
 from fltnb.methods.cfl import cosines

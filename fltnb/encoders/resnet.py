@@ -33,7 +33,7 @@ def weights(source: str, seed: int, path: Path) -> dict[str, np.ndarray]:
     """
     from torchvision.models import ResNet18_Weights
 
-    from ..vision import download
+    from ..models.vision import download
     from .pretraining import _read, _write
 
     if source == "random":
@@ -87,7 +87,7 @@ def prepare(inputs: np.ndarray) -> np.ndarray:
     FltnbError
         Feature vectors, or images of another number of channels.
     """
-    from ..vision import MEAN, STD
+    from ..models.vision import MEAN, STD
 
     channels, height, width = inputs.shape[1:]
     if channels not in (1, 3) or min(height, width) < 2:

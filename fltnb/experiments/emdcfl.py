@@ -36,7 +36,7 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     ImageNet weights do that themselves here. Our own networks keep the package's usual scaling, except ``cnn_small`` on
     colours, where it stands for the paper's CNN.
     """
-    from ..vision import NETWORKS
+    from ..models.vision import NETWORKS
 
     if model in NETWORKS:
         return {"scaling": "unit"}
