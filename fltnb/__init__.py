@@ -10,7 +10,7 @@ from .errors import FltnbError as FltnbError
 __version__ = "0.1.0"
 
 _MODULES = [
-    *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics", "confusion"),
+    *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
     *("rounds", "store", "experiments", "analysis", "published", "plots", "notebook", "report"),
 ]
 _OBJECTS = {

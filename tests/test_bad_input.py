@@ -203,15 +203,15 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_p
     whole = run(fed, rounds=5)
     disk, file, save = FullDisk(monkeypatch), tmp_path / "c.npz", rounds._save
 
-    def saving(path, settings, state, round, *rest):
-        disk.on = round == 3
-        save(path, settings, state, round, *rest)
+    def saving(path, settings, done):
+        disk.on = done.round == 3
+        save(path, settings, done)
 
     monkeypatch.setattr(rounds, "_save", saving)
     assert str(file) in sentence(lambda: run(fed, rounds=5, checkpoint=file))
     disk.on = False
     monkeypatch.setattr(rounds, "_save", save)
-    assert rounds._load(file, whole.settings)[1] == 2
+    assert rounds._load(file, whole.settings).round == 2
     assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
 
 
