@@ -166,6 +166,7 @@ lab: $(READY)
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
+	.venv/bin/lint-imports --no-cache
 
 test: lint
 	$(PY) -m pytest -n $(JOBS)

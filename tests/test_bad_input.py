@@ -104,16 +104,16 @@ def test_vectors_do_not_suit_a_cnn():
 
 
 def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(fed, monkeypatch):
-    train = serial.SerialEngine._train
+    train = serial.SerialEngine.train
 
-    def poisoned(self, theta, rows, clients, round, weights):
+    def poisoned(self, theta, rows, clients, round, weights=None):
         out = train(self, theta, rows, clients, round, weights)
         if round == 3:
             out.loss[1] = np.nan
         return out
 
     whole = run(fed, rounds=2)
-    monkeypatch.setattr(serial.SerialEngine, "_train", poisoned)
+    monkeypatch.setattr(serial.SerialEngine, "train", poisoned)
     with pytest.raises(rounds.DivergedError) as caught:
         run(fed, rounds=5)
     client = rounds.participants(fed.n_clients, 0.2, 0, 3)[1]

@@ -25,7 +25,7 @@ MEASURES = {
     "macro F1": ("test", "macro_f1"),
     "pooled F1": ("test", "pooled_f1"),
 }
-"""Measure -> split and metric of tidy results. The last is no column of the paper, see :func:`fltnb.metrics.f1_summary`."""
+"""Measure -> split and metric of tidy results. The last is no column there: :func:`fltnb.metrics.f1_summary`."""
 PRINTED = {name: name.lower().replace(" ", "_") for name in list(MEASURES)[:4]}
 """Measure -> metric of the published tables."""
 TABLES = {

@@ -6,7 +6,6 @@ Images of less than 28 pixels on a side are padded before each convolution of ``
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ..errors import FltnbError, choose
@@ -14,10 +13,8 @@ from . import vision
 from .base import POOL, Conv, Dense, Dropout, Flatten, KeyedDropout, Layer, MaxPool, Model, ReLU, Stage
 from .vision import VISION_NAMES, VisionModel
 
-__all__ = [
-    *("NAMES", "POOL", "Conv", "Dense", "Dropout", "Flatten", "KeyedDropout", "Layer", "MaxPool", "Model", "ReLU"),
-    *("VISION_NAMES", "Stage", "VisionModel", "make", "vision"),
-]
+__all__ = ["NAMES", "POOL", "VISION_NAMES", "Conv", "Dense", "Dropout", "Flatten", "KeyedDropout", "Layer", "MaxPool"]
+__all__ += ["Model", "ReLU", "Stage", "VisionModel", "make", "vision"]
 
 HIDDEN = {  # widths of the hidden dense layers
     **{"mlp": (200,), "mlp_plain": (200,), "mlp32": (32,), "leaf_cnn": (2048,), "lenet": (120, 84)},

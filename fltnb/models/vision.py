@@ -123,7 +123,7 @@ class VisionModel(Model):
         return not self.name.endswith(RANDOM)
 
     def _hollow(self) -> Network:
-        """A network without numbers."""
+        """Return the network without numbers."""
         with torch.device("meta"):
             net = _torchvision(self.architecture, self.n_classes)
         return Network(net, self.imagenet, VIT_SIDE if self.architecture == "vit_b_16" else None)

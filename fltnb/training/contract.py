@@ -232,7 +232,7 @@ class Engine(ABC):
         """Fill ``done``; ``weights`` holds an array or None for each client."""
 
     def _scores(self, theta: np.ndarray, tasks: list[Task], split: str) -> list[tuple[int, float]]:
-        """Correct predictions and summed loss of each task, one after the other."""
+        """Return correct predictions and summed loss of each task, taken one after the other."""
         parts, scores = getattr(self.fed, split), []
         with self._kernels(), torch.inference_mode():
             for row, own in groupby(tasks, lambda task: task.row):
@@ -242,7 +242,7 @@ class Engine(ABC):
         return scores
 
     def _kernels(self) -> AbstractContextManager:
-        """Threads and kernels in which this back end computes."""
+        """Return the context, threads and kernels, in which this back end computes."""
         raise NotImplementedError
 
     def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -250,5 +250,5 @@ class Engine(ABC):
         raise NotImplementedError
 
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs and labels of some samples, on the device."""
+        """Return inputs and labels of some samples, on the device."""
         raise NotImplementedError
