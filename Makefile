@@ -171,7 +171,7 @@ lab: $(READY)
 lint: $(READY)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	.venv/bin/lint-imports --no-logo --quiet
+	.venv/bin/lint-imports --no-cache
 
 # Every output of every notebook is compared with what the committed evidence gives; 00 computes as well (demo).
 test: lint

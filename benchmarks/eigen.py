@@ -9,13 +9,11 @@ includes about 0.1 GiB of imported libraries and the data.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import time
 
 import numpy as np
 
-from .transport import peak, report
+from .common import Stopwatch, alone, peak
 
 DIMENSION, EIGENVECTORS, SAMPLES, TASKS = 512, 20, 100, 10
 
@@ -30,21 +28,18 @@ def features(n_clients: int, samples: int, seed: int = 0) -> tuple[list[np.ndarr
 
 
 def measure(n_clients: int, samples: int) -> None:
-    import resource
-
     from sklearn.metrics import adjusted_rand_score
 
     from fltnb.relatedness import EigenRelevance
 
     clients, tasks = features(n_clients, samples)
     data = sum(x.nbytes for x in clients) / 2**30
-    before = peak(resource.RUSAGE_SELF)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    begun, cpu = time.perf_counter(), usage.ru_utime + usage.ru_stime
+    before = peak()
+    watch = Stopwatch()
     fitted = EigenRelevance(TASKS, EIGENVECTORS, n_jobs=2).fit(clients)
     print(f"  data {data:.2f} GiB, peak before the fit {before:.2f} GiB; ", end="")
     print(f"ARI {adjusted_rand_score(tasks, fitted.labels_):.2f}; {fitted.sent_[0]:,} numbers sent by a client")
-    report(begun, cpu)
+    watch.report()
 
 
 def main(arguments: list[str]) -> None:
@@ -57,8 +52,7 @@ def main(arguments: list[str]) -> None:
         return measure(options.clients[0], options.samples)
     for n_clients in options.clients:
         print(f"EigenRelevance, {n_clients:,} clients of {options.samples} samples", flush=True)
-        command = [sys.executable, "-m", "benchmarks.eigen", "--one", str(n_clients), "--samples", str(options.samples)]
-        subprocess.run(command, check=True)
+        alone("eigen", "--one", str(n_clients), "--samples", str(options.samples))
 
 
 if __name__ == "__main__":

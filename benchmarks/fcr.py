@@ -6,12 +6,12 @@ e = 128, k = 5. Every M runs in a process of its own, so that its peak memory is
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
 import time
 
 import numpy as np
+
+from .common import alone, peak
 
 DIMENSION, SAMPLES, CLUSTERS, KINDS = 128, 29, 10, 5
 
@@ -65,10 +65,8 @@ def measure(n_clients: int) -> None:
     clock = time.perf_counter()
     fitted = FCR().fit(clients)
     lap("FCR().fit, the same in one call")
-    # Linux counts KiB, macOS bytes
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
     ari = adjusted_rand_score(clusters, fitted.labels_)
-    print(f"  peak memory {peak:.2f} GiB; {found} clusters found of {CLUSTERS}, ARI {ari:.2f}")
+    print(f"  peak memory {peak():.2f} GiB; {found} clusters found of {CLUSTERS}, ARI {ari:.2f}")
 
 
 def main(arguments: list[str]) -> None:
@@ -77,7 +75,7 @@ def main(arguments: list[str]) -> None:
         return
     for n_clients in arguments or ["240", "2400"]:
         print(f"FCR, {int(n_clients):,} clients", flush=True)
-        subprocess.run([sys.executable, "-m", "benchmarks.fcr", "--one", n_clients], check=True)
+        alone("fcr", "--one", n_clients)
 
 
 if __name__ == "__main__":

@@ -15,21 +15,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import scipy.optimize
 
-from .methods import THREADS
+from .common import load, measured, save
 
 WIDTHS, NETWORKS = (50, 100, 200, 400, 800, 1600), ("cnn_small", "leaf_cnn")
 SHAPE, CLASSES = (1, 28, 28), 62
@@ -155,28 +151,7 @@ def measure(name: str, members: int = MEMBERS, samples: int = SAMPLES, **shape) 
 
 def one(name: str) -> dict[str, Any]:
     """Measure one network in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.matching", "--one", name]
-    environment = os.environ | dict.fromkeys(THREADS, "1")
-    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def save(rows: list[dict[str, Any]]) -> None:
-    """Write results/small/matching_cost.csv: the table, and in every row what it was measured on."""
-    import pandas as pd
-
-    from fltnb import paths
-    from fltnb.provenance import environment
-
-    about = environment()
-    data = {"input_shape": SHAPE, "n_classes": CLASSES, "samples": SAMPLES, "pixels and labels": "random"}
-    settings = data | {"batch_size": BATCH, "lr": LR, "clusters": 1, "backend": "serial, one thread"}
-    record = {"settings": json.dumps(settings), "commit": about["commit"], "hardware": about["hardware"]}
-    record |= {"python": about["python"], "torch": about["packages"]["torch"]}
-    record |= {"finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    text = pd.DataFrame(rows).assign(**record).to_csv(index=False, float_format="%.5g")
-    path = paths.write_atomically(paths.results("small") / SAVED, lambda file: file.write(text.encode()))
-    print(f"\nSaved {path.relative_to(paths.ROOT)}")
+    return measured("matching", "--one", name)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -199,12 +174,13 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"Processor seconds of an M-step, {MEMBERS} members, one thread, one process a network; one client's epoch.")
     rows = []
     for name in [*map(str, options.widths), *options.networks]:
-        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-        rows.append(one(name) | {"load_average": load})
+        before = load()
+        rows.append(one(name) | {"load_average": before})
         shown = ("plain", "matched_trained", "times_trained", "matched_independent", "times_independent", "epoch")
         print(f"{name:<10}", *(f"{key} {rows[-1][key]:.3g}" for key in shown), sep="  ", flush=True)
     if options.save:
-        save(rows)
+        data = {"input_shape": SHAPE, "n_classes": CLASSES, "samples": SAMPLES, "pixels and labels": "random"}
+        save(rows, SAVED, data | {"batch_size": BATCH, "lr": LR, "clusters": 1, "backend": "serial, one thread"})
 
 
 if __name__ == "__main__":

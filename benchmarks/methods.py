@@ -12,14 +12,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
-from datetime import UTC, datetime
 from typing import Any
 
-from .transport import peak
+from .common import measured, peak, processor, save
 
 FEDERATION = {
     "kind": "rotated_copies",
@@ -29,7 +24,6 @@ FEDERATION = {
     "test_per_client": 100,
 }
 MODEL, ROUNDS = "mlp_plain", 3
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SAVED = "methods_cost.csv"
 
 
@@ -55,10 +49,10 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
     options = {"model": MODEL, **training, "device": "cpu", "backend": "serial", "progress": False, "n_jobs": 1}
     # once before the clock starts: what is imported and set up on first use takes longer than a round
     fl.run(fl.methods.build(settings), fed, rounds=1, **options | {"local_epochs": 1})
-    before, used, runs = peak(resource.RUSAGE_SELF), [_processor()], []
+    before, used, runs = peak(), [processor()], []
     for length in (1, rounds):  # of which the first round is the same
         runs.append(fl.run(fl.methods.build(settings), fed, rounds=length, **options))
-        used.append(_processor())
+        used.append(processor())
     first, whole = used[1] - used[0], used[2] - used[1]
     moved = runs[-1].history.iloc[-1][["bytes_up", "bytes_down"]].sum()
     return {
@@ -67,39 +61,15 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
         "later_rounds": (whole - first) / (rounds - 1),
         "seconds": runs[-1].seconds / rounds,
         "before": before,
-        "peak": peak(resource.RUSAGE_SELF),
+        "peak": peak(),
         "kilobytes": moved / fed.n_clients / rounds / 1000,
         "rounds": rounds,
     }
 
 
-def _processor() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
 def one(name: str, rounds: int) -> dict[str, Any]:
     """Run one method in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.methods", "--one", name, "--rounds", str(rounds)]
-    environment = os.environ | dict.fromkeys(THREADS, "1")
-    done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def save(rows: list[dict[str, Any]]) -> None:
-    """Write results/small/methods_cost.csv: the table, and in every row what it was measured on."""
-    import pandas as pd
-
-    from fltnb import paths
-    from fltnb.provenance import environment
-
-    about = environment()
-    record = {"settings": json.dumps({"federation": FEDERATION, "model": MODEL, "backend": "serial, one thread"})}
-    record |= {"commit": about["commit"], "hardware": about["hardware"], "python": about["python"]}
-    record |= {"torch": about["packages"]["torch"], "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-    text = pd.DataFrame(rows).assign(**record).to_csv(index=False, float_format="%.5g")
-    path = paths.write_atomically(paths.results("small") / SAVED, lambda file: file.write(text.encode()))
-    print(f"\nSaved {path.relative_to(paths.ROOT)}")
+    return measured("methods", "--one", name, "--rounds", str(rounds))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -129,7 +99,7 @@ def main(arguments: list[str] | None = None) -> None:
         shown = [f"{key} {value:.2f}" for key, value in rows[-1].items() if isinstance(value, float)]
         print(f"{name:<10}", *shown, sep="  ", flush=True)
     if options.save:
-        save(rows)
+        save(rows, SAVED, {"federation": FEDERATION, "model": MODEL, "backend": "serial, one thread"})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import os
 import platform
 import statistics
 import time
@@ -21,6 +20,7 @@ import torch
 
 from fltnb import paths
 
+from .common import load
 from .workloads import EngineRound, ModuleLoop, Workload, workloads
 
 BASE = "DataLoader loop"
@@ -39,10 +39,6 @@ def machine() -> dict[str, str | int]:
         "torch": torch.__version__,
         "date": datetime.date.today().isoformat(),
     }
-
-
-def _load() -> float:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
 
 
 def measure(work: Workload) -> pd.DataFrame:
@@ -68,7 +64,7 @@ def measure(work: Workload) -> pd.DataFrame:
     try:
         models = {name: contender.round(theta, 0) for name, contender in contenders.items()}  # warm-up
         for repetition in range(1, work.repetitions + 1):
-            loads.append(_load())
+            loads.append(load())
             for name, contender in contenders.items():
                 begin = time.perf_counter()
                 contender.round(theta, repetition)
@@ -119,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     if unknown:
         parser.error(f"unknown workload {', '.join(sorted(unknown))}: choose of {', '.join(known)}")
     about = machine()
-    print(*(f"{key} {value}" for key, value in about.items()), f"load average {_load():.2f}", sep=", ")
+    print(*(f"{key} {value}" for key, value in about.items()), f"load average {load():.2f}", sep=", ")
     print("Median seconds per round; times_faster is against the plain DataLoader loop on one thread, same run.")
     tables = [measure(known[name]()) for name in options.workloads or known]
     if options.save:

@@ -8,30 +8,13 @@ are there (of random clusters): the part whose memory grows with the square of M
 
 from __future__ import annotations
 
-import resource
-import subprocess
 import sys
 import time
 
 import numpy as np
 
+from .common import Stopwatch, alone
 from .fcr import CLUSTERS, embeddings
-
-
-def peak(who: int) -> float:
-    """Peak memory in GiB; Linux counts KiB, macOS bytes."""
-    return resource.getrusage(who).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
-
-
-def report(begun: float, cpu: float) -> None:
-    seconds, used = time.perf_counter() - begun, sum(_cpu()) - cpu
-    own, worker = peak(resource.RUSAGE_SELF), peak(resource.RUSAGE_CHILDREN)
-    print(f"  {seconds:.1f} s, {used:.1f} s of processor time; peak {own:.2f} GiB, largest worker {worker:.2f} GiB")
-
-
-def _cpu() -> list[float]:
-    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return [u.ru_utime + u.ru_stime for u in usage]
 
 
 def whole(n_clients: int) -> None:
@@ -41,13 +24,13 @@ def whole(n_clients: int) -> None:
     from fltnb.relatedness import TransportSignatures
 
     clients, clusters = embeddings(n_clients)
-    begun, cpu = time.perf_counter(), sum(_cpu())
+    watch = Stopwatch()
     fitted = TransportSignatures(n_jobs=2).fit(clients)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - watch.begun
     get_reusable_executor().shutdown()  # children count once they have ended
     print(f"  fit {seconds:.1f} s; {fitted.n_clusters_} clusters of {CLUSTERS},", end=" ")
     print(f"ARI {adjusted_rand_score(clusters, fitted.labels_):.2f}")
-    report(begun, cpu)
+    watch.report()
 
 
 def dendrogram(n_clients: int) -> None:
@@ -62,10 +45,10 @@ def dendrogram(n_clients: int) -> None:
         z[i, i] = 0
     fitted = TransportSignatures()
     fitted.self_distance_, fitted.spread_ = np.full(n_clients, 40.0), np.full(n_clients, 0.06)
-    begun, cpu = time.perf_counter(), sum(_cpu())
+    watch = Stopwatch()
     fitted._cluster(z)
     print(f"  {fitted.n_clusters_} clusters of {CLUSTERS}")
-    report(begun, cpu)
+    watch.report()
 
 
 def main(arguments: list[str]) -> None:
@@ -76,7 +59,7 @@ def main(arguments: list[str]) -> None:
     else:
         for n_clients in arguments or ["240", "2400"]:
             print(f"TransportSignatures, {int(n_clients):,} clients", flush=True)
-            subprocess.run([sys.executable, "-m", "benchmarks.transport", "--one", n_clients], check=True)
+            alone("transport", "--one", n_clients)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,20 @@ caller's), so no other module builds a relative path.
 
 from __future__ import annotations
 
+import glob
 import os
+import platform
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from .errors import FltnbError
 
 ROOT = Path(__file__).resolve().parent.parent
+DAY = 86400.0  # seconds
 
 
 def results(profile: str) -> Path:
@@ -38,8 +43,29 @@ def data() -> list[Path]:
     return ([ROOT / given] if given else []) + [ROOT / "data"]
 
 
+def remove_left_over(path: Path | str) -> None:
+    """Remove the temporary files of a path whose writers are dead; of another machine's, those that are a day old."""
+    path = Path(path)
+    here = f".{path.name}.{platform.node()}."
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        with suppress(OSError, ValueError):  # somebody else was faster, or it is no file of ours
+            pid = int(left.name.rsplit(".", 2)[1])
+            if (left.name.startswith(here) and not _lives(pid)) or time.time() - left.stat().st_mtime > DAY:
+                left.unlink()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # no signal, only the question
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)  # else it is another user's
+    return True
+
+
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
     """Write a file so that a reader sees the old one or the whole new one, never half of it.
+
+    The temporary file's name says who writes it; what killed writers of the same path left is removed first.
 
     Parameters
     ----------
@@ -57,7 +83,9 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        remove_left_over(path)
+        writer = f".{path.name}.{platform.node()}.{os.getpid()}."
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=writer, delete=False) as file:
             temporary = Path(file.name)
             write(file)
             file.flush()

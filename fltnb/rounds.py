@@ -10,19 +10,20 @@ import io
 import json
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from numbers import Integral, Real
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from . import metrics
-from .errors import FltnbError
-from .paths import write_atomically
+from .errors import FltnbError, choose
+from .paths import remove_left_over, write_atomically
 from .progress import bar as progress_bar
 from .randomness import stream
+from .settings import Count, Within, checked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     from .models import Model
     from .training import TrainSpec
 
+NUMBERS = (
+    *("rounds", "local_epochs", "participation", "batch_size", "lr", "momentum", "weight_decay", "proximal", "seed"),
+    *("dtype", "eval_every"),
+)
+"""Arguments of :func:`run` that decide its numbers, beside method, federation and model."""
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -63,6 +69,9 @@ class Run:
         Why the run ended early (a client's loss was not finite), else empty.
     labels_at : dict
         Evaluated round -> cluster of each client that was there (M,); empty for methods without clusters.
+    confusion : int64 array (M, C, C) or None
+        What the test samples of every client were taken for at the end (:func:`confusion`); None for a method that
+        tests something else than the one model that it serves a client.
     """
 
     history: pd.DataFrame
@@ -74,6 +83,7 @@ class Run:
     seconds: float = 0.0
     stopped: str = ""
     labels_at: dict[int, np.ndarray] = field(default_factory=dict)
+    confusion: np.ndarray | None = None
 
     @property
     def accuracy(self) -> float:
@@ -109,9 +119,9 @@ def run(
     method: Method,
     fed: Federation,
     model: str = "mlp",
-    rounds: int = 20,
+    rounds: Count = 20,
     local_epochs: int = 1,
-    participation: float = 0.2,
+    participation: Annotated[float, Within(high=1.0, above=True)] = 0.2,
     batch_size: int = 10,
     lr: float = 0.01,
     momentum: float = 0.0,
@@ -121,7 +131,7 @@ def run(
     device: str = "auto",
     backend: str = "auto",
     n_workers: int | None = None,
-    eval_every: int = 1,
+    eval_every: Count = 1,
     dtype: str = "float32",
     checkpoint: str | Path | None = None,
     cache=None,
@@ -167,24 +177,11 @@ def run(
     DivergedError
         A client's loss or model stopped being finite; the error carries the run up to the round before.
     """
+    given = dict(locals())
     from . import training
     from .methods import Context
 
-    numbers = plain(
-        {
-            "rounds": rounds,
-            "local_epochs": local_epochs,
-            "participation": participation,
-            "batch_size": batch_size,
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "proximal": proximal,
-            "seed": seed,
-            "dtype": dtype,
-            "eval_every": eval_every,
-        }
-    )
+    numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
     about = plain({"method": method.settings(), "federation": fed.settings})
     settings = {**about, "data": fed.fingerprint(), "model": model, **numbers}
@@ -198,54 +195,62 @@ def run(
         return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress)
 
 
+@dataclass
+class _Progress:
+    """What a checkpoint holds: the state of the method, and the record up to a round."""
+
+    state: dict[str, np.ndarray]
+    round: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    labels_at: dict[int, np.ndarray] = field(default_factory=dict)
+    seconds: float = 0.0
+    up: int = 0  # bytes
+    down: int = 0
+
+
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress) -> Run:
     from .federations.phases import phases
 
-    saved = _load(checkpoint, settings) if checkpoint else None
+    done = _load(checkpoint, settings) if checkpoint else None
     coming = {phase.round: phase for phase in phases(federation)}
-    fed = coming[max(first for first in coming if first <= max(1, saved[1] if saved else 1))].fed
+    fed = coming[max(first for first in coming if first <= max(1, done.round if done else 1))].fed
     engine = make_engine(fed)
-    if saved is None:
-        begun, done, history, seconds, labels_at = time.monotonic(), 0, [], 0.0, {}
+    begun = time.monotonic() - (done.seconds if done else 0)
+    if done is None:
         state = method.start(fed, net, context)
         if settings["dtype"] == "float64":
             state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
-        up = down = 0
-    else:
-        state, done, history, seconds, up, down, labels_at = saved
-        begun = time.monotonic() - seconds
+        done = _Progress(state)
     rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
-    bar = progress_bar(total=rounds, initial=done, desc=method.name, unit="round", shown=progress)
+    bar = progress_bar(total=rounds, initial=done.round, desc=method.name, unit="round", shown=progress)
     last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
 
     def evaluate(round: int, final: bool) -> None:
-        history[:] = [row for row in history if row["round"] != round]
-        once_up, once_down = method.setup_bytes(state)
-        now = {"seconds": time.monotonic() - begun, "bytes_up": int(up + once_up), "bytes_down": int(down + once_down)}
+        done.history = [row for row in done.history if row["round"] != round]
+        up, down = method.setup_bytes(done.state)
+        now = {"seconds": time.monotonic() - begun, "bytes_up": int(done.up + up), "bytes_down": int(done.down + down)}
         for split in ("train", "test", "probe") if final and fed.probed else ("train", "test"):
-            result = method.evaluate(state, engine, split)
-            accuracy = last[split] = metrics.accuracy(result.correct, result.total)
-            row = {"round": round, "split": split, "accuracy": metrics.mean_accuracy(accuracy)}
-            row |= {"micro": metrics.micro_accuracy(result.correct, result.total)}
-            row |= {"variance": metrics.variance(accuracy), "worst": metrics.worst(accuracy)}
-            row |= _by_group(federation, accuracy)
-            history.append(row | {"loss": float(np.mean(result.loss))} | now)
-        labels = method.labels(state)
+            result = method.evaluate(done.state, engine, split)
+            last[split] = metrics.accuracy(result.correct, result.total)
+            row = {"round": round, "split": split} | metrics.summary(result.correct, result.total)
+            row |= _by_group(federation, last[split])
+            done.history.append(row | {"loss": float(np.mean(result.loss))} | now)
+        labels = method.labels(done.state)
         if labels is not None:
-            labels_at[round] = np.array(labels)
+            done.labels_at[round] = np.array(labels)
         bar.set_postfix_str(f"test accuracy {metrics.mean_accuracy(last['test']):.1f} %", refresh=False)
 
     stopped = ""
-    if done == 0:
+    if done.round == 0:
         evaluate(0, final=False)
-    for round in range(done + 1, rounds + 1):
+    for round in range(done.round + 1, rounds + 1):
         if round > 1 and round in coming:
             _, fed, changed = coming[round]
-            state = method.changed(state, fed, net, changed, context)
+            done.state = method.changed(done.state, fed, net, changed, context)
             engine = make_engine(fed)
         clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
-        state = method.observe(state, clients, round, engine)
-        state, trained = method.train(state, clients, round, engine)
+        done.state = method.observe(done.state, clients, round, engine)
+        done.state, trained = method.train(done.state, clients, round, engine)
         lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
         if lost.any():
             stopped = (
@@ -253,22 +258,24 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
                 " choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
             )
             break
-        state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
-        received, sent = method.traffic(state, net.n_parameters)
-        up += len(clients) * sent * 4  # numbers travel as float32
-        down += len(clients) * received * 4
+        done.state = method.revise(method.collect(done.state, clients, trained.theta, round), fed, round, context)
+        received, sent = method.traffic(done.state, net.n_parameters)
+        done.up += len(clients) * sent * 4  # numbers travel as float32
+        done.down += len(clients) * received * 4
+        done.round = round
         if round % settings["eval_every"] == 0 or round == rounds:
             evaluate(round, final=round == rounds)
         if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
-            _save(checkpoint, settings, state, round, history, now - begun, up, down, labels_at)
+            done.seconds = now - begun
+            _save(checkpoint, settings, done)
             written = time.monotonic()
             pause = CHECKPOINT_SECONDS * max(1, written - now)  # a state of gigabytes is saved less often
         bar.update()
     bar.close()
     if stopped:
         evaluate(round - 1, final=True)
-
-    result = _finish(method, fed, state, history, last, settings, time.monotonic() - begun, stopped, labels_at)
+    done.seconds = time.monotonic() - begun
+    result = _finish(method, fed, net, done, last, settings, stopped, str(engine.device))
     if stopped:
         raise DivergedError(stopped, result)
     return result
@@ -284,36 +291,93 @@ def _by_group(fed, accuracy: np.ndarray) -> dict[str, float]:
     return {f"accuracy_{group}": metrics.mean_accuracy(accuracy[here == group]) for group in GROUPS}
 
 
-def _finish(method, fed, state, history, last, settings, seconds, stopped, labels_at) -> Run:
+def _finish(method, fed, net, done: _Progress, last, settings, stopped: str, device: str) -> Run:
     import pandas as pd
 
-    theta, rows = method.serve(state)
-    labels = method.labels(state)
+    theta, rows = method.serve(done.state)
+    labels = method.labels(done.state)
     clients = pd.DataFrame(
         {
             "client": np.arange(fed.n_clients),
             "cluster": -1 if labels is None else labels,
             "true_cluster": -1 if fed.clusters is None else fed.clusters,
             "samples": np.asarray(fed.sizes),
-            "train": last["train"],
-            "test": last["test"],
+            **{split: last[split] for split in ("train", "test", "probe") if split in last},
         }
-        | ({"probe": last["probe"]} if "probe" in last else {})
     )
-    return Run(pd.DataFrame(history), clients, labels, theta, rows, settings, seconds, stopped, labels_at)
+    taken = confusion(net, theta, rows, fed, device=device) if method.tests_served else None
+    history = pd.DataFrame(done.history)
+    return Run(history, clients, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
 
 
-def check(
-    method: Method,
-    fed: Federation,
-    model: str = "mlp",
-    *,
-    rounds: int = 20,
-    participation: float = 0.2,
-    eval_every: int = 1,
-    **training: Any,
-) -> tuple[TrainSpec, Model]:
-    """Refuse what cannot run, before anything is computed; the arguments are those of :func:`run`.
+def confusion(
+    model: Model, theta: np.ndarray, rows: Sequence[int], fed: Federation, split: str = "test", device: str = "cpu"
+) -> np.ndarray:
+    """Count what every client's samples are taken for.
+
+    Parameters
+    ----------
+    model : Model
+    theta : array (K, P)
+        Models, as a :class:`Run` holds them at its end.
+    rows : array (M,)
+        Client i is served by ``theta[rows[i]]``.
+    fed : Federation
+    split : {"test", "val", "train", "probe"}
+    device : str
+
+    Returns
+    -------
+    ndarray of int64, shape (M, C, C)
+        Classes as rows, predictions as columns; zeros for a client without samples.
+
+    Raises
+    ------
+    FltnbError
+        Unknown split, or models or rows that do not fit.
+    """
+    import torch
+
+    from .training.contract import SPLITS
+    from .training.evaluation import SLICE, same_sets
+    from .training.serial import one_thread
+
+    choose(split, SPLITS, "split")
+    theta, rows = np.asarray(theta), np.asarray(rows)
+    if theta.ndim != 2 or theta.shape[1] != model.n_parameters or rows.shape != (fed.n_clients,):
+        raise FltnbError(
+            f"Confusion matrices need theta of shape (K, {model.n_parameters}) and {fed.n_clients} rows, one per"
+            f" client, not {theta.shape} and {rows.shape}."
+        )
+    if len(rows) and not (rows.min() >= 0 and rows.max() < len(theta)):
+        raise FltnbError(f"rows must lie between 0 and {len(theta) - 1}, not {rows.min()} to {rows.max()}.")
+    parts, C = getattr(fed, split), model.n_classes
+    out = np.zeros((fed.n_clients, C, C), dtype=np.int64)
+    done: dict[tuple[int, int], int] = {}
+    with torch.inference_mode(), one_thread():
+        for client, key in enumerate(zip(rows.tolist(), same_sets(parts), strict=True)):
+            if key in done:
+                out[client] = out[done[key]]
+                continue
+            done[key] = client
+            params = [part.to(device) for part in model.unflatten(np.array(theta[key[0]]))]
+            for begin in range(0, len(parts[client]), SLICE):
+                index = parts[client][begin : begin + SLICE]
+                x = torch.from_numpy(fed.inputs(index)).to(device, params[0].dtype)
+                predicted = model.forward(params, x).argmax(1).cpu().numpy()
+                np.add.at(out[client], (fed.labels[index], predicted), 1)
+    return out
+
+
+def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -> tuple[TrainSpec, Model]:
+    """Refuse what cannot run, before anything is computed.
+
+    Parameters
+    ----------
+    method, fed, model
+        As for :func:`run`.
+    **numbers
+        Of :data:`NUMBERS`.
 
     Returns
     -------
@@ -339,12 +403,9 @@ def check(
             f"A run needs a Federation, not {type(fed).__name__}: make one with fl.federations.label_clusters(...) or"
             " fl.Federation.from_arrays(...)."
         )
-    for name, value in (("rounds", rounds), ("eval_every", eval_every)):
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-            raise FltnbError(f"{name} must be a whole number of at least 1, not {value!r}.")
-    if not isinstance(participation, Real) or not 0 < participation <= 1:
-        raise FltnbError(f"participation must be a share of clients above 0 and at most 1, not {participation!r}.")
-    spec = TrainSpec(**training | method.local_training())
+    full = checked(run, {"method": method, "fed": fed, "model": model} | numbers, "a run")
+    rounds, participation = full["rounds"], full["participation"]
+    spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | method.local_training())
     parts = phases(fed)
     if parts[-1].round > rounds:
         raise FltnbError(
@@ -365,7 +426,7 @@ def check(
         method.foresee(parts, drawn)
     net = models.make(model, fed.input_shape, fed.n_classes)
     for phase in parts:
-        net.check(phase.fed, spec)
+        net.check(phase.fed, spec.batch_size)
     return spec, net
 
 
@@ -385,17 +446,18 @@ def _one_blas_thread():
     return threadpool_limits(1, user_api="blas")
 
 
-def _save(path, settings, state, round, history, seconds, up, down, labels_at) -> None:
-    meta = {"settings": settings, "round": round, "history": history, "seconds": seconds, "up": up, "down": down}
-    meta = np.array(json.dumps(meta | {"state": sorted(state), "labels_at": list(labels_at)}))
-    arrays = {f"state/{name}": value for name, value in state.items()}
-    arrays |= {f"labels_at/{round}": labels for round, labels in labels_at.items()}
+def _save(path, settings, done: _Progress) -> None:
+    about = {"settings": settings, "state": sorted(done.state), "labels_at": list(done.labels_at)}
+    arrays = {f"state/{name}": value for name, value in done.state.items()}
+    arrays |= {f"labels_at/{round}": labels for round, labels in done.labels_at.items()}
+    meta = np.array(json.dumps(vars(done) | about))
     write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
-def _load(path, settings):
+def _load(path, settings) -> _Progress | None:
     """Return the saved run, or None if there is none, it is damaged, or it belongs to other settings."""
     path = Path(path)
+    remove_left_over(path)
     if not path.exists():
         return None
     try:
@@ -403,10 +465,10 @@ def _load(path, settings):
             meta = json.loads(str(file["meta"]))
             state = {name.removeprefix("state/"): file[name] for name in file.files if name.startswith("state/")}
             labels_at = {round: file[f"labels_at/{round}"] for round in meta["labels_at"]}
-        same = meta["settings"] == json.loads(json.dumps(settings))
-        saved = state, meta["round"], meta["history"], meta["seconds"], meta["up"], meta["down"], labels_at
         if sorted(state) != meta["state"]:
             raise ValueError("parts of it are missing")
+        same = meta.pop("settings") == json.loads(json.dumps(settings))
+        done = _Progress(**meta | {"state": state, "labels_at": labels_at})
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         warnings.warn(
             f"Checkpoint {path} is damaged ({error}): this run starts again from round 1, others are not affected.",
@@ -415,4 +477,4 @@ def _load(path, settings):
         return None
     if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")
-    return saved
+    return done

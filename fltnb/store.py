@@ -104,7 +104,7 @@ class Result:
     """One stored run: its spec, the curve, the clients, the labels, and where the numbers come from.
 
     ``confusion`` (M, C, C) counts what the test samples of every client were taken for at the end
-    (:mod:`fltnb.confusion`); None where a client is not tested with the one model that it is served.
+    (:func:`fltnb.rounds.confusion`); None where a client is not tested with the one model that it is served.
     """
 
     spec: Spec
@@ -187,18 +187,8 @@ def save(spec: Spec, run: Run) -> Result:
         "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "stopped": run.stopped,
     }
-    taken = _confusion(spec, run)
-    return keep(Result(spec, spec.key(), run.history, run.clients, run.labels, provenance, run.labels_at, taken))
-
-
-def _confusion(spec: Spec, run: Run) -> np.ndarray | None:
-    from . import methods, models
-    from .confusion import confusion
-
-    if not methods.build(spec.method).tests_served:
-        return None
-    fed = spec.federation_built()
-    return confusion(models.make(spec.model, fed.input_shape, fed.n_classes), run.theta, run.rows, fed)
+    kept = run.history, run.clients, run.labels, provenance, run.labels_at, run.confusion
+    return keep(Result(spec, spec.key(), *kept))
 
 
 def keep(result: Result) -> Result:
@@ -457,12 +447,12 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
         empty. ``split`` "probe" is there for federations with a second test set.
         Metrics: ``accuracy`` and ``worst`` (percent), ``micro_accuracy`` (weighted by samples), ``accuracy_variance``
         (percent squared); accuracy and variance over the first client of each true cluster only
-        (``first_clients_...``); ``micro_f1, macro_f1, pooled_f1`` (:func:`fltnb.confusion.summary`); ``ari`` and
+        (``first_clients_...``); ``micro_f1, macro_f1, pooled_f1`` (:func:`fltnb.metrics.f1_summary`); ``ari`` and
         ``n_clusters`` of the final clusters; ``seconds``, ``bytes``.
     """
     import pandas as pd
 
-    from . import confusion, methods, metrics
+    from . import methods, metrics
 
     rows = []
     for result in results:
@@ -492,9 +482,8 @@ def tidy(results: Sequence[Result]) -> pd.DataFrame:
             add(split, "worst", last["worst"])
             add(split, "micro_accuracy", last["micro"], n)
         if result.confusion is not None:
-            for metric, value in confusion.summary(result.confusion).items():
-                if metric.endswith("f1"):
-                    add("test", metric, value)
+            for metric, value in metrics.f1_summary(result.confusion).items():
+                add("test", metric, value)
         truth = result.clients["true_cluster"].to_numpy()
         if (truth >= 0).all():
             # What FLT's code looked at in scenarios 1 and 2, where all clients of a cluster share their test images.

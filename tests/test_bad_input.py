@@ -107,16 +107,16 @@ def test_vectors_do_not_suit_a_cnn():
 
 
 def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(fed, monkeypatch):
-    train = serial.SerialEngine._train
+    train = serial.SerialEngine.train
 
-    def poisoned(self, theta, rows, clients, round, weights):
+    def poisoned(self, theta, rows, clients, round, weights=None):
         out = train(self, theta, rows, clients, round, weights)
         if round == 3:
             out.loss[1] = np.nan
         return out
 
     whole = run(fed, rounds=2)
-    monkeypatch.setattr(serial.SerialEngine, "_train", poisoned)
+    monkeypatch.setattr(serial.SerialEngine, "train", poisoned)
     with pytest.raises(rounds.DivergedError) as caught:
         run(fed, rounds=5)
     client = rounds.participants(fed.n_clients, 0.2, 0, 3)[1]
@@ -206,15 +206,15 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_p
     whole = run(fed, rounds=5)
     disk, file, save = FullDisk(monkeypatch), tmp_path / "c.npz", rounds._save
 
-    def saving(path, settings, state, round, *rest):
-        disk.on = round == 3
-        save(path, settings, state, round, *rest)
+    def saving(path, settings, done):
+        disk.on = done.round == 3
+        save(path, settings, done)
 
     monkeypatch.setattr(rounds, "_save", saving)
     assert str(file) in sentence(lambda: run(fed, rounds=5, checkpoint=file))
     disk.on = False
     monkeypatch.setattr(rounds, "_save", save)
-    assert rounds._load(file, whole.settings)[1] == 2
+    assert rounds._load(file, whole.settings).round == 2
     assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
 
 

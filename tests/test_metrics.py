@@ -19,7 +19,7 @@ def test_three_clients_by_hand():
     correct, total = [9, 3, 10], [10, 4, 20]  # 90, 75 and 50 percent
     assert metrics.accuracy(correct, total).tolist() == [90, 75, 50]
     found = metrics.summary(correct, total)
-    assert list(found) == ["accuracy", "variance", "worst"]
+    assert list(found) == ["accuracy", "micro", "variance", "worst"]
     assert found["accuracy"] == pytest.approx(215 / 3)  # unweighted: 22 of 34 samples would be 64.7
     assert found["variance"] == pytest.approx((90**2 + 75**2 + 50**2) / 3 - (215 / 3) ** 2)
     assert found["worst"] == 50
@@ -110,15 +110,6 @@ def test_adjusted_rand_index():
     )
     with pytest.raises(FltnbError, match="3 true and 2 found"):
         metrics.adjusted_rand_index([0, 1, 1], [0, 1])
-
-
-def test_f1_by_hand():
-    true, predicted = [0, 0, 0, 1], [0, 0, 1, 1]
-    assert metrics.f1_micro(true, predicted) == pytest.approx(75)
-    # class 0: precision 1, recall 2/3 -> 0.8; class 1: precision 1/2, recall 1 -> 2/3
-    assert metrics.f1_macro(true, predicted) == pytest.approx(100 * (0.8 + 2 / 3) / 2)
-    with pytest.raises(FltnbError, match="4 labels and 1 predictions"):
-        metrics.f1_macro(true, [0])
 
 
 def test_micro_accuracy_weighs_clients_by_their_samples():

@@ -10,7 +10,7 @@ from fltnb.errors import FltnbError
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "classes", "as_run"),
+    ("name", "shape", "classes", "published"),
     [
         ("mlp", (1, 28, 28), 10, 159_010),
         ("mlp", (1, 28, 28), 47, 166_447),

@@ -1,6 +1,7 @@
 """The loop over rounds on digits: reproducible, resumable bit for bit, honest about divergence."""
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import fltnb as fl
-from fltnb import rounds
+from fltnb import paths, rounds
 from fltnb.errors import FltnbError
 from fltnb.rounds import DivergedError, participants, run
 
@@ -44,6 +45,9 @@ def test_history_and_clients_agree(fed):
     # 2 of 10 clients, 4 rounds, one model of 4 bytes a parameter each way
     parameters = result.theta.shape[1]
     assert last["bytes_up"] == last["bytes_down"] == 4 * 2 * 4 * parameters
+    assert (result.confusion.sum(axis=2) == fed.label_counts("test")).all()
+    right = np.trace(result.confusion, axis1=1, axis2=2)
+    assert np.array_equal(fl.metrics.accuracy(right, sizes), result.clients["test"])
 
 
 def test_accuracy_is_what_the_model_says(fed):
@@ -71,24 +75,29 @@ def test_evaluation_frequency_and_workers_do_not_matter(fed):
     assert list(seldom.history["round"].unique()) == [0, 3, 4]
 
 
+def stopped_and_resumed(make, fed, settings, at, folder):
+    """Return an undisturbed run, and one that was stopped in the middle of round ``at`` and continued."""
+    method, path = make(), folder / "checkpoint.npz"
+    whole, collect = run(make(), fed, **settings), method.collect
+
+    def stop(state, clients, theta, round):
+        if round == at:
+            raise KeyboardInterrupt
+        return collect(state, clients, theta, round)
+
+    method.collect = stop
+    with pytest.raises(KeyboardInterrupt):
+        run(method, fed, **settings, checkpoint=path)
+    assert path.exists()
+    return whole, run(make(), fed, **settings, checkpoint=path)
+
+
 @pytest.mark.parametrize("rule", fl.methods.RULES)
 def test_resuming_gives_the_same_bits(fed, tmp_path, monkeypatch, rule):
     """Stop in the middle of a round, continue from the checkpoint, compare with an undisturbed run."""
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
-    make = lambda: fl.methods.FedAvg(rule)  # noqa: E731
-    whole = run(make(), fed, **QUICK)
-    path = tmp_path / "checkpoint.npz"
-
-    class Stop(fl.methods.FedAvg):
-        def collect(self, state, clients, theta, round):
-            if round == 3:
-                raise KeyboardInterrupt
-            return super().collect(state, clients, theta, round)
-
-    with pytest.raises(KeyboardInterrupt):
-        run(Stop(rule), fed, **QUICK, checkpoint=path)
-    assert path.exists()
-    same(whole, run(make(), fed, **QUICK, checkpoint=path))
+    whole, again = stopped_and_resumed(lambda: fl.methods.FedAvg(rule), fed, QUICK, 3, tmp_path)
+    same(whole, again)
 
 
 @pytest.mark.parametrize("stop", [3, 4, 5])
@@ -97,21 +106,10 @@ def test_resuming_across_a_change_gives_the_same_bits(fed, tmp_path, monkeypatch
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     changing = fl.federations.with_events(fed, [{"round": 4, "join": 3, "drift": 2}])
     options = {"lam": 0, "newcomers": "nearest", "rule": "last_local"}
-    make = lambda cls: cls(fl.FCR(k=2, n_neighbors=4), fl.encoders.EncoderSpec("pca", "digits", latent=8), **options)  # noqa: E731
+    fcr, pca = fl.FCR(k=2, n_neighbors=4), fl.encoders.EncoderSpec("pca", "digits", latent=8)
     settings = QUICK | {"rounds": 7, "participation": 0.6}
-    whole = run(make(fl.methods.DynamicFLT), changing, **settings)
-    path = tmp_path / "checkpoint.npz"
-
-    class Stop(fl.methods.DynamicFLT):
-        def collect(self, state, clients, theta, round):
-            if round == stop:
-                raise KeyboardInterrupt
-            return super().collect(state, clients, theta, round)
-
-    Stop.__name__ = "DynamicFLT"  # by which its settings, and so the checkpoint, know it
-    with pytest.raises(KeyboardInterrupt):
-        run(make(Stop), changing, **settings, checkpoint=path)
-    again = run(make(fl.methods.DynamicFLT), changing, **settings, checkpoint=path)
+    make = lambda: fl.methods.DynamicFLT(fcr, pca, **options)  # noqa: E731
+    whole, again = stopped_and_resumed(make, changing, settings, stop, tmp_path)
     same(whole, again)
     assert len(whole.clients) == len(whole.rows) == 10
     assert list(whole.labels_at) == list(again.labels_at)
@@ -123,7 +121,7 @@ JOB = """
 import sys
 import numpy as np
 import fltnb as fl
-from fltnb import rounds
+from fltnb import paths, rounds
 
 rounds.CHECKPOINT_SECONDS = 0.0
 fed = fl.federations.label_clusters(fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2, seed=0)
@@ -168,6 +166,40 @@ def _session(leader: int) -> list[int]:
         if int(fields[3]) == leader and fields[0] != "Z":
             living.append(int(entry.parent.name))
     return living
+
+
+HALF = """
+import os, signal, sys
+from fltnb import paths
+
+def write(file):
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+paths.write_atomically(sys.argv[1], write)
+"""
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, tmp_path):
+    path = tmp_path / "a.npz"
+    path.write_bytes(b"old")
+    for _ in range(2):  # the second finds what the first left
+        child = subprocess.Popen([sys.executable, "-c", HALF, str(path)])
+        assert child.wait() == -signal.SIGKILL
+        (left,) = tmp_path.glob(".a.npz.*")
+        assert f".{child.pid}." in left.name and path.read_bytes() == b"old"
+    living, other, late = (tmp_path / f".a.npz.{who}.abc" for who in (f"{platform.node()}.1", "elsewhere.1", "afar.2"))
+    for file in (living, other, late, tmp_path / ".a.npz.mine"):
+        file.write_bytes(b"")
+    os.utime(late, (0, 0))  # of another machine, where nobody can ask: by its age
+    assert run(fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=tmp_path / "b.npz")
+    assert left.exists()  # another file's
+    with pytest.warns(UserWarning, match="damaged"):
+        run(fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=path)
+    assert {file.name for file in tmp_path.iterdir()} == {"a.npz", living.name, other.name, ".a.npz.mine"}
+    paths.write_atomically(path, lambda file: file.write(b"new"))
+    assert path.read_bytes() == b"new" and not list(tmp_path.glob(f"*.{os.getpid()}.*"))
 
 
 def test_damaged_checkpoint_is_named_and_ignored(fed, tmp_path):

@@ -7,12 +7,13 @@ from torch.nn import functional
 from torchvision.models import ResNet18_Weights, get_model, get_model_weights
 
 import fltnb as fl
-from fltnb import methods, models, training, vision
+from fltnb import methods, models, training
 from fltnb.errors import FltnbError
 from fltnb.methods.base import Context
 from fltnb.methods.cfl import cosines
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.samples import last_features
+from fltnb.models import vision
 from fltnb.training import TrainSpec, make_engine
 from fltnb.training.contract import order
 from fltnb.training.serial import SerialEngine

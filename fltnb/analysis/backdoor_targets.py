@@ -114,7 +114,7 @@ def class_table(runs: Sequence[Finished], model: str) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from ..confusion import confusion
+    from ..rounds import confusion
 
     lines = []
     for one in runs:

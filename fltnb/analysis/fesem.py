@@ -25,7 +25,7 @@ MEASURES = {
     "macro F1": ("test", "macro_f1"),
     "pooled F1": ("test", "pooled_f1"),
 }
-"""Measure -> split and metric of tidy results. The last is no column of the paper, see :mod:`fltnb.confusion`."""
+"""Measure -> split and metric of tidy results. The last is no column there: :func:`fltnb.metrics.f1_summary`."""
 PRINTED = {name: name.lower().replace(" ", "_") for name in list(MEASURES)[:4]}
 """Measure -> metric of the published tables."""
 TABLES = {
@@ -274,8 +274,7 @@ def centres(specs: Iterable[Spec]) -> pd.DataFrame:
 
 def _tested(spec: Spec) -> dict[str, np.ndarray]:
     """Micro accuracy of clients under their own centre, and of every centre on all clients."""
-    from .. import methods, models, rounds
-    from ..confusion import accuracy, confusion
+    from .. import methods, metrics, models, rounds
 
     fed = spec.federation_built()
     # the report changes what is tested, not what is trained
@@ -283,7 +282,8 @@ def _tested(spec: Spec) -> dict[str, np.ndarray]:
     done = rounds.run(method, fed, **store._arguments(spec), progress=False)
     net = models.make(spec.model, fed.input_shape, fed.n_classes)
     rows = [done.rows, *(np.full(fed.n_clients, k) for k in range(len(done.theta)))]
-    own, *everybody = (accuracy(confusion(net, done.theta, row, fed), "micro") for row in rows)
+    counts = (rounds.confusion(net, done.theta, row, fed) for row in rows)
+    own, *everybody = (metrics.micro_accuracy(np.trace(one, axis1=1, axis2=2), one.sum(axis=(1, 2))) for one in counts)
     return {"own": np.array(own), "everybody": np.array(everybody)}
 
 

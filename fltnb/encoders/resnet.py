@@ -32,7 +32,7 @@ def weights(source: str, seed: int, path: Path) -> Weights:
     """
     from torchvision.models import ResNet18_Weights
 
-    from ..vision import download
+    from ..models.vision import download
 
     if source == "random":
         import torch
@@ -84,7 +84,7 @@ def prepare(inputs: np.ndarray) -> np.ndarray:
     FltnbError
         Feature vectors, or images of another number of channels.
     """
-    from ..vision import MEAN, STD
+    from ..models.vision import MEAN, STD
 
     channels, height, width = inputs.shape[1:]
     if channels not in (1, 3) or min(height, width) < 2:

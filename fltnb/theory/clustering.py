@@ -12,15 +12,17 @@ prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2 inherit the n^2 in the expone
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import integer, stream
+from ..settings import check
 
-FORMS = ("printed", "printed, labels held", "corrected")
+Form = Literal["printed", "printed, labels held", "corrected"]
+FORMS = get_args(Form)
 
 
 def q(x: np.ndarray | float) -> np.ndarray | float:
@@ -41,7 +43,7 @@ def q_inverse(p: float) -> float:
     return float(-ndtri(p))
 
 
-def bound(counts: np.ndarray, dimension: int, error: float, form: str = "corrected") -> float:
+def bound(counts: np.ndarray, dimension: int, error: float, form: Form = "corrected") -> float:
     """Right-hand side of Theorem 1.
 
     Parameters
@@ -62,7 +64,7 @@ def bound(counts: np.ndarray, dimension: int, error: float, form: str = "correct
     float
         Above 1 it says nothing. It is a bound only for ``error`` of at most 1/2, which Chernoff's inequality needs.
     """
-    choose(form, FORMS, "form of Theorem 1")
+    check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
     if form != "printed":
         n = n[n > 0]
@@ -141,10 +143,7 @@ class Mixture:
 
     def counts(self, n: int) -> np.ndarray:
         """n_m^l (M, L) where every client has ``n`` samples of each label it holds."""
-        counts = np.zeros((self.n_clients, self.n_labels), dtype=np.int64)
-        for client in range(self.n_clients):
-            counts[client, self.held(client)] = n
-        return counts
+        return n * np.repeat(np.eye(self.n_groups, dtype=np.int64)[self.groups], self.labels_per_client, axis=1)
 
 
 def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> float:

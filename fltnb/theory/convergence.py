@@ -18,6 +18,7 @@ What follows from the assumptions and what does not:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -84,11 +85,14 @@ class Path:
     end: np.ndarray
 
     @property
+    def rounds(self) -> np.ndarray:
+        """T = 0, 1, 2, ... as the bounds divide by it: NaN at T = 0."""
+        return np.array([np.nan, *range(1, len(self.gap))])
+
+    @property
     def mean_gap(self) -> np.ndarray:
         """Left-hand side of Theorem 2 for T = 0, 1, 2, ...: mean over clients and rounds 1..T; NaN at T = 0."""
-        T = np.arange(len(self.gap))
-        total = np.concatenate([[np.nan], np.cumsum(self.gap[1:])])
-        return total / np.maximum(T, 1) / len(self.start)
+        return np.concatenate([[np.nan], np.cumsum(self.gap[1:])]) / self.rounds / len(self.start)
 
 
 def iterate(
@@ -122,23 +126,19 @@ def iterate(
     seed : int
         Draws the participants.
     """
-    W = np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)
-    begin = before = W
-    losses, gaps, gradients = [], [np.nan], []
+    models = [np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest step everything overflows in the end
         for round in range(1, rounds + 1):
-            slope = problem.gradients(W)
-            losses.append(float(problem.losses(W).sum()))
-            gradients.append(float(np.linalg.norm(slope)))
-            trained = W - step * slope
-            for _ in range(local_steps - 1):
-                trained = trained - step * problem.gradients(trained)
+            W = models[-1]
+            for _ in range(local_steps):
+                W = W - step * problem.gradients(W)
             mixed = A if participation == 1 else mixing(A, participants(len(W), participation, seed, round))
-            before, W = W, mixed @ trained
-            gaps.append(float(((W - before) ** 2).sum()))
-        losses.append(float(problem.losses(W).sum()))
-        gradients.append(float(np.linalg.norm(problem.gradients(W))))
-    return Path(np.array(losses), np.array(gaps), np.array(gradients), begin, before, W)
+            models.append(mixed @ W)
+        losses = [float(problem.losses(W).sum()) for W in models]
+        gradients = [float(np.linalg.norm(problem.gradients(W))) for W in models]
+        gaps = [float(((W - before) ** 2).sum()) for before, W in pairwise(models)]
+    ends = models[0], models[-2] if rounds else models[0], models[-1]
+    return Path(np.array(losses), np.array([np.nan, *gaps]), np.array(gradients), *ends)
 
 
 def mixing(A: np.ndarray, present: np.ndarray) -> np.ndarray:
@@ -176,17 +176,13 @@ def printed_bound(
         right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
         :attr:`Path.mean_gap`, so the bound is returned divided by M, to be set beside it.
     """
-    T, M = np.arange(len(path.loss), dtype=np.float64), len(A)
-    T[0] = np.nan
-    bound = (path.loss[first] - path.loss) / (T * M * denominator(step, smoothness, A))
-    return bound / M if whole else bound
+    bound = (path.loss[first] - path.loss) / (path.rounds * len(A) * denominator(step, smoothness, A))
+    return bound / len(A) if whole else bound
 
 
 def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
     """(F(W^0) - F(W^T)) / (T M (1 / eta - L / 2)): disjoint clusters, all starting alike, step below 2 / L."""
-    T = np.arange(len(path.loss), dtype=np.float64)
-    T[0] = np.nan
-    return (path.loss[0] - path.loss) / (T * len(path.start) * (1 / step - smoothness / 2))
+    return (path.loss[0] - path.loss) / (path.rounds * len(path.start) * (1 / step - smoothness / 2))
 
 
 def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A: np.ndarray) -> np.ndarray:
@@ -198,10 +194,8 @@ def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A
     mu, smoothness = curvature
     shrink = max(abs(1 - step * mu), abs(1 - step * smoothness))
     degree = (np.asarray(A) > 0).sum(axis=1)
-    T = np.arange(len(path.gap), dtype=np.float64)
-    T[0] = np.nan
     with np.errstate(divide="ignore"):
-        return degree.max() / degree.min() * path.gap[1] / (T * len(A) * max(1 - shrink**2, 0.0))
+        return degree.max() / degree.min() * path.gap[1] / (path.rounds * len(A) * max(1 - shrink**2, 0.0))
 
 
 def local_epochs_bound(
@@ -211,7 +205,5 @@ def local_epochs_bound(
 
     The same optimum is taken in all rounds, so the last term of its numerator is zero.
     """
-    T = np.arange(len(path.loss), dtype=np.float64)
-    T[0] = np.nan
     away = ((path.start - optimum) ** 2).sum() + ((path.end - optimum) ** 2).sum()
-    return away / (2 * step * local_steps * T * len(A) * denominator(step, smoothness, A))
+    return away / (2 * step * local_steps * path.rounds * len(A) * denominator(step, smoothness, A))

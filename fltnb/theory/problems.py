@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import expit
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
+from ..settings import NonNegative, checked
 
-KINDS = ("least squares", "logistic")
+Kind = Literal["least squares", "logistic"]
+KINDS = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -31,16 +34,14 @@ class Problem:
         The weights that generated each client's targets.
     """
 
-    kind: str
+    kind: Kind
     features: np.ndarray
     targets: np.ndarray
-    ridge: float
+    ridge: NonNegative
     truth: np.ndarray
 
     def __post_init__(self) -> None:
-        choose(self.kind, KINDS, "kind of problem")
-        if not self.ridge >= 0:
-            raise FltnbError(f"ridge must be a number of at least 0, not {self.ridge!r}.")
+        checked(Problem, vars(self), "a problem")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -90,7 +91,7 @@ class Problem:
 
 
 def draw(
-    kind: str = "least squares",
+    kind: Kind = "least squares",
     n_clients: int = 12,
     n_clusters: int = 3,
     n_samples: int = 12,

@@ -8,14 +8,15 @@ workers.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..models import Model
-from ..vision import VisionModel
-from .contract import Engine, Evaluation, Trained, TrainSpec, validate
+from ..settings import Count, checked
+from .contract import Engine, Trained, TrainSpec, validate
+from .evaluation import Evaluation
 from .pool import PoolEngine, PoolUnavailableError
 from .serial import SerialEngine
 from .stacked import StackedEngine
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKENDS", "DEVICES", "Engine", "Evaluation", "TrainSpec", "Trained", "make_engine"]
 
-BACKENDS = ("auto", "serial", "pool", "stacked")
-DEVICES = ("auto", "cpu", "cuda")
+Backend = Literal["auto", "serial", "pool", "stacked"]
+Device = Literal["auto", "cpu", "cuda"]
+BACKENDS, DEVICES = get_args(Backend), get_args(Device)
 
 
 def make_engine(
     fed: Federation,
     model: Model,
     spec: TrainSpec,
-    backend: str = "auto",
-    device: str = "auto",
-    n_workers: int | None = None,
+    backend: Backend = "auto",
+    device: Device = "auto",
+    n_workers: Count | None = None,
     mixed: bool | None = None,
 ) -> Engine:
     """Return an engine that trains and tests models of a federation's clients.
@@ -72,25 +74,21 @@ def make_engine(
     RuntimeWarning
         Where worker processes cannot be had; the serial back end is returned instead.
     """
-    choose(backend, BACKENDS, "backend")
-    choose(device, DEVICES, "device")
-    if n_workers is not None and n_workers < 1:
-        raise FltnbError(f"n_workers must be at least 1, not {n_workers}.")
+    checked(make_engine, locals(), "an engine")
     if device == "cuda" and not torch.cuda.is_available():
         raise FltnbError("There is no usable GPU for device 'cuda': choose device 'auto' or 'cpu'.")
     if device == "cuda" and backend == "pool":
         raise FltnbError("The pool back end trains on the CPU: choose backend 'stacked' for device 'cuda'.")
-    large = isinstance(model, VisionModel)
-    if large and backend in ("pool", "stacked"):
+    if model.large and backend in ("pool", "stacked"):
         raise FltnbError(
             f"Model {model.name!r} trains in the serial back end only, not in {backend!r}: choose backend 'auto' or"
             " 'serial'."
         )
     validate(fed, model)
-    model.check(fed, spec)
-    backend = "serial" if large else backend
+    model.check(fed, spec.batch_size)
+    backend = "serial" if model.large else backend
     if device == "auto":
-        gpu = (large or backend in ("auto", "stacked")) and torch.cuda.is_available()
+        gpu = (model.large or backend in ("auto", "stacked")) and torch.cuda.is_available()
         device = "cuda" if gpu else "cpu"
     if mixed and not (backend == "serial" and device == "cuda"):
         raise FltnbError("Mixed precision is for the serial back end on a GPU: leave mixed out.")
@@ -98,7 +96,7 @@ def make_engine(
         return StackedEngine(fed, model, spec, device)
     if backend == "serial":
         if mixed is None:
-            mixed = large and device == "cuda" and spec.dtype == "float32"
+            mixed = model.large and device == "cuda" and spec.dtype == "float32"
         return SerialEngine(fed, model, spec, device, n_workers, mixed)
     try:
         return PoolEngine(fed, model, spec, n_workers)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
+import torch
 
 from ..errors import FltnbError, choose
 from ..models import Model
 from ..randomness import stream
+from ..settings import Count, Natural, NonNegative, Within, checked
+from .evaluation import Evaluation, Plan, Task, score
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -26,20 +30,20 @@ class TrainSpec:
 
     Parameters
     ----------
-    local_epochs : int
+    local_epochs
         Passes over the client's training samples (E).
-    batch_size : int
+    batch_size
         Samples per step (B); the last batch of an epoch may be shorter and keeps its true mean.
-    lr : float
+    lr
         Step size of SGD.
-    momentum, weight_decay : float
+    momentum, weight_decay
         As in ``torch.optim.SGD``; the momentum buffer starts at zero for every client and round.
-    proximal : float
+    proximal
         mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
-    seed : int
+    seed
         Seed of the sample orders and dropout masks.
-    dtype : str
-        "float32" or "float64".
+    dtype
+        Of models and inputs.
 
     Raises
     ------
@@ -47,29 +51,18 @@ class TrainSpec:
         A value outside its range.
     """
 
-    local_epochs: int = 1
-    batch_size: int = 10
-    lr: float = 0.01
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    proximal: float = 0.0
-    seed: int = 0
-    dtype: str = "float32"
+    local_epochs: Count = 1
+    batch_size: Count = 10
+    lr: NonNegative = 0.01
+    momentum: Annotated[float, Within(high=1.0, below=True)] = 0.0
+    weight_decay: NonNegative = 0.0
+    proximal: NonNegative = 0.0
+    seed: Natural = 0
+    dtype: Literal["float32", "float64"] = "float32"
 
     def __post_init__(self) -> None:
-        choose(self.dtype, ("float32", "float64"), "dtype")
-        for name in ("local_epochs", "batch_size"):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or value < 1:
-                raise FltnbError(f"{name} must be a whole number of at least 1, not {value!r}.")
-        for name in ("lr", "weight_decay", "proximal"):
-            value = getattr(self, name)
-            if not (isinstance(value, Real) and value >= 0 and np.isfinite(value)):
-                raise FltnbError(f"{name} must be a number of at least 0, not {value!r}.")
-        if not (isinstance(self.momentum, Real) and 0 <= self.momentum < 1):
-            raise FltnbError(f"momentum must lie in [0, 1), not {self.momentum!r}.")
-        if not isinstance(self.seed, Integral) or self.seed < 0:
-            raise FltnbError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
+        for name, value in checked(TrainSpec, vars(self), "training").items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True)
@@ -85,23 +78,6 @@ class Trained:
     """
 
     theta: np.ndarray
-    loss: np.ndarray
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Test of L (model, client) pairs.
-
-    Attributes
-    ----------
-    correct, total : ndarray of int64, shape (L,)
-        Samples classified correctly, and samples.
-    loss : ndarray of float64, shape (L,)
-        Mean cross-entropy; NaN where there are no samples.
-    """
-
-    correct: np.ndarray
-    total: np.ndarray
     loss: np.ndarray
 
 
@@ -154,12 +130,14 @@ class Engine(ABC):
     fed : Federation
     model : Model
     spec : TrainSpec
+    device : str
     """
 
     backend: str
 
-    def __init__(self, fed: Federation, model: Model, spec: TrainSpec) -> None:
+    def __init__(self, fed: Federation, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
         self.fed, self.model, self.spec = fed, model, spec
+        self.device, self.dtype = torch.device(device), getattr(torch, spec.dtype)
 
     def __enter__(self) -> Engine:
         return self
@@ -192,10 +170,6 @@ class Engine(ABC):
             Factors on the samples' losses, in the order of the client's training samples; the mean is still taken
             over the batch size.
 
-        Returns
-        -------
-        Trained
-
         Raises
         ------
         FltnbError
@@ -205,11 +179,14 @@ class Engine(ABC):
         sizes = [len(self.fed.train[i]) for i in clients]
         if 0 in sizes:
             raise FltnbError(f"Client {clients[sizes.index(0)]} has no training samples: leave it out.")
+        weights = [None] * len(rows)
         if sample_weights is not None:
-            sample_weights = [np.asarray(weights, dtype=self.spec.dtype) for weights in sample_weights]
-            if [weights.shape for weights in sample_weights] != [(n,) for n in sizes]:
+            weights = [np.asarray(one, dtype=self.spec.dtype) for one in sample_weights]
+            if [one.shape for one in weights] != [(n,) for n in sizes]:
                 raise FltnbError("sample_weights needs, for each client, one number per training sample.")
-        return self._train(theta, rows, clients, int(round), sample_weights)
+        done = Trained(np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype), np.empty(len(rows)))
+        self._train(theta, rows, clients, int(round), weights, done)
+        return done
 
     def evaluate(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], split: str = "test"
@@ -225,10 +202,6 @@ class Engine(ABC):
             the same samples are computed once.
         split : {"test", "val", "train", "probe"}
 
-        Returns
-        -------
-        Evaluation
-
         Raises
         ------
         FltnbError
@@ -236,7 +209,8 @@ class Engine(ABC):
         """
         choose(split, SPLITS, "split")
         theta, rows, clients = self._check(theta, rows, clients)
-        return self._evaluate(theta, rows, clients, split)
+        plan = Plan(rows, clients, getattr(self.fed, split))
+        return plan.gather(self._scores(theta, plan.tasks, split))
 
     def _check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
         theta = np.ascontiguousarray(theta, dtype=self.spec.dtype)
@@ -249,15 +223,32 @@ class Engine(ABC):
         if len(rows) != len(clients):
             raise FltnbError(f"There are {len(rows)} rows for {len(clients)} clients: give one row per client.")
         for values, limit, what in ((rows, len(theta), "row"), (clients, self.fed.n_clients, "client")):
-            if values and not (min(values) >= 0 and max(values) < limit):
-                raise FltnbError(
-                    f"There is no {what} {max(values) if max(values) >= limit else min(values)}: they run from 0 to"
-                    f" {limit - 1}."
-                )
+            if wrong := [value for value in values if not 0 <= value < limit]:
+                raise FltnbError(f"There is no {what} {wrong[0]}: they run from 0 to {limit - 1}.")
         return theta, rows, clients
 
     @abstractmethod
-    def _train(self, theta, rows, clients, round, sample_weights) -> Trained: ...
+    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+        """Fill ``done``; ``weights`` holds an array or None for each client."""
 
-    @abstractmethod
-    def _evaluate(self, theta, rows, clients, split) -> Evaluation: ...
+    def _scores(self, theta: np.ndarray, tasks: list[Task], split: str) -> list[tuple[int, float]]:
+        """Return correct predictions and summed loss of each task, taken one after the other."""
+        parts, scores = getattr(self.fed, split), []
+        with self._kernels(), torch.inference_mode():
+            for row, own in groupby(tasks, lambda task: task.row):
+                logits = self._served(theta[row])
+                for _, client, start, stop in own:
+                    scores.append(score(logits, *self._batch(parts[client][start:stop])))
+        return scores
+
+    def _kernels(self) -> AbstractContextManager:
+        """Return the context, threads and kernels, in which this back end computes."""
+        raise NotImplementedError
+
+    def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return one model (P,) as a function from inputs to logits."""
+        raise NotImplementedError
+
+    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return inputs and labels of some samples, on the device."""
+        raise NotImplementedError

@@ -7,15 +7,31 @@ are computed once. Work is cut into slices of fixed size, so a sum never depends
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from .contract import Evaluation
-
 SLICE = 1000  # samples per forward pass
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Test of L (model, client) pairs.
+
+    Attributes
+    ----------
+    correct, total : ndarray of int64, shape (L,)
+        Samples classified correctly, and samples.
+    loss : ndarray of float64, shape (L,)
+        Mean cross-entropy; NaN where there are no samples.
+    """
+
+    correct: np.ndarray
+    total: np.ndarray
+    loss: np.ndarray
 
 
 def same_sets(indices: Sequence[np.ndarray]) -> list[int]:
@@ -45,36 +61,32 @@ class Plan:
     Parameters
     ----------
     rows, clients : list of L ints
-    first : list of M ints
-        From :func:`same_sets`.
-    sizes : list of M ints
-        Samples per client.
+    parts : sequence of M index arrays
+        The samples of every client.
     """
 
-    def __init__(self, rows: list[int], clients: list[int], first: list[int], sizes: list[int]) -> None:
+    def __init__(self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]) -> None:
+        first = same_sets(parts)
         pairs = [(row, first[client]) for row, client in zip(rows, clients, strict=True)]
         unique = {pair: position for position, pair in enumerate(sorted(set(pairs)))}
-        self._owner = [unique[pair] for pair in pairs]
-        self._n = [sizes[client] for _, client in unique]
+        self._owner = np.array([unique[pair] for pair in pairs], dtype=np.int64)
+        self._total = np.array([len(parts[client]) for _, client in unique], dtype=np.int64)
         self.tasks = [
-            Task(row, client, start, min(start + SLICE, sizes[client]))
+            Task(row, client, start, min(start + SLICE, len(parts[client])))
             for row, client in unique
-            for start in range(0, sizes[client], SLICE)
+            for start in range(0, len(parts[client]), SLICE)
         ]
         self._of_task = [unique[task.row, task.client] for task in self.tasks]
 
     def gather(self, scores: Sequence[tuple[int, float]]) -> Evaluation:
         """Add up the slices' (correct, summed loss), given in the order of ``tasks``."""
-        correct = np.zeros(len(self._n), dtype=np.int64)
-        loss = np.zeros(len(self._n))
-        for position, (hits, total) in zip(self._of_task, scores, strict=True):
+        total = self._total
+        correct, loss = np.zeros(len(total), dtype=np.int64), np.zeros(len(total))
+        for position, (hits, summed) in zip(self._of_task, scores, strict=True):
             correct[position] += hits
-            loss[position] += total
-        total = np.array(self._n, dtype=np.int64)
-        with np.errstate(invalid="ignore"):
-            loss = np.where(total > 0, loss / np.maximum(total, 1), np.nan)
-        owner = np.array(self._owner, dtype=np.int64)
-        return Evaluation(correct[owner], total[owner], loss[owner])
+            loss[position] += summed
+        loss = np.where(total > 0, loss / np.maximum(total, 1), np.nan)
+        return Evaluation(correct[self._owner], total[self._owner], loss[self._owner])
 
 
 def score(logits: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> tuple[int, float]:

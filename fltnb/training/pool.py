@@ -27,8 +27,8 @@ import numpy as np
 import torch
 
 from ..models import Model
-from .contract import SPLITS, Engine, Evaluation, Trained, TrainSpec
-from .evaluation import Plan, same_sets, score
+from .contract import Engine, Trained, TrainSpec
+from .evaluation import score
 from .samples import Samples, tensor
 from .steps import LeanTrainer
 
@@ -194,9 +194,8 @@ class PoolEngine(Engine):
 
     Parameters
     ----------
-    fed : Federation
-    model : Model
-    spec : TrainSpec
+    fed, model, spec
+        See :class:`Engine`.
     n_workers : int, optional
         Default: one per available core, at most one per client.
     start_method : {"fork", "spawn"}, optional
@@ -211,12 +210,7 @@ class PoolEngine(Engine):
     backend = "pool"
 
     def __init__(
-        self,
-        fed,
-        model: Model,
-        spec: TrainSpec,
-        n_workers: int | None = None,
-        start_method: str | None = None,
+        self, fed, model: Model, spec: TrainSpec, n_workers: int | None = None, start_method: str | None = None
     ) -> None:
         super().__init__(fed, model, spec)
         if n_workers is None:
@@ -225,7 +219,6 @@ class PoolEngine(Engine):
             n_workers = joblib.cpu_count()
         self.n_workers = min(n_workers, fed.n_clients)
         self._context = mp.get_context(start_method or ("fork" if sys.platform == "linux" else "spawn"))
-        self._sizes = {split: [len(part) for part in getattr(fed, split)] for split in SPLITS}
         self._crew: _Crew | None = None
         try:
             self._setup = self._share()
@@ -260,27 +253,22 @@ class PoolEngine(Engine):
             self._crew.stop(kill)
             self._crew = None
 
-    def _train(self, theta, rows, clients, round, sample_weights) -> Trained:
-        out = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
-        loss = np.empty(len(rows))
-        weights = sample_weights or [None] * len(rows)
-        longest = sorted(range(len(rows)), key=lambda j: -self._sizes["train"][clients[j]])
+    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+        longest = sorted(range(len(rows)), key=lambda j: -len(self.fed.train[clients[j]]))
 
         def receive(position: int, result: float, trained: np.ndarray) -> None:
-            out[longest[position]], loss[longest[position]] = trained, result
+            done.theta[longest[position]], done.loss[longest[position]] = trained, result
 
         self._run(theta, [(rows[j], "train", (clients[j], round, weights[j])) for j in longest], receive)
-        return Trained(out, loss)
 
-    def _evaluate(self, theta, rows, clients, split) -> Evaluation:
-        plan = Plan(rows, clients, same_sets(getattr(self.fed, split)), self._sizes[split])
-        scores: list = [None] * len(plan.tasks)
+    def _scores(self, theta: np.ndarray, tasks: list, split: str) -> list[tuple[int, float]]:
+        scores: list = [None] * len(tasks)
 
         def receive(position: int, result: tuple[int, float], trained: np.ndarray) -> None:
             scores[position] = result
 
-        self._run(theta, [(task.row, "score", (split, *task[1:])) for task in plan.tasks], receive)
-        return plan.gather(scores)
+        self._run(theta, [(task.row, "score", (split, *task[1:])) for task in tasks], receive)
+        return scores
 
     def _run(self, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
         crew = self._start()

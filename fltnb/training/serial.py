@@ -15,9 +15,7 @@ from torch.nn import functional
 
 from ..models import KeyedDropout, Model
 from ..randomness import integer
-from ..vision import VisionModel
-from .contract import Engine, Evaluation, Trained, TrainSpec, keep_masks, order
-from .evaluation import Plan, same_sets, score
+from .contract import Engine, Trained, TrainSpec, keep_masks, order
 from .samples import tensor
 
 
@@ -42,10 +40,8 @@ class SerialEngine(Engine):
 
     Parameters
     ----------
-    fed : Federation
-    model : Model
-    spec : TrainSpec
-    device : str
+    fed, model, spec, device
+        See :class:`Engine`.
     n_threads : int, optional
         Threads for a torchvision network on a CPU; default all that torch has. The small ones always get one.
     mixed : bool
@@ -64,16 +60,13 @@ class SerialEngine(Engine):
         n_threads: int | None = None,
         mixed: bool = False,
     ) -> None:
-        super().__init__(fed, model, spec)
-        self.device = torch.device(device)
-        self.dtype = getattr(torch, spec.dtype)
+        super().__init__(fed, model, spec, device)
         self.mixed = mixed
         self.module = model.build().to(self.device, self.dtype)
         self.dropouts = [layer for layer in self.module.modules() if isinstance(layer, KeyedDropout)]
         statistics = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
         self.tensors = [*self.module.parameters(), *statistics]  # what a row of theta holds
-        self.large = isinstance(model, VisionModel)
-        self.n_threads = n_threads if self.large else 1
+        self.n_threads = n_threads if model.large else 1
 
     def _load(self, theta: np.ndarray) -> None:
         with torch.no_grad():
@@ -82,7 +75,7 @@ class SerialEngine(Engine):
 
     def _kernels(self):
         """Threads on a CPU; for large networks on a GPU reproducible kernels."""
-        if not self.large or self.device.type != "cuda":
+        if not self.model.large or self.device.type != "cuda":
             return threads(self.n_threads)
         return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False)
 
@@ -93,7 +86,7 @@ class SerialEngine(Engine):
     @contextmanager
     def _draws(self, client: int, round: int) -> Iterator[None]:
         """Seed the layers of torchvision that draw for themselves, and leave torch's generators as they were."""
-        if not self.large:
+        if not self.model.large:
             yield
             return
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
@@ -104,18 +97,20 @@ class SerialEngine(Engine):
         x = torch.from_numpy(self.fed.inputs(index)).to(self.device, self.dtype)
         return x, torch.from_numpy(self.fed.labels[index]).to(self.device)
 
-    def _train(self, theta, rows, clients, round, sample_weights) -> Trained:
-        out = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
-        loss = np.empty(len(rows))
+    def _served(self, theta: np.ndarray):
+        self._load(theta)
+        self.module.eval()
+        return self._forward
+
+    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
         with self._kernels():
             for j, (row, client) in enumerate(zip(rows, clients, strict=True)):
                 self._load(theta[row])
                 with self._draws(client, round):
-                    loss[j] = self._client(client, round, None if sample_weights is None else sample_weights[j])
-                out[j] = torch.cat([value.detach().flatten() for value in self.tensors]).cpu().numpy()
-        return Trained(out, loss)
+                    done.loss[j] = self._client(client, round, weights[j])
+                done.theta[j] = torch.cat([value.detach().flatten() for value in self.tensors]).cpu().numpy()
 
-    def _client(self, client: int, round: int, sample_weights: np.ndarray | None) -> float:
+    def _client(self, client: int, round: int, weights: np.ndarray | None) -> float:
         spec, mine = self.spec, self.fed.train[client]
         parameters = list(self.module.parameters())
         start = [p.detach().clone() for p in parameters]
@@ -131,8 +126,8 @@ class SerialEngine(Engine):
                 for dropout, mask in zip(self.dropouts, masks, strict=True):
                     dropout.keep = torch.from_numpy(mask[part]).to(self.device)
                 losses = functional.cross_entropy(self._forward(x), y, reduction="none")
-                if sample_weights is not None:
-                    losses = losses * torch.from_numpy(sample_weights[sequence[part]]).to(self.device)
+                if weights is not None:
+                    losses = losses * torch.from_numpy(weights[sequence[part]]).to(self.device)
                 loss = losses.mean()
                 total += float(losses.detach().double().sum())
                 if spec.proximal:
@@ -142,16 +137,3 @@ class SerialEngine(Engine):
                 loss.backward()
                 sgd.step()
         return total / len(mine)
-
-    def _evaluate(self, theta, rows, clients, split) -> Evaluation:
-        parts = getattr(self.fed, split)
-        plan = Plan(rows, clients, same_sets(parts), [len(part) for part in parts])
-        scores, loaded = [], None
-        self.module.eval()
-        with self._kernels(), torch.inference_mode():
-            for task in plan.tasks:
-                if task.row != loaded:
-                    self._load(theta[task.row])
-                    loaded = task.row
-                scores.append(score(self._forward, *self._batch(parts[task.client][task.start : task.stop])))
-        return plan.gather(scores)

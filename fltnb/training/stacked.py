@@ -15,18 +15,13 @@ import torch
 from torch.nn import functional
 
 from ..models import POOL, Conv, Model, Stage
-from .contract import Engine, Evaluation, Trained, TrainSpec, keep_masks, order
-from .evaluation import Plan, same_sets, score
+from .contract import Engine, Trained, TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 from .serial import one_thread
-from .steps import axpby, descend
+from .steps import axpby, convolution_gradients, descend, unactivated
 
 CPU_BYTES = 2**30  # room for one chunk on a CPU
 GPU_SHARE = 0.5  # of the free memory
-
-_pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
-_convolution_backward = torch.ops.aten.convolution_backward.default
-_relu_backward = torch.ops.aten.threshold_backward.default
 
 
 @contextmanager
@@ -62,26 +57,27 @@ class _Parameter:
         descend(self.spec, *first, accumulate)
 
 
-class _Dense:
+class _Layer:
     def __init__(self, stage: Stage, weight: _Parameter, bias: _Parameter) -> None:
         self.stage, self.weight, self.bias = stage, weight, bias
 
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Map (a, b, inputs) to (a, b, outputs)."""
-        a = len(x)
-        self.x, self.mask = x, mask
-        z = torch.baddbmm(self.bias.value[:a, None], x, self.weight.value[:a].transpose(1, 2))
+    def activated(self, z: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        self.mask = mask
         if mask is not None:
             z = z * mask
         self.out = z.relu() if self.stage.relu else z
         return self.out
 
+
+class _Dense(_Layer):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Map (a, b, inputs) to (a, b, outputs)."""
+        a, self.x = len(x), x
+        weight = self.weight.value[:a].transpose(1, 2)
+        return self.activated(torch.baddbmm(self.bias.value[:a, None], x, weight), mask)
+
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
-        a, x = len(d), self.x
-        if self.stage.relu:
-            d = _relu_backward(d, self.out, 0)
-        if self.mask is not None:
-            d = d * self.mask
+        a, x, d = len(d), self.x, unactivated(self, d)
         below = None if first else torch.bmm(d, self.weight.value[:a])
         dt = d.transpose(1, 2)
         self.weight.descend(a, lambda target, beta, alpha: target.baddbmm_(dt, x, beta=beta, alpha=alpha))
@@ -89,10 +85,7 @@ class _Dense:
         return below
 
 
-class _Conv:
-    def __init__(self, stage: Stage, weight: _Parameter, bias: _Parameter) -> None:
-        self.stage, self.weight, self.bias = stage, weight, bias
-
+class _Conv(_Layer):
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (a, b, C, H, W) to (a, b, C', H', W'): one convolution with a group per client."""
         a, b, conv = len(x), x.shape[1], self.stage.linear
@@ -102,51 +95,24 @@ class _Conv:
         self.raw = z = functional.conv2d(self.x, self.flat, bias, padding=conv.padding, groups=a)
         if self.stage.pool:
             z, self.winners = functional.max_pool2d(z, POOL, return_indices=True)
-        z = z.view(b, a, conv.outputs, *z.shape[2:]).transpose(0, 1)
-        self.mask = mask
-        if mask is not None:
-            z = z * mask
-        self.out = z.relu() if self.stage.relu else z
-        return self.out
+        return self.activated(z.view(b, a, conv.outputs, *z.shape[2:]).transpose(0, 1), mask)
 
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
         a, b, conv = len(d), d.shape[1], self.stage.linear
-        if self.stage.relu:
-            d = _relu_backward(d, self.out, 0)
-        if self.mask is not None:
-            d = d * self.mask
-        d = d.transpose(0, 1).reshape(b, a * conv.outputs, *d.shape[3:])
-        if self.stage.pool:
-            two = [POOL, POOL]
-            d = _pool_backward(d, self.raw, two, two, [0, 0], [1, 1], False, self.winners)
-        pad = [conv.padding, conv.padding]
-        below, weight, bias = _convolution_backward(
-            *(d, self.x, self.flat, [a * conv.outputs], [1, 1], pad, [1, 1], False, [0, 0], a),
-            [not first, True, True],
-        )
+        d = unactivated(self, d).transpose(0, 1).reshape(b, a * conv.outputs, *d.shape[3:])
+        below, weight, bias = convolution_gradients(self, d, self.flat, a, first)
         self.weight.descend(a, axpby(weight.view(a, *self.weight.value.shape[1:])))
         self.bias.descend(a, axpby(bias.view(a, conv.outputs)))
-        if first:
-            return None
-        return below.view(b, a, conv.inputs, *below.shape[2:]).transpose(0, 1)
+        return None if first else below.view(b, a, conv.inputs, *below.shape[2:]).transpose(0, 1)
 
 
 class StackedEngine(Engine):
-    """Batched training of clients, on GPU or CPU.
-
-    Parameters
-    ----------
-    fed : Federation
-    model : Model
-    spec : TrainSpec
-    device : str
-    """
+    """Batched training of clients, on GPU or CPU; arguments as for :class:`Engine`."""
 
     backend = "stacked"
 
     def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu") -> None:
-        super().__init__(fed, model, spec)
-        self.device, self.dtype = torch.device(device), getattr(torch, spec.dtype)
+        super().__init__(fed, model, spec, device)
         samples = Samples.of(fed)
         self.pixels, self.labels = samples.flat.to(self.device), samples.classes.to(self.device)
         self.lookup = None
@@ -174,19 +140,15 @@ class StackedEngine(Engine):
             room = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0]
         return max(1, int(room // (numbers * np.dtype(self.spec.dtype).itemsize)))
 
-    def _train(self, theta, rows, clients, round, sample_weights) -> Trained:
-        out = np.empty((len(rows), self.model.n_parameters), dtype=theta.dtype)
-        loss = np.empty(len(rows))
-        sizes = [len(self.fed.train[client]) for client in clients]
-        longest = sorted(range(len(rows)), key=lambda j: -sizes[j])
+    def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+        longest = sorted(range(len(rows)), key=lambda j: -len(self.fed.train[clients[j]]))
         size = self.chunk()
-        with torch.inference_mode(), _exact(self.device):
+        with torch.inference_mode(), self._kernels():
             for begin in range(0, len(rows), size):
                 chosen = longest[begin : begin + size]
-                weights = None if sample_weights is None else [sample_weights[j] for j in chosen]
                 start = theta[[rows[j] for j in chosen]]  # a list of rows: always a copy
-                out[chosen], loss[chosen] = self._chunk(start, [clients[j] for j in chosen], round, weights)
-        return Trained(out, loss)
+                own = [clients[j] for j in chosen], round, [weights[j] for j in chosen]
+                done.theta[chosen], done.loss[chosen] = self._chunk(start, *own)
 
     def _chunk(self, start: np.ndarray, clients: list[int], round: int, weights) -> tuple:
         plan = _Batches(self, clients, round, weights)
@@ -218,19 +180,16 @@ class StackedEngine(Engine):
         theta = torch.cat([parameter.value.flatten(1) for parameter in parameters], dim=1)
         return theta.cpu().numpy(), loss.cpu().numpy() / plan.sizes
 
-    def _evaluate(self, theta, rows, clients, split) -> Evaluation:
-        parts = getattr(self.fed, split)
-        plan = Plan(rows, clients, same_sets(parts), [len(part) for part in parts])
-        scores, loaded, params = [], None, []
-        with torch.inference_mode(), _exact(self.device):
-            for task in plan.tasks:
-                if task.row != loaded:
-                    params = self.model.unflatten(tensor(theta[task.row]).to(self.device, copy=True))
-                    loaded = task.row
-                index = tensor(parts[task.client][task.start : task.stop]).to(self.device)
-                forward = lambda x, params=params: self.model.forward(params, x)  # noqa: E731
-                scores.append(score(forward, self._inputs(index), self.labels[index]))
-        return plan.gather(scores)
+    def _kernels(self):
+        return _exact(self.device)
+
+    def _served(self, theta: np.ndarray):
+        params = self.model.unflatten(tensor(theta).to(self.device, copy=True))
+        return lambda x: self.model.forward(params, x)
+
+    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        index = tensor(index).to(self.device)
+        return self._inputs(index), self.labels[index]
 
 
 class _Batches:
@@ -257,7 +216,7 @@ class _Batches:
             for epoch in range(epochs):
                 sequence = order(spec, round, client, epoch, len(mine))
                 part = slice(epoch * k, epoch * k + k)
-                own = np.ones(len(mine), spec.dtype) if weights is None else weights[j][sequence]
+                own = np.ones(len(mine), spec.dtype) if weights[j] is None else weights[j][sequence]
                 # filling up with the first sample of the batch order keeps every number finite
                 index[part, j] = _fill(mine[sequence], k, size, mine[sequence[0]])
                 weight[part, j] = _fill(own, k, size, 0)

@@ -24,7 +24,7 @@ SMALL_BATCH = 16
 
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
-_relu_backward = torch.ops.aten.threshold_backward.default
+relu_backward = torch.ops.aten.threshold_backward.default
 
 
 def descend(
@@ -70,6 +70,36 @@ def axpby(gradient: torch.Tensor) -> Callable[[torch.Tensor, float, float], obje
         target.add_(gradient, alpha=alpha)
 
     return accumulate
+
+
+def unactivated(layer, d: torch.Tensor) -> torch.Tensor:
+    """Take a gradient back through a layer's ReLU and mask."""
+    if layer.stage.relu:
+        d = relu_backward(d, layer.out, 0)
+    return d if layer.mask is None else d * layer.mask
+
+
+def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: int, first: bool) -> tuple:
+    """Gradients of a convolution's inputs (None where it is the first), weight and bias from that of what follows it.
+
+    Parameters
+    ----------
+    layer
+        With ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``.
+    d : Tensor
+        Gradient of the pooled outputs.
+    weight : Tensor, shape (groups * outputs, inputs, k, k)
+    groups : int
+    first : bool
+    """
+    conv, two = layer.stage.linear, [POOL, POOL]
+    if layer.stage.pool:
+        d = _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
+    pad = [conv.padding, conv.padding]
+    return _convolution_backward(
+        *(d, layer.x, weight, [groups * conv.outputs], [1, 1], pad, [1, 1], False, [0, 0], groups),
+        [not first, True, True],
+    )
 
 
 def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
@@ -131,15 +161,14 @@ class _Conv:
         shape = (conv.outputs, conv.inputs, conv.kernel, conv.kernel)
         self.weight = torch.empty(shape, dtype=dtype).to(memory_format=torch.channels_last)
         self.bias = torch.empty(conv.outputs, dtype=dtype)
-        self.padding = [conv.padding, conv.padding]
-        both = (self.weight, self.bias)
-        self.velocity = [torch.zeros_like(p) for p in both] if spec.momentum else (None, None)
-        self.start = [torch.zeros_like(p) for p in both] if spec.proximal else (None, None)
+        self.both = (self.weight, self.bias)
+        self.velocity = [torch.zeros_like(p) for p in self.both] if spec.momentum else (None, None)
+        self.start = [torch.zeros_like(p) for p in self.both] if spec.proximal else (None, None)
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         self.weight.copy_(weight)
         self.bias.copy_(bias)
-        for velocity, start, parameter in zip(self.velocity, self.start, (self.weight, self.bias), strict=True):
+        for velocity, start, parameter in zip(self.velocity, self.start, self.both, strict=True):
             if velocity is not None:
                 velocity.zero_()
             if start is not None:
@@ -151,7 +180,7 @@ class _Conv:
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         self.x, self.mask = x, mask
-        self.raw = out = functional.conv2d(x, self.weight, self.bias, padding=self.padding)
+        self.raw = out = functional.conv2d(x, self.weight, self.bias, padding=self.stage.linear.padding)
         if self.stage.pool:
             out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
         if mask is not None:
@@ -160,20 +189,8 @@ class _Conv:
         return self.out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        if self.stage.relu:
-            d = _relu_backward(d, self.out, 0)
-        if self.mask is not None:
-            d = d * self.mask
-        if self.stage.pool:
-            two = [POOL, POOL]
-            d = _pool_backward(d, self.raw, two, two, [0, 0], [1, 1], False, self.winners)
-        grad, *own = _convolution_backward(
-            *(d, self.x, self.weight, [len(self.bias)], [1, 1], self.padding, [1, 1], False, [0, 0], 1),
-            [not first, True, True],
-        )
-        for parameter, gradient, velocity, start in zip(
-            (self.weight, self.bias), own, self.velocity, self.start, strict=True
-        ):
+        grad, *own = convolution_gradients(self, unactivated(self, d), self.weight, 1, first)
+        for parameter, gradient, velocity, start in zip(self.both, own, self.velocity, self.start, strict=True):
             descend(self.spec, parameter, velocity, start, axpby(gradient.div_(b)))
         return grad
 
@@ -196,18 +213,12 @@ class LeanTrainer:
         self.body = [_Conv(stage, spec, self.dtype) for stage in stages if isinstance(stage.linear, Conv)]
         self.head = [_Dense(stage, spec, self.dtype) for stage in stages[len(self.body) :]]
         self.layers = [*self.body, *self.head]
-        batches = -(-SLAB // spec.batch_size)
-        self.slab = batches * spec.batch_size
+        self.slab = -(-SLAB // spec.batch_size) * spec.batch_size  # whole batches
         self.features = padded(0, self.head[0].stage.linear.inputs + 1, self.dtype)
 
     @torch.inference_mode()
     def train(
-        self,
-        theta: np.ndarray,
-        client: int,
-        round: int,
-        sample_weights: np.ndarray | None,
-        out: np.ndarray,
+        self, theta: np.ndarray, client: int, round: int, sample_weights: np.ndarray | None, out: np.ndarray
     ) -> float:
         """Train one client.
 
@@ -231,25 +242,18 @@ class LeanTrainer:
         n = len(mine)
         for epoch in range(self.spec.local_epochs):
             sequence = order(self.spec, round, client, epoch, n)
+            masks = keep_masks(self.spec, self.model, round, client, epoch, n)
             scales = [
                 torch.from_numpy(keep).to(self.dtype).div_(1 - p)
-                for keep, (_, p) in zip(
-                    keep_masks(self.spec, self.model, round, client, epoch, n),
-                    self.model.dropout,
-                    strict=True,
-                )
+                for keep, (_, p) in zip(masks, self.model.dropout, strict=True)
             ]
             weights = None if sample_weights is None else torch.from_numpy(sample_weights[sequence])
             last = epoch == self.spec.local_epochs - 1
             total = 0.0
             for start in range(0, n, self.slab):
                 part = slice(start, start + self.slab)
-                total += self._slab(
-                    mine[sequence[part]],
-                    [scale[part] for scale in scales],
-                    None if weights is None else weights[part],
-                    last,
-                )
+                own = None if weights is None else weights[part]
+                total += self._slab(mine[sequence[part]], [scale[part] for scale in scales], own, last)
         for layer, (weight, bias) in zip(self.layers, self._pairs(out), strict=True):
             layer.store(weight, bias)
         return total / n
@@ -334,7 +338,7 @@ class LeanTrainer:
             if not k:
                 return below
             layer = head[k - 1]
-            d = _relu_backward(below, room[k - 1][1], 0) if layer.stage.relu else below
+            d = relu_backward(below, room[k - 1][1], 0) if layer.stage.relu else below
             mask = _of(layer, masks)
             if mask is not None:
                 d.mul_(mask)

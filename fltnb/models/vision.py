@@ -22,14 +22,13 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from .errors import FltnbError
-from .federations import SCALINGS
-from .models import Layer, Model
-from .randomness import integer, stream
+from ..errors import FltnbError
+from ..federations import SCALINGS
+from ..randomness import integer, stream
+from .base import Layer, Model
 
 if TYPE_CHECKING:
-    from .federations import Federation
-    from .training import TrainSpec
+    from ..federations import Federation
 
 RANDOM = ":random"
 NETWORKS = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
@@ -123,22 +122,24 @@ class VisionModel(Model):
         """Whether training starts from ImageNet weights."""
         return not self.name.endswith(RANDOM)
 
-    def _wrap(self, net: nn.Module) -> Network:
+    def _hollow(self) -> Network:
+        """Return the network without numbers."""
+        with torch.device("meta"):
+            net = _torchvision(self.architecture, self.n_classes)
         return Network(net, self.imagenet, VIT_SIDE if self.architecture == "vit_b_16" else None)
 
     @cached_property
     def _whole(self) -> Network:
-        """The network without numbers, for its shapes and for :func:`torch.func.functional_call`."""
-        with torch.device("meta"):
-            return self._wrap(_torchvision(self.architecture, self.n_classes)).eval()
+        """For the shapes and for :func:`torch.func.functional_call`."""
+        return self._hollow().eval()
 
     @cached_property
     def _body(self) -> Network:
-        with torch.device("meta"):
-            net = _torchvision(self.architecture, self.n_classes)
-        parent, _, last = _last(net).rpartition(".")
-        setattr(net.get_submodule(parent), last, nn.Identity())
-        return self._wrap(net).eval()
+        """The same without the last layer."""
+        body = self._hollow().eval()
+        parent, _, last = _last(body.net).rpartition(".")
+        setattr(body.net.get_submodule(parent), last, nn.Identity())
+        return body
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -178,16 +179,16 @@ class VisionModel(Model):
         return torch.cat([values[name].detach().flatten().float() for name, _ in self.shapes]).numpy()
 
     def _weights(self) -> dict[str, torch.Tensor]:
+        from torchvision import models
+
         return download(
-            _published(self.architecture),
+            models.get_model_weights(self.architecture).IMAGENET1K_V1,
             f"take model '{self.name}{RANDOM}', which starts from random weights and is named so in every table",
         )
 
     def build(self) -> nn.Module:
         """Return a fresh module on the CPU (weights arbitrary)."""
-        with torch.device("meta"):
-            module = self._wrap(_torchvision(self.architecture, self.n_classes))
-        module.to_empty(device="cpu")
+        module = self._hollow().to_empty(device="cpu")
         for buffer in module.buffers():
             buffer.zero_()
         return module
@@ -210,7 +211,7 @@ class VisionModel(Model):
     def _named(self, params: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         return {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
 
-    def check(self, fed: Federation, spec: TrainSpec) -> None:
+    def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse a federation that the network cannot be trained on.
 
         Raises
@@ -226,12 +227,12 @@ class VisionModel(Model):
                 " settings."
             )
         sizes = np.asarray(fed.sizes)
-        lonely = np.flatnonzero((sizes % spec.batch_size == 1) | (spec.batch_size == 1))
+        lonely = np.flatnonzero((sizes % batch_size == 1) | (batch_size == 1))
         if len(lonely) and self.needs_two:
             raise FltnbError(
                 f"Batch normalisation of {self.name!r} sees one number per channel of a single {self.input_shape[1]} x"
                 f" {self.input_shape[2]} image, and client {lonely[0]} with {sizes[lonely[0]]} training images has a"
-                f" batch of one: choose another batch_size than {spec.batch_size}, or larger images."
+                f" batch of one: choose another batch_size than {batch_size}, or larger images."
             )
         if self.imagenet:
             self._weights()
@@ -241,12 +242,10 @@ class VisionModel(Model):
         """Whether a batch of one image cannot be trained on: a batch-norm layer would get one number per channel."""
         if not self.n_statistics:
             return False
-        with torch.device("meta"):
-            module = self._wrap(_torchvision(self.architecture, self.n_classes)).train()
-            try:
-                module(torch.empty(1, *self.input_shape))
-            except ValueError:
-                return True
+        try:
+            self._hollow()(torch.empty(1, *self.input_shape, device="meta"))
+        except ValueError:
+            return True
         return False
 
 
@@ -280,12 +279,6 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
         ) from error
     finally:
         socket.setdefaulttimeout(timeout)
-
-
-def _published(architecture: str):
-    from torchvision import models
-
-    return models.get_model_weights(architecture).IMAGENET1K_V1
 
 
 def _torchvision(architecture: str, n_classes: int) -> nn.Module:

@@ -1,11 +1,8 @@
-"""The papers' networks by name, shaped by the data.
+"""A model is a short list of layers.
 
-A model is a short list of layers. Everything else follows from that list: the number of parameters, an ``nn.Module``
-for plain autograd, a functional forward pass, and the *stages* that the fast training steps work on. The parameters
-of a model are one flat vector of P numbers, so K models are the rows of one (K, P) matrix.
-
-Images of less than 28 pixels on a side are padded before each convolution of ``lenet``, ``mnist_cnn`` and ``cnn_small``
-("same" size), because without it nothing would be left of an 8x8 digit; larger ones are not padded, as published.
+Everything else follows from that list: the number of parameters, an ``nn.Module`` for plain autograd, a functional
+forward pass, and the *stages* that the fast training steps work on. The parameters of a model are one flat vector of P
+numbers, so K models are the rows of one (K, P) matrix.
 """
 
 from __future__ import annotations
@@ -21,15 +18,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from .errors import FltnbError, choose
-from .randomness import stream
+from ..randomness import stream
 
 if TYPE_CHECKING:
-    from .federations import Federation
-    from .training import TrainSpec
+    from ..federations import Federation
 
-NAMES = ("mlp", "mlp_plain", "mlp32", "leaf_cnn", "lenet", "mnist_cnn", "emdcfl_cnn", "cnn_small")
-HIDDEN = 200  # hidden units of FLT's MLP; MT-HFL's has 32
 POOL = 2  # every pooling of the papers is 2x2
 
 
@@ -174,6 +167,11 @@ class Model:
         return 0
 
     @property
+    def large(self) -> bool:
+        """Whether this is one of torchvision's networks, which have no list of layers and train in ``serial`` only."""
+        return not self.layers
+
+    @property
     def head(self) -> slice:
         """Columns of ``theta`` that hold the last layer, weight and bias."""
         weight = len(self.sizes) - self.n_statistics - 2
@@ -213,21 +211,18 @@ class Model:
     @cached_property
     def stages(self) -> list[Stage]:
         """The layers as linear maps with what follows each (see :class:`Stage`)."""
-        groups: list[list[Layer]] = []
-        drops = iter(range(len(self.layers)))
-        dropout: list[int | None] = []
+        stages, drops = [], 0
         for layer in self.layers:
             if isinstance(layer, Dense | Conv):
-                groups.append([layer])
-                dropout.append(None)
+                stages.append(Stage(layer, pool=False, relu=False, dropout=None))
             elif isinstance(layer, Dropout):
-                dropout[-1] = next(drops)
-            elif not isinstance(layer, Flatten):
-                groups[-1].append(layer)
-        return [
-            Stage(group[0], MaxPool() in group[1:], ReLU() in group[1:], drop)
-            for group, drop in zip(groups, dropout, strict=True)
-        ]
+                stages[-1] = stages[-1]._replace(dropout=drops)
+                drops += 1
+            elif isinstance(layer, MaxPool):
+                stages[-1] = stages[-1]._replace(pool=True)
+            elif isinstance(layer, ReLU):
+                stages[-1] = stages[-1]._replace(relu=True)
+        return stages
 
     def init(self, seed: int, index: int = 0) -> np.ndarray:
         """Draw initial parameters as torch's layers do: uniform within 1 / sqrt(fan-in), weights and biases.
@@ -247,7 +242,7 @@ class Model:
         bounds = np.repeat(1 / np.sqrt(np.repeat(fan_in, 2)), self.sizes).astype(np.float32)
         return (2 * draw - 1) * bounds
 
-    def check(self, fed: Federation, spec: TrainSpec) -> None:
+    def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse a federation on which the network cannot be trained so; the papers' networks take any."""
 
     def build(self) -> nn.Module:
@@ -303,76 +298,3 @@ class Model:
     def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`forward`."""
         return replace(self, layers=self.layers[:-1]).forward(params[:-2], x)
-
-
-def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
-    """Return a network of the papers, shaped by the data.
-
-    Parameters
-    ----------
-    name : str
-        A torchvision network, see :class:`fltnb.vision.VisionModel`: ``resnet18`` and so on with ImageNet weights, or
-        ``resnet18:random`` with random ones.
-        ``mlp``: FLT's MLP, one hidden layer of 200 with dropout 0.5 before the ReLU (FLT, Table 11).
-        ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's MLP, one hidden layer of 32 (Section III).
-        ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second convolution as the code has them; the
-        table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on CIFAR-10, and MT-HFL's CNN.
-        ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts. ``emdcfl_cnn``: EMD-CFL's "simple
-        two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); that the kernels are 3x3, padded, and
-        that one pooling follows both is in its public code. ``cnn_small``: our light stand-in for it, which two cores
-        can train: 8 and 16 channels, 3x3, each pooled, and the same 128 hidden units, hence the same embeddings.
-    input_shape : (C, H, W)
-        Vectors of d features are (1, 1, d); only the MLPs take them.
-    n_classes : int
-        Number of outputs.
-
-    Raises
-    ------
-    FltnbError
-        Unknown name, or images too small for the network's two poolings.
-
-    Examples
-    --------
-    >>> make("mlp", (1, 28, 28), 10).n_parameters
-    159010
-    """
-    from .vision import VISION_NAMES, VisionModel
-
-    choose(name, (*NAMES, *VISION_NAMES), "model")
-    c, h, w = shape = tuple(int(size) for size in input_shape)
-    if n_classes < 1 or min(shape) < 1:
-        raise FltnbError(f"A model needs at least one class and one input, not {n_classes} and shape {shape}.")
-    if name in VISION_NAMES:
-        return VisionModel(name, shape, int(n_classes))
-    if name in ("mlp", "mlp_plain", "mlp32"):
-        drop = (Dropout(),) if name == "mlp" else ()
-        features, hidden = c * h * w, 32 if name == "mlp32" else HIDDEN
-        layers = (Flatten(), Dense(features, hidden), *drop, ReLU(), Dense(hidden, n_classes))
-        return Model(name, shape, n_classes, layers)
-
-    least = POOL if name == "emdcfl_cnn" else POOL * POOL
-    if min(h, w) < least:
-        raise FltnbError(
-            f"Model {name!r} needs images of at least {least} x {least} pixels, not {h} x {w}: choose 'mlp' or"
-            " 'mlp_plain'."
-        )
-    pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
-    body = {
-        "leaf_cnn": (Conv(c, 32, pad), ReLU(), MaxPool(), Conv(32, 64, pad), ReLU(), MaxPool()),
-        "lenet": (Conv(c, 6, pad), ReLU(), MaxPool(), Conv(6, 16, pad), ReLU(), MaxPool()),
-        "mnist_cnn": (
-            *(Conv(c, 10, pad), MaxPool(), ReLU()),
-            *(Conv(10, 20, pad), Dropout(channels=True), MaxPool(), ReLU()),
-        ),
-        "emdcfl_cnn": (Conv(c, 64, 1, 3), ReLU(), Conv(64, 128, 1, 3), ReLU(), MaxPool()),
-        "cnn_small": (Conv(c, 8, pad // 2, 3), ReLU(), MaxPool(), Conv(8, 16, pad // 2, 3), ReLU(), MaxPool()),
-    }[name]
-    flat = math.prod(Model(name, shape, n_classes, body).activations[-1])
-    head = {
-        "leaf_cnn": (Dense(flat, 2048), ReLU(), Dense(2048, n_classes)),
-        "lenet": (Dense(flat, 120), ReLU(), Dense(120, 84), ReLU(), Dense(84, n_classes)),
-        "mnist_cnn": (Dense(flat, 50), ReLU(), Dropout(), Dense(50, n_classes)),
-        "emdcfl_cnn": (Dense(flat, 128), ReLU(), Dense(128, n_classes)),
-        "cnn_small": (Dense(flat, 128), ReLU(), Dense(128, n_classes)),
-    }[name]
-    return Model(name, shape, n_classes, (*body, Flatten(), *head))
