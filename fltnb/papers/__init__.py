@@ -4,10 +4,9 @@ Nothing here computes a run: everything starts from results (:func:`fltnb.result
 papers' own numbers and claims.
 """
 
-
 from .checks import check, claim_counts, verdicts, write
 from .compare import compare, measured, plane
-from .counts import counts, nearness, stored
+from .counts import counts, nearness
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures
@@ -28,7 +27,6 @@ __all__ = [
     "numbers",
     "plane",
     "report",
-    "stored",
     "verdicts",
     "write",
 ]

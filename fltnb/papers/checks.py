@@ -78,9 +78,7 @@ def check(
     elif type(verdict).__name__ in ("bool", "bool_"):
         word = "holds" if verdict else "does not hold"
     else:
-        raise FltnbError(
-            f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something."
-        )
+        raise FltnbError(f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something.")
     held, parts = word == "holds", [evidence] * bool(evidence)
     if results is not None:
         data = list(dict.fromkeys(results.runs["dataset"]))

@@ -15,7 +15,7 @@ from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, label
 from .numbers import KEY, inconsistencies, numbers
-from .settings import RULES, SAME, STAND_INS, TOY, VARIANTS, departures, stand_in
+from .settings import RULES, SAME, STAND_INS, TOY, VARIANTS, WITHOUT_CODE, departures, stand_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,9 +46,7 @@ PROFILES = ("paper", "small", "demo")
 """Most trusted first; where several have a number, the one nearest to the printed setting is shown."""
 NOT_RUN = {"mean": float("nan"), "spread": float("nan"), "seeds": 0, "n": float("nan"), "departs": (), "keys": ()}
 NOT_RUN |= {"stand_in": False, "status": "not run", "minutes": float("nan")}
-_OWN = ("dataset", "model", "method", "variant", "seed", "table", "rule")  # axes that are no switches
 _LEVEL = {"": "paper", "as_written": "as written", "as_run": "as run"}
-_EVERYWHERE = "local model not stated in the paper"  # said once in the caption, not on every row
 _ERRORS = {
     "flt": "± behind a printed number is what FLT calls standard error: the binomial one of the pooled samples; ours"
     " stands in [ ].",
@@ -142,13 +140,14 @@ class _Found:
     def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, Any]:
         """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
         for name in self.results.axes if self.results is not None else ():
-            if name not in frame or (name in _OWN and name != "rule"):
+            if name not in frame or name == "table":
                 continue
             values = frame[name]
             if name in axes:
                 frame = frame[values == axes[name]]
             elif name == "rule":
-                frame = frame[_absent(values) | (values == frame["variant"].map(self.rules))]
+                usual = values == frame["variant"].map(self.rules)
+                frame = frame[_absent(values) | usual | (self.paper != "flt") & (values == "participants")]
             elif name not in self.level and trainings[name].nunique(dropna=False) > 1:
                 frame = frame[_absent(values)]
         return {key: own for key, own in frame.groupby(["dataset", "method", "variant"], sort=False)}
@@ -177,11 +176,10 @@ class _Found:
         best = None
         for phrases, profile, own in self._groups(line, variant):
             if own["seed"].duplicated().any():
-                models = ", ".join(dict.fromkeys(own["model"].map(label))) if "model" in own else ""
+                models = ", ".join(dict.fromkeys(own["model"].map(label)))
                 raise FltnbError(
-                    f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])}, {_LEVEL[variant]}"
-                    + (f" ({models})" if models else "")
-                    + ": select one (results.where) before comparing."
+                    f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])}"
+                    f" {_LEVEL[variant]} ({models}): select one with results.where() before comparing."
                 )
             standing = any(phrase.startswith("stand-in") for phrase in phrases)
             rank = (bool(phrases), standing, PROFILES.index(profile) if profile in PROFILES else 9, len(phrases))
@@ -221,10 +219,10 @@ class _Found:
             return
         said = own["otherwise"] if "otherwise" in own else [""] * len(own)
         phrases = [
-            (*departures(self.results.record(key), line, at_round), *([text] if text else []))
-            for key, text in zip(own["key"], said, strict=True)
+            (*departures(self.results.record(key), line, data, variant, at_round), *([text] if text else []))
+            for key, data, text in zip(own["key"], own["dataset"], said, strict=True)
         ]
-        own = own.assign(_departs=phrases, profile=own["profile"] if "profile" in own else "")
+        own = own.assign(_departs=phrases, profile=own.get("profile", ""))
         for (departs, profile), group in own.groupby(["_departs", "profile"], sort=False):
             yield departs, profile, group
 
@@ -264,7 +262,7 @@ def _absent(values: pd.Series) -> pd.Series:
 
 
 def _names(line: Mapping[str, Any]) -> list[str]:
-    """Data sets of runs that may stand beside a printed line: its own and those that stand in for it."""
+    """Name the data sets of runs that may stand beside a printed line: its own and those that stand in for it."""
     version = line["setting"].removeprefix("rotated") if line["setting"].startswith("rotated_") else ""
     own = line["dataset"] + version
     return [own, *(name for name, printed in (STAND_INS | SAME).items() if printed == own)]
@@ -326,14 +324,13 @@ def compare(
     import pandas as pd
 
     found = measured(results, paper, table, dataset, **options)
-    pairs = [found[found["variant"] == variant].to_dict("records") for variant in VARIANTS]
-    told = _told_apart(found)
+    shown = _shown(found)
+    pairs = [shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS]
+    told, everywhere = _told_apart(found), _everywhere(found)
     repeated = _repeated(paper, table)
     rows = []
     for written, ran in zip(*pairs, strict=True):
         params = json.loads(written["params"] or "{}")
-        if params.get("user_i", 0) >= params.get("user_j", 1):
-            continue
         row = {"data": label(written["dataset"]), "model": label(written["model"]), "method": label(written["method"])}
         row |= {title: show(written, params) for title, show in told.items()}
         row["measure"] = " ".join([written["split"]] * (written["split"] == "train") + [label(written["metric"])])
@@ -341,11 +338,12 @@ def compare(
         row |= {_LEVEL[cell["variant"]]: _text(cell, paper) for cell in (written, ran)}
         row |= {f"{_LEVEL[cell['variant']]} − paper": _difference(cell) for cell in (written, ran)}
         row["otherwise"] = _otherwise(written, ran)
-        row["note"] = _note(written, comments or {}, repeated)
+        row["note"] = _note(written, everywhere, comments or {}, repeated)
         rows.append(row)
     out = pd.DataFrame(rows)
-    kept = [name for name in out.columns if name in ("as written", "as run") or (out[name] != "").any()]
-    out = out[kept]
+    always = ("as written",) if paper in WITHOUT_CODE else ("as written", "as run")
+    none = ("as run",) if paper in WITHOUT_CODE else ()
+    out = out[[name for name in out.columns if name in always or (name not in none and (out[name] != "").any())]]
     out.attrs["caption"] = _caption(results, found, paper, table)
     return out
 
@@ -372,6 +370,12 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
 
 
 # ---------------------------------------------------------------- words
+
+
+def _shown(found: pd.DataFrame) -> pd.DataFrame:
+    """Of a symmetric matrix what lies above its diagonal, of other tables everything."""
+    pairs = [json.loads(params or "{}") for params in found["params"]]
+    return found[[pair.get("user_i", 0) < pair.get("user_j", 1) for pair in pairs]]
 
 
 def _told_apart(found: pd.DataFrame) -> dict[str, Any]:
@@ -415,7 +419,7 @@ def _text(cell: Mapping[str, Any], paper: str) -> str:
     seeds = f" ({cell['seeds']} seed{'s' * (cell['seeds'] != 1)})"
     pooled = paper == "flt" and cell["metric"] == "accuracy" and cell["n"] == cell["n"]
     binomial = f" [{binomial_error(cell['mean'], cell['n']):.2f}]" if pooled else ""
-    return f"{cell['mean']:,.{digits}f}{spread}{seeds}{binomial}"
+    return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
 
 
 def _duration(minutes: float) -> str:
@@ -436,20 +440,30 @@ def _otherwise(*cells: Mapping[str, Any]) -> str:
 
 
 def _repeated(paper: str, table: str) -> dict[tuple, str]:
-    """Key of a number -> what the paper prints for it elsewhere."""
+    """Key and value of a number -> what the paper prints for it elsewhere."""
     found = {}
     for row in inconsistencies(paper).to_dict("records"):
         elsewhere = [f"{value} in {name}" for name, value in row["printed"].items() if name != table]
         if table in row["printed"] and elsewhere:
-            found[tuple(row[name] for name in KEY)] = f"the paper also prints {', '.join(elsewhere)}"
+            found[(*(row[name] for name in KEY), row["printed"][table])] = (
+                f"the paper also prints {', '.join(elsewhere)}"
+            )
     return found
 
 
-def _note(line: Mapping[str, Any], comments: Mapping[str, str], repeated: Mapping[tuple, str]) -> str:
-    notes = [note for note in line["note"].split("; ") if _EVERYWHERE not in note]
+def _everywhere(found: pd.DataFrame) -> list[str]:
+    """Remarks on every number of a table: the caption says them."""
+    each = [note.split("; ") for note in found["note"]]
+    return [note for note in each[0] if note and all(note in notes for notes in each)]
+
+
+def _note(
+    line: Mapping[str, Any], everywhere: Sequence[str], comments: Mapping[str, str], repeated: Mapping[tuple, str]
+) -> str:
+    notes = [note for note in line["note"].split("; ") if note not in everywhere]
     # "printed a in T2 but b in T8" is said by the computed remark
     parts = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
-    parts += [repeated.get(tuple(line[name] for name in KEY), ""), comments.get(line["method"], "")]
+    parts += [repeated.get((*(line[name] for name in KEY), line["value"]), ""), comments.get(line["method"], "")]
     return "; ".join(part for part in parts if part)
 
 
@@ -459,9 +473,10 @@ def _caption(results: Any, found: pd.DataFrame, paper: str, table: str) -> str:
         return f"Toy scale ({', '.join(map(label, dict.fromkeys(found['dataset'])))}); not comparable with {name}."
     parts = [f"{name}, printed and reproduced.", _ERRORS.get(paper, "± behind a printed number is the paper's.")]
     parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
-    if found["note"].str.contains(_EVERYWHERE).any():
-        parts.append("The paper does not say which local model it used here.")
-    if found["params"].str.contains("user_i").any() and len(found) > 8:
+    parts += [f"Of every number: {note}." for note in _everywhere(found)]
+    if paper in WITHOUT_CODE:
+        parts.append("The paper has no public code: there is nothing to be run as run.")
+    if len(_shown(found)) < len(found):
         parts.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
     parts += [f"Data: {origin}." for origin in _origins(results, found["keys"])]
     return " ".join(parts)

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 
-def stored() -> dict[str, Any]:
+def committed() -> dict[str, Any]:
     """Return notebook -> its committed results, for every notebook with a printed table."""
-    from .. import results
+    from ..results import stored
 
-    return {name: results(name) for books in NOTEBOOKS.values() for name in books}
+    return {name: stored(name) for books in NOTEBOOKS.values() for name in books}
 
 
 def all_measured(results_by_notebook: Mapping[str, Any]) -> pd.DataFrame:
@@ -105,5 +105,5 @@ def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.Dat
 
 def _once(results_by_notebook: Mapping[str, Any] | None, found: pd.DataFrame | None) -> pd.DataFrame:
     if found is None:
-        found = all_measured(stored() if results_by_notebook is None else results_by_notebook)
+        found = all_measured(committed() if results_by_notebook is None else results_by_notebook)
     return found[found["table"] == found["first"]]

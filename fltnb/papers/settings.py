@@ -14,6 +14,8 @@ from typing import Any
 from .names import label
 
 VARIANTS = ("as_written", "as_run")
+WITHOUT_CODE = ("mthfl",)
+"""Papers without public code: nothing can be run as run."""
 RULES = {"as_written": "participants", "as_run": "last_local"}
 """What clients that sit a round out contribute, in the text of FLT and in the code behind its Tables 1 and 2."""
 
@@ -68,8 +70,10 @@ PRINTED: dict[tuple[str, str], dict[str, Any]] = {
 }
 """Paper and data set -> settings that hold for all its numbers, under the names of a job's settings."""
 _PARAMS = {"M": "n_clients", "rho": "participation", "E": "local_epochs", "T": "rounds"}
-_CODE_DIFFERS = {"flt": ("local_epochs", "batch_size", "lr", "participation"), "emdcfl": ("val_fraction",)}
-_CODE_DIFFERS["emdcfl"] += ("test_fraction",)  # the authors' notebook divides PACS 64-16-20
+_CODE_DIFFERS = {
+    "flt": ("local_epochs", "batch_size", "lr", "participation"),
+    "emdcfl": ("val_fraction", "test_fraction"),  # the authors' notebook divides PACS 64-16-20
+}
 _WORDS = {
     "participation": "participation",
     "local_epochs": "local epochs",
@@ -96,7 +100,13 @@ def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
     return setting | ({"model": NETWORKS.get(line["model"], line["model"])} if line["model"] else {})
 
 
-def departures(record: Mapping[str, Any], line: Mapping[str, Any], at_round: int | None = None) -> list[str]:
+def departures(
+    record: Mapping[str, Any],
+    line: Mapping[str, Any],
+    dataset: str = "",
+    variant: str = "as_written",
+    at_round: int | None = None,
+) -> list[str]:
     """Say how a job departs from the setting and the data of a printed number.
 
     Of FLT's numbers as run only clients, rounds and data are compared: its other departures are what that variant is.
@@ -104,9 +114,11 @@ def departures(record: Mapping[str, Any], line: Mapping[str, Any], at_round: int
     Parameters
     ----------
     record : mapping
-        A job's ``settings``, ``axes`` and ``provenance`` (:meth:`Results.record`).
+        A job's ``settings`` and ``provenance`` (:meth:`Results.record`).
     line : mapping
         A row of :func:`fltnb.papers.numbers`.
+    dataset, variant : str
+        Of the job, as in ``runs``.
     at_round : int, optional
         The number is read off the job's curve at this round, not at its end.
 
@@ -115,12 +127,12 @@ def departures(record: Mapping[str, Any], line: Mapping[str, Any], at_round: int
     list of str
         Short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if nothing departs.
     """
-    settings, axes, provenance = record["settings"], record["axes"], record["provenance"]
-    ours = _flat(settings) | ({} if at_round is None else {"rounds": at_round})
+    provenance = record["provenance"]
+    ours = _flat(record["settings"]) | ({} if at_round is None else {"rounds": at_round})
     printed = printed_setting(line)
-    if axes.get("variant") == "as_run":
+    if variant == "as_run":
         printed = {name: value for name, value in printed.items() if name not in _CODE_DIFFERS.get(line["paper"], ())}
-    found = stand_in(axes.get("dataset", ""), provenance.get("data_origin", ""), line["dataset"])
+    found = stand_in(dataset, provenance.get("data_origin", ""), line["dataset"])
     if "model" in printed and ours.get("model", printed["model"]) != printed["model"]:
         found.append(label(ours["model"]))
     for name, text in (("n_clients", "clients"), ("rounds", "rounds")):
