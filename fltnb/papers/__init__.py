@@ -4,6 +4,7 @@ Nothing here computes a run: everything starts from results (:func:`fltnb.result
 papers' own numbers and claims.
 """
 
+from . import report
 from .checks import check, claim_counts, verdicts, write
 from .compare import compare, measured, plane
 from .counts import counts, nearness
@@ -15,8 +16,8 @@ __all__ = [
     "NOTEBOOKS",
     "PAPERS",
     "check",
-    "claims",
     "claim_counts",
+    "claims",
     "compare",
     "counts",
     "departures",

@@ -1,37 +1,30 @@
 """A printed table beside the reproduced one: paper, as written, as run, and how far they are apart.
 
-``results`` is what :func:`fltnb.results` returns, or anything with ``runs``, ``curves``, ``clients``, ``axes``,
-``record(key)``, ``table(key, name)`` and ``missing()`` of the same form; None stands for no results at all.
+``results`` is what :func:`fltnb.results` returns; None stands for no results at all.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
-from .names import PAPERS, label
+from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
-from .settings import RULES, SAME, STAND_INS, TOY, VARIANTS, WITHOUT_CODE, departures, stand_in
+from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, departures, stand_in
 
 if TYPE_CHECKING:
     import pandas as pd
 
 COLUMNS = {
-    ("accuracy", "test"): "accuracy",
-    ("accuracy", "train"): "train_accuracy",
-    ("accuracy_variance", "test"): "variance",
-    ("accuracy_variance", "train"): "train_variance",
-    ("micro_accuracy", "test"): "micro",
-    ("micro_f1", "test"): "micro_f1",
-    ("macro_accuracy", "test"): "accuracy",
-    ("macro_f1", "test"): "macro_f1",
-    ("avg_accuracy", "test"): "accuracy",
-    ("worst_accuracy", "test"): "worst",
-    ("ari", ""): "ari",
+    **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
+    **{("accuracy", "train"): "train_accuracy", ("accuracy_variance", "train"): "train_variance"},
+    **{("micro_accuracy", "test"): "micro", ("micro_f1", "test"): "micro_f1"},
+    **{("macro_accuracy", "test"): "accuracy", ("macro_f1", "test"): "macro_f1"},
+    **{("avg_accuracy", "test"): "accuracy", ("worst_accuracy", "test"): "worst", ("ari", ""): "ari"},
 }
 """Printed metric and split -> column of ``runs``."""
 TARGETS = {"clean_accuracy": "test", "backdoor_accuracy": "probe"}
@@ -41,15 +34,13 @@ AXES = {
     ("emdcfl", "T6"): {"participation": "participants"},
 }
 """Table that prints one method under several settings -> axis of the runs -> printed parameter; ``round`` is read off
-the curves, and a participation of clients is a share of all."""
-PROFILES = ("paper", "small", "demo")
-"""Most trusted first; where several have a number, the one nearest to the printed setting is shown."""
+the curves, and a participation of ``participants`` is their share of all clients."""
+PROFILES = ("paper", "small", "demo", "")  # most trusted first
 NOT_RUN = {"mean": float("nan"), "spread": float("nan"), "seeds": 0, "n": float("nan"), "departs": (), "keys": ()}
-NOT_RUN |= {"stand_in": False, "status": "not run", "minutes": float("nan")}
-_LEVEL = {"": "paper", "as_written": "as written", "as_run": "as run"}
+NOT_RUN |= {"status": "not run", "minutes": float("nan")}
 _ERRORS = {
-    "flt": "± behind a printed number is what FLT calls standard error: the binomial one of the pooled samples; ours"
-    " stands in [ ].",
+    "flt": "± behind a printed number is what FLT calls standard error, the binomial one of the pooled samples; ours is"
+    " in [ ].",
     "emdcfl": "± behind a printed number is the paper's spread over three runs.",
 }
 
@@ -67,7 +58,9 @@ def measured(
     """Find what was measured for every number of a printed table.
 
     Of the jobs with the same data, method, variant and model those count that have no switch set: an axis of this
-    notebook that others lack. Where profiles differ, the job nearest to the printed setting counts.
+    notebook that others lack. Where several have a number, the one nearest to the printed setting counts. A study
+    stands beside a table that its axis ``table`` names, with its own table "printed": one row per number with
+    ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``.
 
     Parameters
     ----------
@@ -76,7 +69,7 @@ def measured(
         Such as ``"flt", "T1"``.
     dataset : str, optional
         One data set. One that the table does not print (digits) gets the same rows without printed numbers. By default
-        the table's own sets, or those of the results if they have none of them.
+        the table's own sets, or the toy data where the results have no others.
     beside : sequence of str
         Methods that the paper does not have and that get rows, too.
     rules : mapping
@@ -88,10 +81,9 @@ def measured(
     -------
     DataFrame
         One row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where the
-        paper has none), ``variant``, ``mean, spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
-        samples behind an accuracy), ``departs`` (phrases of :func:`~fltnb.papers.settings.departures`), ``stand_in``,
-        ``keys`` of the jobs, ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if
-        unknown).
+        paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
+        samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
+        ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown).
 
     Raises
     ------
@@ -103,7 +95,7 @@ def measured(
     found = _Found(results, paper, table, rules, axes)
     rows = [
         line | {"variant": variant} | found.cell(line, variant)
-        for line in _lines(found, paper, table, dataset, beside)
+        for line in _lines(found, numbers(paper, table).to_dict("records"), dataset, beside)
         for variant in VARIANTS
     ]
     return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOT_RUN])
@@ -117,25 +109,23 @@ class _Found:
 
         self.results, self.paper, self.rules = results, paper, rules
         self.level = AXES.get((paper, table), {})
-        runs = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
-        missing = runs
-        if results is not None:
-            runs = results.runs
-            missing = results.missing() if hasattr(results, "missing") else missing
-            for name in axes:
-                if name not in runs.columns:
-                    raise FltnbError(f"These results have no axis {name!r}: choose one of {', '.join(results.axes)}.")
-        trainings = runs[runs["kind"] == "training"]
-        self.toys = list(dict.fromkeys(name for name in runs["dataset"] if TOY.search(name)))
+        empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
+        runs = empty if results is None else results.runs
+        for name in axes:
+            if name not in runs.columns:
+                raise FltnbError(f"These results have no axis {name!r}: choose one of {', '.join(results.axes)}.")
+        self.toys = [name for name in dict.fromkeys(runs["dataset"]) if TOY.search(name)]
         self.real = len(self.toys) < runs["dataset"].nunique()
+        trainings = runs[runs["kind"] == "training"]
         self.main = self._index(trainings, trainings, axes)
-        self.gaps = self._index(missing, trainings, axes) if "minutes" in missing else {}
+        gaps = results.missing() if hasattr(results, "missing") else empty
+        self.gaps = self._index(gaps, trainings, axes) if "minutes" in gaps else {}
+        studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
         self.studies = []
-        if "table" in runs:
-            for run in runs[(runs["kind"] == "study") & (runs["table"] == table)].to_dict("records"):
-                printed = results.table(run["key"], "printed")
-                own = {name: run[name] for name in ("dataset", "variant", "seed", "key", "profile")}
-                self.studies.append(printed.assign(**{k: v for k, v in own.items() if k not in printed}))
+        for run in studies.to_dict("records"):
+            printed = results.table(run["key"], "printed")
+            own = {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")}
+            self.studies.append(printed.assign(**{name: v for name, v in own.items() if name not in printed}))
 
     def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, Any]:
         """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
@@ -143,122 +133,110 @@ class _Found:
             if name not in frame or name == "table":
                 continue
             values = frame[name]
+            absent = values.isna() | (values.astype(str) == "")
             if name in axes:
                 frame = frame[values == axes[name]]
             elif name == "rule":
                 usual = values == frame["variant"].map(self.rules)
-                frame = frame[_absent(values) | usual | (self.paper != "flt") & (values == "participants")]
+                frame = frame[absent | usual | (self.paper != "flt") & (values == "participants")]
             elif name not in self.level and trainings[name].nunique(dropna=False) > 1:
-                frame = frame[_absent(values)]
-        return {key: own for key, own in frame.groupby(["dataset", "method", "variant"], sort=False)}
-
-    def _candidates(self, index: Mapping[tuple, Any], line: Mapping[str, Any], variant: str) -> pd.DataFrame | None:
-        """Rows with the data, the method, the kind of network and the level of one printed number."""
-        import pandas as pd
-
-        kinds = (variant, "") if variant == "as_written" else (variant,)
-        frames = [index.get((name, line["method"], kind)) for name in _names(line) for kind in kinds]
-        frames = [frame for frame in frames if frame is not None]
-        if not frames:
-            return None
-        own = pd.concat(frames)
-        if self.paper == "flt" and line["model"]:  # the only tables with two networks on one data set
-            own = own[own["model"].str.startswith("mlp") == (line["model"] == "mlp")]
-        params = json.loads(line["params"] or "{}")
-        for name, short in self.level.items():
-            if name in own and short in params:
-                wanted = params[short] / (params["clients"] if short == "participants" else 1)
-                own = own[(own[name].astype(float) - wanted).abs() < 1e-9]
-        return own
+                frame = frame[absent]
+        return dict(iter(frame.groupby(["dataset", "method", "variant"], sort=False)))
 
     def cell(self, line: Mapping[str, Any], variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
-        best = None
-        for phrases, profile, own in self._groups(line, variant):
-            if own["seed"].duplicated().any():
-                models = ", ".join(dict.fromkeys(own["model"].map(label)))
-                raise FltnbError(
-                    f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])}"
-                    f" {_LEVEL[variant]} ({models}): select one with results.where() before comparing."
-                )
-            standing = any(phrase.startswith("stand-in") for phrase in phrases)
-            rank = (bool(phrases), standing, PROFILES.index(profile) if profile in PROFILES else 9, len(phrases))
-            if best is None or (rank, -len(own)) < best[0]:
-                best = ((rank, -len(own)), phrases, standing, own)
-        if best is None:
-            gaps = self._candidates(self.gaps, line, variant)
-            return NOT_RUN | ({"minutes": gaps["minutes"].sum()} if gaps is not None and len(gaps) else {})
-        _, phrases, standing, own = best
-        values = own["_value"].astype(float)
-        return {
-            "mean": float(values.mean()),
-            "spread": seed_spread(values),
-            "seeds": len(own),
-            "n": float(own["_n"].iloc[0]),
-            "departs": phrases,
-            "keys": tuple(own["key"]),
-            "stand_in": standing,
-            "status": "otherwise" if phrases else "reproduced",
-            "minutes": float("nan"),
-        }
-
-    def _groups(self, line: Mapping[str, Any], variant: str) -> Iterator[tuple[tuple[str, ...], str, pd.DataFrame]]:
-        """Yield (departures, profile, runs with ``_value`` and ``_n``) of all jobs that fit a number."""
-        at_round = None
-        if self.studies:
-            own = self._studied(line, variant)
-        else:
-            own = self._candidates(self.main, line, variant)
-            if own is None or own.empty:
-                return
-            if "round" in self.level:
-                at_round = json.loads(line["params"])[self.level["round"]]
-            own = self._values(own, line, at_round)
-        own = own[own["_value"].notna()]
-        if own.empty:
-            return
+        params = json.loads(line["params"] or "{}")
+        at_round = params.get(self.level.get("round"))
+        own = self._studied(line, params, variant) if self.studies else self._trained(line, params, variant, at_round)
+        own = None if own is None else own[own["_value"].notna()]
+        if own is None or own.empty:
+            gaps = self._candidates(self.gaps, line, params, variant)
+            return NOT_RUN | ({} if gaps is None or gaps.empty else {"minutes": gaps["minutes"].sum()})
         said = own["otherwise"] if "otherwise" in own else [""] * len(own)
         phrases = [
             (*departures(self.results.record(key), line, data, variant, at_round), *([text] if text else []))
             for key, data, text in zip(own["key"], own["dataset"], said, strict=True)
         ]
-        own = own.assign(_departs=phrases, profile=own.get("profile", ""))
-        for (departs, profile), group in own.groupby(["_departs", "profile"], sort=False):
-            yield departs, profile, group
+        groups = own.assign(departs=phrases).groupby(["departs", "profile"], sort=False)
+        (departs, _), best = min(groups, key=_rank)
+        if best["seed"].duplicated().any():
+            raise FltnbError(
+                f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])} {label(variant)}"
+                f" ({', '.join(dict.fromkeys(best['model'].map(label)))}): select one with results.where() before"
+                " comparing."
+            )
+        values = best["_value"].astype(float)
+        return NOT_RUN | {
+            **{"mean": float(values.mean()), "spread": seed_spread(values), "seeds": len(best)},
+            **{"n": float(best["_n"].iloc[0]), "departs": departs, "keys": tuple(best["key"])},
+            "status": "otherwise" if departs else "reproduced",
+        }
 
-    def _values(self, own: pd.DataFrame, line: Mapping[str, Any], at_round: int | None) -> pd.DataFrame:
-        """Add the number of each run: at its end, at a round of its curve, or over the backdoor's targets."""
-        metric, split = line["metric"], line["split"]
-        column = COLUMNS.get((metric, split))
-        if metric in TARGETS:
+    def _candidates(
+        self, index: Mapping[tuple, Any], line: Mapping[str, Any], params: Mapping[str, Any], variant: str
+    ) -> pd.DataFrame | None:
+        """Rows with the data, the method, the kind of network and the level of one printed number."""
+        import pandas as pd
+
+        keys = [(name, line["method"], kind) for name in _names(line) for kind in _kinds(variant)]
+        frames = [index[key] for key in keys if key in index]
+        if not frames:
+            return None
+        own = pd.concat(frames)
+        if self.paper == "flt" and line["model"]:  # the only tables with two networks on one data set
+            own = own[own["model"].str.startswith("mlp") == (line["model"] == "mlp")]
+        for name, short in self.level.items():
+            if name in own:
+                wanted = params[short] / (params["clients"] if short == "participants" else 1)
+                own = own[(own[name].astype(float) - wanted).abs() < 1e-9]
+        return own
+
+    def _trained(
+        self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str, at_round: int | None
+    ) -> pd.DataFrame | None:
+        """Return the runs with the number of each: at its end, at a round of its curve, or over the backdoor's targets."""
+        own = self._candidates(self.main, line, params, variant)
+        if own is None or own.empty:
+            return None
+        column = COLUMNS.get((line["metric"], line["split"]), "")
+        n = own["n_train" if line["split"] == "train" else "n_test"] if "n_test" in own else float("nan")
+        if line["metric"] in TARGETS:
             clients = self.results.clients
-            targets = clients[clients["true_cluster"] == 0].groupby("key")[TARGETS[metric]].mean()
-            return own.assign(_value=own["key"].map(targets), _n=float("nan"))
-        if at_round is not None:
+            targets = clients[clients["true_cluster"] == 0].groupby("key")[TARGETS[line["metric"]]].mean()
+            values = own["key"].map(targets)
+        elif at_round is not None:
             curves = self.results.curves
-            there = curves[(curves["round"] == at_round) & (curves["split"] == split)]
-            values = own["key"].map(there.set_index("key")[(column or "").removeprefix("train_")])
+            curves = curves[(curves["round"] == at_round) & (curves["split"] == line["split"])]
+            values = own["key"].map(curves.drop_duplicates("key").set_index("key")[column])
         else:
             values = own[column].astype(float) if column in own else float("nan")
-        n = own["n_train" if split == "train" else "n_test"] if "n_test" in own else float("nan")
         return own.assign(_value=values, _n=n)
 
-    def _studied(self, line: Mapping[str, Any], variant: str) -> pd.DataFrame:
-        """Rows that studies measured for a number: their table "printed" names what each of its values stands for."""
+    def _studied(self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str) -> pd.DataFrame:
+        """Rows that studies measured for a number."""
         import pandas as pd
 
         own = pd.concat(self.studies, ignore_index=True)
-        own = own[own["variant"].isin((variant, "") if variant == "as_written" else (variant,))]
-        about = {name: line[name] for name in KEY if line[name]} | json.loads(line["params"] or "{}")
-        for name, value in about.items():
+        own = own[own["variant"].isin(_kinds(variant))]
+        for name, value in ({name: line[name] for name in KEY if line[name] and name != "model"} | params).items():
             if name in own:
-                wanted = set(_names(line)) if name == "dataset" else {str(value)}
+                wanted = _names(line) if name == "dataset" else [str(value)]
                 own = own[own[name].astype(str).isin(wanted)]
         return own.assign(_value=own["value"], _n=float("nan"))
 
 
-def _absent(values: pd.Series) -> pd.Series:
-    return values.isna() | (values.astype(str) == "")
+def _rank(group: tuple[tuple[tuple[str, ...], str], pd.DataFrame]) -> tuple:
+    """Order groups of jobs: in the printed setting, on the printed data, most trusted, nearest, with most seeds."""
+    (departs, profile), own = group
+    return bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own)
+
+
+def _on_stand_in(departs: Sequence[str]) -> bool:
+    return any(phrase.startswith("stand-in") for phrase in departs)
+
+
+def _kinds(variant: str) -> tuple[str, ...]:
+    return (variant, "") if variant == "as_written" else (variant,)
 
 
 def _names(line: Mapping[str, Any]) -> list[str]:
@@ -269,25 +247,27 @@ def _names(line: Mapping[str, Any]) -> list[str]:
 
 
 def _lines(
-    found: _Found, paper: str, table: str, dataset: str | None, beside: Sequence[str]
+    found: _Found, printed: list[dict[str, Any]], dataset: str | None, beside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the printed lines by data set, then lines without numbers for methods that the table does not have."""
-    printed = numbers(paper, table).to_dict("records")
-    sets = list(dict.fromkeys(line["dataset"] for line in printed))
+    sets = dict.fromkeys(line["dataset"] for line in printed)
     if dataset is not None:
         sets = [dataset]
     elif found.toys and not found.real:
-        sets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in found.toys))
+        sets = dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in found.toys)
     empty = {"value": "", "error": "", "note": "", "number": float("nan"), "number_error": float("nan")}
+    first = printed[0]
     for name in sets:
         own = [line for line in printed if line["dataset"] == name]
-        if not own:  # a set that the paper does not use: the rows of the first one, without numbers
-            own = [line | empty | {"dataset": name} for line in printed if line["dataset"] == printed[0]["dataset"]]
-            own = [line for line in own if line["model"] == own[0]["model"]]
+        # a set that the paper does not use: the rows of the first one, without numbers
+        own = own or [
+            line | empty | {"dataset": name}
+            for line in printed
+            if (line["dataset"], line["model"]) == (first["dataset"], first["model"])
+        ]
         yield from own
-        first = own[0]["method"]
         for method in beside:
-            yield from (line | empty | {"method": method} for line in own if line["method"] == first)
+            yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])
 
 
 def compare(
@@ -321,30 +301,50 @@ def compare(
     FltnbError
         As :func:`measured`.
     """
+    return worded(measured(results, paper, table, dataset, **options), results, paper, table, comments)
+
+
+def worded(
+    found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Put what :func:`measured` found into the words of :func:`compare`."""
     import pandas as pd
 
-    found = measured(results, paper, table, dataset, **options)
-    shown = _shown(found)
-    pairs = [shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS]
-    told, everywhere = _told_apart(found), _everywhere(found)
-    repeated = _repeated(paper, table)
+    shown = found[[_above_diagonal(params) for params in found["params"]]]
+    told, repeated = _told_apart(found), _repeated(paper, table)
+    each = [note.split("; ") for note in found["note"]]
+    everywhere = [note for note in each[0] if note and all(note in notes for notes in each)]
+    pairs = (shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS)
     rows = []
-    for written, ran in zip(*pairs, strict=True):
-        params = json.loads(written["params"] or "{}")
-        row = {"data": label(written["dataset"]), "model": label(written["model"]), "method": label(written["method"])}
-        row |= {title: show(written, params) for title, show in told.items()}
-        row["measure"] = " ".join([written["split"]] * (written["split"] == "train") + [label(written["metric"])])
-        row["paper"] = f"{written['value']} ± {written['error']}" if written["error"] else _plain(written["value"])
-        row |= {_LEVEL[cell["variant"]]: _text(cell, paper) for cell in (written, ran)}
-        row |= {f"{_LEVEL[cell['variant']]} − paper": _difference(cell) for cell in (written, ran)}
-        row["otherwise"] = _otherwise(written, ran)
-        row["note"] = _note(written, everywhere, comments or {}, repeated)
+    for cells in zip(*pairs, strict=True):
+        line, params = cells[0], json.loads(cells[0]["params"] or "{}")
+        row = {"data": label(line["dataset"]), "model": label(line["model"]), "method": label(line["method"])}
+        row |= {title: show(line, params) for title, show in told.items()}
+        row["measure"] = "train " * (line["split"] == "train") + label(line["metric"])
+        row["paper"] = _thousands(line["value"]) + f" ± {line['error']}" * bool(line["error"])
+        row |= {label(cell["variant"]): _text(cell, paper) for cell in cells}
+        row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
+        row["otherwise"] = _otherwise(cells)
+        notes = [note for note in line["note"].split("; ") if note not in everywhere]
+        # "printed a in T2 but b in T8" is said by the computed remark
+        notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
+        notes += [repeated.get((*(line[name] for name in KEY), line["value"]), "")]
+        row["note"] = "; ".join(filter(None, [*notes, (comments or {}).get(line["method"], "")]))
         rows.append(row)
     out = pd.DataFrame(rows)
-    always = ("as written",) if paper in WITHOUT_CODE else ("as written", "as run")
-    none = ("as run",) if paper in WITHOUT_CODE else ()
-    out = out[[name for name in out.columns if name in always or (name not in none and (out[name] != "").any())]]
-    out.attrs["caption"] = _caption(results, found, paper, table)
+    kept = [name for name in out.columns if name in VARIANTS.values() or (out[name] != "").any()]
+    out = out[[name for name in kept if not (paper in WITHOUT_CODE and name == "as run")]]
+    name = f"Table {table[1:]} of {PAPERS[paper]}"
+    parts = [f"{name}, printed and reproduced.", _ERRORS.get(paper, "± behind a printed number is the paper's.")]
+    if found["number"].isna().all():
+        parts = [f"Toy scale ({', '.join(dict.fromkeys(out['data']))}); not comparable with {name}."]
+    parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
+    parts += [f"Of every number: {note}." for note in everywhere]
+    if paper in WITHOUT_CODE:
+        parts.append("The paper has no public code, so nothing can be run as run.")
+    if len(shown) < len(found):
+        parts.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
+    out.attrs["caption"] = " ".join([*parts, *_origins(results, found)])
     return out
 
 
@@ -354,15 +354,15 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
     Returns
     -------
     DataFrame
-        ``method, source, accuracy, variance``; ``source`` is "paper", "as written" or "as run"; means over seeds.
+        ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run"; means over seeds.
     """
     import pandas as pd
 
     found = measured(results, paper, table, dataset, **options)
     found = found[(found["split"] == split) & found["metric"].isin(["accuracy", "accuracy_variance"])]
-    printed = found[found["variant"] == "as_written"].assign(mean=lambda rows: rows["number"], variant="")
-    long = pd.concat([printed, found])
-    long = long[long["mean"].notna()].assign(source=lambda rows: rows["variant"].map(_LEVEL))
+    printed = found[found["variant"] == "as_written"]
+    long = pd.concat([printed.assign(mean=printed["number"], variant="printed"), found])
+    long = long[long["mean"].notna()].assign(source=lambda rows: rows["variant"].map(label))
     wide = long.pivot(index=["method", "source"], columns="metric", values="mean").reset_index()
     wide = wide.rename(columns={"accuracy_variance": "variance"}).rename_axis(columns=None)
     order = list(dict.fromkeys(long["method"]))
@@ -372,10 +372,10 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
 # ---------------------------------------------------------------- words
 
 
-def _shown(found: pd.DataFrame) -> pd.DataFrame:
-    """Of a symmetric matrix what lies above its diagonal, of other tables everything."""
-    pairs = [json.loads(params or "{}") for params in found["params"]]
-    return found[[pair.get("user_i", 0) < pair.get("user_j", 1) for pair in pairs]]
+def _above_diagonal(params: str) -> bool:
+    """Whether a number is no repetition within a symmetric matrix."""
+    pair = json.loads(params or "{}")
+    return pair.get("user_i", 0) < pair.get("user_j", 1)
 
 
 def _told_apart(found: pd.DataFrame) -> dict[str, Any]:
@@ -391,11 +391,7 @@ def _told_apart(found: pd.DataFrame) -> dict[str, Any]:
         varied |= {name: None for name in each[0] if len({str(one.get(name)) for one in each}) > 1}
     if "user_j" in varied:
         return {"users": _users}
-    return {
-        label(name): lambda line, params, name=name: label(params[name]) if isinstance(params[name], str)
-        else f"{params[name]:g}"
-        for name in varied
-    }  # fmt: skip
+    return {label(name): lambda line, params, name=name: label(f"{params[name]}") for name in varied}
 
 
 def _users(line: Mapping[str, Any], params: Mapping[str, Any]) -> str:
@@ -405,16 +401,16 @@ def _users(line: Mapping[str, Any], params: Mapping[str, Any]) -> str:
     return " and ".join(f"user {params[f'user_{x}']} ({themes[params[f'task_{x}']]})" for x in "ij")
 
 
-def _plain(value: str) -> str:
-    """Thousands with commas, other values as printed."""
-    return f"{int(value):,}" if value.isdigit() and len(value) > 3 else value
+def _thousands(value: str) -> str:
+    return f"{int(value):,}" if value.isdigit() else value
 
 
 def _text(cell: Mapping[str, Any], paper: str) -> str:
     if cell["status"] == "not run":
         minutes = cell["minutes"]
-        return "not run" if minutes != minutes else f"not run (about {_duration(minutes)})"
-    digits = max(2, len(cell["value"].partition(".")[2])) if "." in cell["value"] or not cell["value"] else 0
+        cost = f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"
+        return "not run" + f" (about {cost})" * (minutes == minutes)
+    digits = max(2, len(cell["value"].partition(".")[2])) if not cell["value"].isdigit() else 0
     spread = f" ± {cell['spread']:.{digits}f}" if cell["seeds"] > 1 else ""
     seeds = f" ({cell['seeds']} seed{'s' * (cell['seeds'] != 1)})"
     pooled = paper == "flt" and cell["metric"] == "accuracy" and cell["n"] == cell["n"]
@@ -422,18 +418,14 @@ def _text(cell: Mapping[str, Any], paper: str) -> str:
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
 
 
-def _duration(minutes: float) -> str:
-    return f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"
-
-
 def _difference(cell: Mapping[str, Any]) -> str:
     apart = cell["mean"] - cell["number"]
-    return "" if cell["stand_in"] or apart != apart else f"{apart:+.2f}"
+    return "" if _on_stand_in(cell["departs"]) or apart != apart else f"{apart:+.2f}"
 
 
-def _otherwise(*cells: Mapping[str, Any]) -> str:
+def _otherwise(cells: Sequence[Mapping[str, Any]]) -> str:
     """How the two variants depart, said once if they do so alike."""
-    said = {_LEVEL[cell["variant"]]: "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
+    said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
     if len(set(said.values())) == 1:
         return next(iter(said.values()))
     return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
@@ -451,39 +443,12 @@ def _repeated(paper: str, table: str) -> dict[tuple, str]:
     return found
 
 
-def _everywhere(found: pd.DataFrame) -> list[str]:
-    """Remarks on every number of a table: the caption says them."""
-    each = [note.split("; ") for note in found["note"]]
-    return [note for note in each[0] if note and all(note in notes for notes in each)]
-
-
-def _note(
-    line: Mapping[str, Any], everywhere: Sequence[str], comments: Mapping[str, str], repeated: Mapping[tuple, str]
-) -> str:
-    notes = [note for note in line["note"].split("; ") if note not in everywhere]
-    # "printed a in T2 but b in T8" is said by the computed remark
-    parts = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
-    parts += [repeated.get((*(line[name] for name in KEY), line["value"]), ""), comments.get(line["method"], "")]
-    return "; ".join(part for part in parts if part)
-
-
-def _caption(results: Any, found: pd.DataFrame, paper: str, table: str) -> str:
-    name = f"Table {table[1:]} of {PAPERS[paper]}"
-    if found["number"].isna().all():
-        return f"Toy scale ({', '.join(map(label, dict.fromkeys(found['dataset'])))}); not comparable with {name}."
-    parts = [f"{name}, printed and reproduced.", _ERRORS.get(paper, "± behind a printed number is the paper's.")]
-    parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
-    parts += [f"Of every number: {note}." for note in _everywhere(found)]
-    if paper in WITHOUT_CODE:
-        parts.append("The paper has no public code: there is nothing to be run as run.")
-    if len(_shown(found)) < len(found):
-        parts.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
-    parts += [f"Data: {origin}." for origin in _origins(results, found["keys"])]
-    return " ".join(parts)
-
-
-def _origins(results: Any, keys: Iterable[Sequence[str]]) -> list[str]:
-    """Where data come from that are neither an official release nor said to stand in."""
-    used = dict.fromkeys(key for some in keys for key in some)
+def _origins(results: Any, found: pd.DataFrame) -> list[str]:
+    """Say where data come from that are neither an official release nor said to stand in."""
+    used = dict.fromkeys(key for keys in found["keys"] for key in keys)
     origins = dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used)
-    return [origin for origin in origins if origin and not origin.startswith("official") and not stand_in("", origin)]
+    return [
+        f"Data: {origin}."
+        for origin in origins
+        if origin and not origin.startswith("official") and not stand_in("", origin)
+    ]

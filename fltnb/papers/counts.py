@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from .compare import measured
-from .settings import NOTEBOOKS, VARIANTS
+from .names import VARIANTS
+from .settings import NOTEBOOKS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,6 @@ from typing import Any
 
 from .names import label
 
-VARIANTS = ("as_written", "as_run")
 WITHOUT_CODE = ("mthfl",)
 """Papers without public code: nothing can be run as run."""
 RULES = {"as_written": "participants", "as_run": "last_local"}
