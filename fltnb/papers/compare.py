@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,13 +122,13 @@ class _Found:
         gaps = results.missing() if hasattr(results, "missing") else empty
         self.gaps = self._index(gaps, trainings, axes) if "minutes" in gaps else {}
         studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
-        self.studies = []
-        for run in studies.to_dict("records"):
-            printed = results.table(run["key"], "printed")
-            own = {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")}
-            self.studies.append(printed.assign(**{name: v for name, v in own.items() if name not in printed}))
+        self.studies = [
+            {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")} | row
+            for run in studies.to_dict("records")
+            for row in results.table(run["key"], "printed").to_dict("records")
+        ]
 
-    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, Any]:
+    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, list[dict]]:
         """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
         for name in self.results.axes if self.results is not None else ():
             if name not in frame or name == "table":
@@ -139,93 +140,88 @@ class _Found:
             elif name == "rule":
                 usual = values == frame["variant"].map(self.rules)
                 frame = frame[absent | usual | (self.paper != "flt") & (values == "participants")]
-            elif name not in self.level and trainings[name].nunique(dropna=False) > 1:
+            elif name in self.level:
+                frame = frame[~absent]
+            elif trainings[name].nunique(dropna=False) > 1:
                 frame = frame[absent]
-        return dict(iter(frame.groupby(["dataset", "method", "variant"], sort=False)))
+        found: dict[tuple, list[dict]] = {}
+        for row in frame.to_dict("records"):
+            found.setdefault((row["dataset"], row["method"], row["variant"]), []).append(row)
+        return found
 
     def cell(self, line: Mapping[str, Any], variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
         params = json.loads(line["params"] or "{}")
         at_round = params.get(self.level.get("round"))
-        own = self._studied(line, params, variant) if self.studies else self._trained(line, params, variant, at_round)
-        own = None if own is None else own[own["_value"].notna()]
-        if own is None or own.empty:
-            gaps = self._candidates(self.gaps, line, params, variant)
-            return NOT_RUN | ({} if gaps is None or gaps.empty else {"minutes": gaps["minutes"].sum()})
-        said = own["otherwise"] if "otherwise" in own else [""] * len(own)
-        phrases = [
-            (*departures(self.results.record(key), line, data, variant, at_round), *([text] if text else []))
-            for key, data, text in zip(own["key"], own["dataset"], said, strict=True)
-        ]
-        groups = own.assign(departs=phrases).groupby(["departs", "profile"], sort=False)
-        (departs, _), best = min(groups, key=_rank)
-        if best["seed"].duplicated().any():
+        if self.studies:
+            jobs = [(row, row["value"]) for row in self._studied(line, params, variant)]
+        else:
+            candidates = self._candidates(self.main, line, params, variant)
+            jobs = [(row, self._value(row, line, at_round)) for row in candidates]
+        groups: dict[tuple, list[tuple[dict, float]]] = {}
+        for row, value in jobs:
+            if value == value:
+                departs = departures(self.results.record(row["key"]), line, row["dataset"], variant, at_round)
+                departs += filter(None, [row.get("otherwise")])
+                groups.setdefault((tuple(departs), row["profile"]), []).append((row, float(value)))
+        if not groups:
+            minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
+            return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
+        (departs, _), best = min(groups.items(), key=_rank)
+        rows, values = [row for row, _ in best], [value for _, value in best]
+        if len({row["seed"] for row in rows}) < len(rows):
             raise FltnbError(
                 f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])} {label(variant)}"
-                f" ({', '.join(dict.fromkeys(best['model'].map(label)))}): select one with results.where() before"
-                " comparing."
+                f" ({', '.join(dict.fromkeys(label(row['model']) for row in rows))}): select one with results.where()"
+                " before comparing."
             )
-        values = best["_value"].astype(float)
+        n = rows[0].get("n_train" if line["split"] == "train" else "n_test", float("nan"))
         return NOT_RUN | {
-            **{"mean": float(values.mean()), "spread": seed_spread(values), "seeds": len(best)},
-            **{"n": float(best["_n"].iloc[0]), "departs": departs, "keys": tuple(best["key"])},
+            **{"mean": sum(values) / len(values), "spread": seed_spread(values), "seeds": len(values), "n": float(n)},
+            **{"departs": departs, "keys": tuple(row["key"] for row in rows)},
             "status": "otherwise" if departs else "reproduced",
         }
 
     def _candidates(
-        self, index: Mapping[tuple, Any], line: Mapping[str, Any], params: Mapping[str, Any], variant: str
-    ) -> pd.DataFrame | None:
-        """Rows with the data, the method, the kind of network and the level of one printed number."""
-        import pandas as pd
-
+        self, index: Mapping[tuple, list[dict]], line: Mapping[str, Any], params: Mapping[str, Any], variant: str
+    ) -> list[dict]:
+        """Return the rows with the data, the method, the kind of network and the level of one printed number."""
         keys = [(name, line["method"], kind) for name in _names(line) for kind in _kinds(variant)]
-        frames = [index[key] for key in keys if key in index]
-        if not frames:
-            return None
-        own = pd.concat(frames)
+        own = [row for key in keys for row in index.get(key, ())]
         if self.paper == "flt" and line["model"]:  # the only tables with two networks on one data set
-            own = own[own["model"].str.startswith("mlp") == (line["model"] == "mlp")]
+            own = [row for row in own if row["model"].startswith("mlp") == (line["model"] == "mlp")]
         for name, short in self.level.items():
-            if name in own:
-                wanted = params[short] / (params["clients"] if short == "participants" else 1)
-                own = own[(own[name].astype(float) - wanted).abs() < 1e-9]
+            wanted = params[short] / (params["clients"] if short == "participants" else 1)
+            own = [row for row in own if name not in row or abs(row[name] - wanted) < 1e-9]
         return own
 
-    def _trained(
-        self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str, at_round: int | None
-    ) -> pd.DataFrame | None:
-        """Return the runs with the number of each: at its end, at a round of its curve, or over the backdoor's targets."""
-        own = self._candidates(self.main, line, params, variant)
-        if own is None or own.empty:
-            return None
+    def _value(self, row: Mapping[str, Any], line: Mapping[str, Any], at_round: int | None) -> float:
+        """Return a run's number: at its end, at a round of its curve, or over the backdoor's targets; NaN if none."""
         column = COLUMNS.get((line["metric"], line["split"]), "")
-        n = own["n_train" if line["split"] == "train" else "n_test"] if "n_test" in own else float("nan")
         if line["metric"] in TARGETS:
-            clients = self.results.clients
-            targets = clients[clients["true_cluster"] == 0].groupby("key")[TARGETS[line["metric"]]].mean()
-            values = own["key"].map(targets)
-        elif at_round is not None:
-            curves = self.results.curves
-            curves = curves[(curves["round"] == at_round) & (curves["split"] == line["split"])]
-            values = own["key"].map(curves.drop_duplicates("key").set_index("key")[column])
-        else:
-            values = own[column].astype(float) if column in own else float("nan")
-        return own.assign(_value=values, _n=n)
+            return self._targets[TARGETS[line["metric"]]].get(row["key"], float("nan"))
+        if at_round is None:
+            return float(row.get(column, "nan"))
+        curves = self.results.curves
+        there = (curves["key"] == row["key"]) & (curves["round"] == at_round) & (curves["split"] == line["split"])
+        return float(curves.loc[there, column].mean())
 
-    def _studied(self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str) -> pd.DataFrame:
-        """Rows that studies measured for a number."""
-        import pandas as pd
+    @functools.cached_property
+    def _targets(self) -> pd.DataFrame:
+        clients = self.results.clients
+        return clients[clients["true_cluster"] == 0].groupby("key")[list(TARGETS.values())].mean()
 
-        own = pd.concat(self.studies, ignore_index=True)
-        own = own[own["variant"].isin(_kinds(variant))]
-        for name, value in ({name: line[name] for name in KEY if line[name] and name != "model"} | params).items():
-            if name in own:
-                wanted = _names(line) if name == "dataset" else [str(value)]
-                own = own[own[name].astype(str).isin(wanted)]
-        return own.assign(_value=own["value"], _n=float("nan"))
+    def _studied(self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str) -> list[dict]:
+        """Return what studies measured for a number."""
+        wanted = {name: [line[name]] for name in KEY if line[name] and name != "model"}
+        wanted |= {"dataset": _names(line)} if line["dataset"] else {}
+        wanted |= {name: [value] for name, value in params.items()} | {"variant": _kinds(variant)}
+        return [
+            row for row in self.studies if all(row[name] in values for name, values in wanted.items() if name in row)
+        ]
 
 
-def _rank(group: tuple[tuple[tuple[str, ...], str], pd.DataFrame]) -> tuple:
+def _rank(group: tuple[tuple[tuple[str, ...], str], list]) -> tuple:
     """Order groups of jobs: in the printed setting, on the printed data, most trusted, nearest, with most seeds."""
     (departs, profile), own = group
     return bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own)
