@@ -50,7 +50,7 @@ def measured(
     results: Any,
     paper: str,
     table: str,
-    dataset: str | None = None,
+    datasets: Sequence[str] | None = None,
     *,
     beside: Sequence[str] = (),
     rules: Mapping[str, str] = RULES,
@@ -68,9 +68,8 @@ def measured(
     results : Results or None
     paper, table : str
         Such as ``"flt", "T1"``.
-    dataset : str, optional
-        One data set. One that the table does not print (digits) gets the same rows without printed numbers. By default
-        the table's own sets, or the toy data where the results have no others.
+    datasets : sequence of str, optional
+        By default the table's own. One that it does not print (digits) gets the same rows without printed numbers.
     beside : sequence of str
         Methods that the paper does not have and that get rows, too.
     rules : mapping
@@ -96,7 +95,7 @@ def measured(
     found = _Found(results, paper, table, rules, axes)
     rows = [
         line | {"variant": variant} | found.cell(line, variant)
-        for line in _lines(found, numbers(paper, table).to_dict("records"), dataset, beside)
+        for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside)
         for variant in VARIANTS
     ]
     return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOT_RUN])
@@ -115,8 +114,6 @@ class _Found:
         for name in axes:
             if name not in runs.columns:
                 raise FltnbError(f"These results have no axis {name!r}: choose one of {', '.join(results.axes)}.")
-        self.toys = [name for name in dict.fromkeys(runs["dataset"]) if TOY.search(name)]
-        self.real = len(self.toys) < runs["dataset"].nunique()
         trainings = runs[runs["kind"] == "training"]
         self.main = self._index(trainings, trainings, axes)
         gaps = results.missing() if hasattr(results, "missing") else empty
@@ -192,7 +189,7 @@ class _Found:
             own = [row for row in own if row["model"].startswith("mlp") == (line["model"] == "mlp")]
         for name, short in self.level.items():
             wanted = params[short] / (params["clients"] if short == "participants" else 1)
-            own = [row for row in own if name not in row or abs(row[name] - wanted) < 1e-9]
+            own = [row for row in own if name == "round" or (name in row and abs(row[name] - wanted) < 1e-9)]
         return own
 
     def _value(self, row: Mapping[str, Any], line: Mapping[str, Any], at_round: int | None) -> float:
@@ -243,17 +240,12 @@ def _names(line: Mapping[str, Any]) -> list[str]:
 
 
 def _lines(
-    found: _Found, printed: list[dict[str, Any]], dataset: str | None, beside: Sequence[str]
+    printed: list[dict[str, Any]], datasets: Sequence[str] | None, beside: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the printed lines by data set, then lines without numbers for methods that the table does not have."""
-    sets = dict.fromkeys(line["dataset"] for line in printed)
-    if dataset is not None:
-        sets = [dataset]
-    elif found.toys and not found.real:
-        sets = dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in found.toys)
     empty = {"value": "", "error": "", "note": "", "number": float("nan"), "number_error": float("nan")}
     first = printed[0]
-    for name in sets:
+    for name in datasets or dict.fromkeys(line["dataset"] for line in printed):
         own = [line for line in printed if line["dataset"] == name]
         # a set that the paper does not use: the rows of the first one, without numbers
         own = own or [
@@ -278,8 +270,10 @@ def compare(
 
     Parameters
     ----------
-    results, paper, table, dataset
-        As for :func:`measured`, whose other ``options`` are taken as well.
+    results, paper, table
+        As for :func:`measured`, whose ``options`` are taken as well.
+    dataset : str, optional
+        One data set. By default the table's own sets, or the toy data where the results have no others.
     comments : mapping, optional
         Method -> text for the last column.
 
@@ -297,7 +291,13 @@ def compare(
     FltnbError
         As :func:`measured`.
     """
-    return worded(measured(results, paper, table, dataset, **options), results, paper, table, comments)
+    sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
+    if dataset is not None:
+        datasets = [dataset]
+    else:
+        toy = sets and all(map(TOY.search, sets))
+        datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets)) if toy else None
+    return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
 
 
 def worded(
@@ -354,7 +354,7 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
     """
     import pandas as pd
 
-    found = measured(results, paper, table, dataset, **options)
+    found = measured(results, paper, table, [dataset], **options)
     found = found[(found["split"] == split) & found["metric"].isin(["accuracy", "accuracy_variance"])]
     printed = found[found["variant"] == "as_written"]
     long = pd.concat([printed.assign(mean=printed["number"], variant="printed"), found])
@@ -427,10 +427,13 @@ def _otherwise(cells: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
 
 
+_twice = functools.cache(inconsistencies)
+
+
 def _repeated(paper: str, table: str) -> dict[tuple, str]:
     """Key and value of a number -> what the paper prints for it elsewhere."""
     found = {}
-    for row in inconsistencies(paper).to_dict("records"):
+    for row in _twice(paper).to_dict("records"):
         elsewhere = [f"{value} in {name}" for name, value in row["printed"].items() if name != table]
         if table in row["printed"] and elsewhere:
             found[(*(row[name] for name in KEY), row["printed"][table])] = (
