@@ -41,7 +41,7 @@ _RUNS = ["dataset", "model", "method", "variant", "rule", "split", "metric"]
 def _all() -> pd.DataFrame:
     import pandas as pd
 
-    with resources.files(__package__).joinpath("published_results.csv").open(encoding="utf-8") as file:
+    with resources.files(__package__).joinpath("papers/published_results.csv").open(encoding="utf-8") as file:
         table = pd.read_csv(file, dtype=str, keep_default_na=False)
     table["number"] = pd.to_numeric(table["value"], errors="raise")
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
@@ -91,7 +91,7 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
 def _claims() -> pd.DataFrame:
     import pandas as pd
 
-    with resources.files(__package__).joinpath("claims.csv").open(encoding="utf-8") as file:
+    with resources.files(__package__).joinpath("papers/claims.csv").open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 

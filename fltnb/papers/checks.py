@@ -1,0 +1,197 @@
+"""Claims of the papers: checked in one line beside their evidence, written once per notebook, read by the report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import paths
+from ..errors import FltnbError, choose
+from .names import label
+from .numbers import claims
+from .settings import STAND_INS, TOY, stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import pandas as pd
+
+VERDICTS = ("holds", "mixed", "does not hold", "stand-in only", "not tested")
+PROFILES = (("stored",), ("paper", "small"))
+"""Profiles whose claims count; the first group that has a claim decides it."""
+COLUMNS = ("claim", "sentence", "verdict", "evidence")
+
+_noted: dict[tuple[str, str], dict[str, Any]] = {}  # what this notebook has checked so far, by claim and sentence
+
+
+def check(
+    claim: str,
+    sentence: str,
+    verdict: bool | str,
+    evidence: str = "",
+    *,
+    results: Any = None,
+    standin: bool | None = None,
+    seeds: int | None = None,
+    must: bool = False,
+) -> None:
+    """Check one sentence: print a line with its verdict and its evidence, and note it for :func:`write`.
+
+    Parameters
+    ----------
+    claim : str
+        Id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own.
+    sentence : str
+        What should be seen, in words.
+    verdict : bool or str
+        Python or NumPy truth value, with the tolerance in the comparison; or a word of :data:`VERDICTS` where two are
+        too few: "mixed", "not tested".
+    evidence : str
+        The numbers behind it, rounded so that they are the same on every machine; or why it was not tested.
+    results : Results, optional
+        What the numbers come from: tells ``standin`` and ``seeds``.
+    standin : bool, optional
+        The data only stand in for the paper's: the verdict on a paper's claim is then "stand-in only", and the
+        evidence says what came out.
+    seeds : int, optional
+        A single one is said in the evidence.
+    must : bool
+        The notebook is wrong if this does not hold.
+
+    Raises
+    ------
+    FltnbError
+        An unknown claim, or a verdict that is no truth value, such as an array or a NaN (which Python would take for
+        true).
+    AssertionError
+        It must hold and does not.
+
+    Examples
+    --------
+    >>> check("", "Two and two are four", 2 + 2 == 4, "2 + 2 = 4")
+    holds: Two and two are four (2 + 2 = 4)
+    """
+    if claim:
+        choose(claim, claims()["id"], "claim")
+    if isinstance(verdict, str):
+        word = choose(verdict, VERDICTS, "verdict")
+    elif type(verdict).__name__ in ("bool", "bool_"):
+        word = "holds" if verdict else "does not hold"
+    else:
+        raise FltnbError(f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something.")
+    held, parts = word == "holds", [evidence] * bool(evidence)
+    if results is not None:
+        data = list(dict.fromkeys(results.runs["dataset"]))
+        standin = _only_stand_ins(results) if standin is None else standin
+        seeds = int(results.runs["seed"].nunique()) if seeds is None else seeds
+        where = f" on {', '.join(map(label, data))}"
+    else:
+        where = ""
+    if word != "not tested":
+        parts += ["one seed"] * (seeds == 1)
+        if standin and claim:
+            parts, word = [word + where, *parts], "stand-in only"
+    text = "; ".join(parts)
+    _noted[claim, sentence] = dict(zip(COLUMNS, (claim, sentence, word, text), strict=True))
+    print(f"{word}: {sentence}" + f" ({text})" * bool(text))
+    if must and not held:
+        raise AssertionError(f"Must hold and does not: {sentence}")
+
+
+def _only_stand_ins(results: Any) -> bool:
+    """Whether no run had the data of a paper."""
+    runs = results.runs.drop_duplicates("dataset")
+    keys = zip(runs["dataset"], runs["key"], strict=True)
+    return all(
+        name in STAND_INS or TOY.search(name) or stand_in("", results.record(key)["provenance"].get("data_origin", ""))
+        for name, key in keys
+    )
+
+
+def write(notebook: str, profile: str) -> Path:
+    """Write what was checked since the last call to ``results/<profile>/<notebook>_claims.csv``, and forget it.
+
+    A sentence that was checked twice, as when a cell is run again, is written once, as it came out last.
+    """
+    import pandas as pd
+
+    text = pd.DataFrame(list(_noted.values()), columns=COLUMNS).to_csv(index=False).encode()
+    _noted.clear()
+    return paths.write_atomically(paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text))
+
+
+def checks() -> pd.DataFrame:
+    """Read all checks that notebooks wrote: ``profile, notebook, claim, sentence, verdict, evidence`` (text).
+
+    Raises
+    ------
+    FltnbError
+        A file of claims is damaged.
+    """
+    import pandas as pd
+
+    frames = []
+    for profile in (name for group in PROFILES for name in group):
+        for file in sorted(paths.results(profile).glob("*_claims.csv")):
+            try:
+                table = pd.read_csv(file, dtype=str, keep_default_na=False)[list(COLUMNS)]
+            except (OSError, ValueError, KeyError) as error:
+                raise FltnbError(
+                    f"The claims in results/{profile}/{file.name} cannot be read ({error}): restore the file, or run"
+                    " its notebook again."
+                ) from error
+            frames.append(table.assign(profile=profile, notebook=file.stem.removesuffix("_claims")))
+    columns = ["profile", "notebook", *COLUMNS]
+    return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Join every registered claim with what became of it.
+
+    A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
+    stand in count where there are no others, and make it "stand-in only".
+
+    Parameters
+    ----------
+    paper : str, optional
+        All papers if left out.
+    found : DataFrame, optional
+        From :func:`checks`, which is read if left out.
+
+    Returns
+    -------
+    DataFrame
+        The columns of :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of
+        (verdict, sentence, evidence), all checks that bear on it.
+    """
+    import pandas as pd
+
+    found = checks() if found is None else found
+    rows = []
+    for claim in claims(paper).to_dict("records"):
+        own = found[found["claim"] == claim["id"]]
+        for group in PROFILES:
+            if own["profile"].isin(group).any():
+                own = own[own["profile"].isin(group)]
+        shown = [tuple(row) for row in own[["verdict", "sentence", "evidence"]].to_numpy()]
+        rows.append(claim | {"verdict": _together(own["verdict"]), "evidence": shown})
+    return pd.DataFrame(rows)
+
+
+def _together(words: pd.Series) -> str:
+    """One verdict of several checks."""
+    tested = set(words) - {"not tested"}
+    tested = tested - {"stand-in only"} or tested
+    return "not tested" if not tested else tested.pop() if len(tested) == 1 else "mixed"
+
+
+def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Count the verdicts of :func:`verdicts`: ``paper``, one column per word of :data:`VERDICTS`, ``all``."""
+    import pandas as pd
+
+    table = verdicts() if table is None else table
+    rows: list[Mapping[str, Any]] = [
+        {"paper": paper} | {word: int((group["verdict"] == word).sum()) for word in VERDICTS} | {"all": len(group)}
+        for paper, group in table.groupby("paper", sort=False)
+    ]
+    return pd.DataFrame(rows, columns=["paper", *VERDICTS, "all"])

@@ -1,0 +1,453 @@
+"""A printed table beside the reproduced one: paper, as written, as run, and how far they are apart.
+
+``results`` is what :func:`fltnb.results` returns; None stands for no results at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FltnbError
+from ..metrics import binomial_error, seed_spread
+from .names import PAPERS, VARIANTS, label
+from .numbers import KEY, inconsistencies, numbers
+from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, departures, stand_in
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = {
+    **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
+    **{("accuracy", "train"): "train_accuracy", ("accuracy_variance", "train"): "train_variance"},
+    **{("micro_accuracy", "test"): "micro", ("micro_f1", "test"): "micro_f1"},
+    **{("macro_accuracy", "test"): "accuracy", ("macro_f1", "test"): "macro_f1"},
+    **{("avg_accuracy", "test"): "accuracy", ("worst_accuracy", "test"): "worst", ("ari", ""): "ari"},
+}
+"""Printed metric and split -> column of ``runs``."""
+TARGETS = {"clean_accuracy": "test", "backdoor_accuracy": "probe"}
+"""Printed metric -> column of ``clients``: EMD-CFL's Tables 3 and 8 print means over the clients of true cluster 0."""
+AXES = {
+    ("flt", "T5"): {"clients": "M", "participation": "rho", "local_epochs": "E", "round": "T"},
+    ("emdcfl", "T6"): {"participation": "participants"},
+}
+"""Table that prints one method under several settings -> axis of the runs -> printed parameter; ``round`` is read off
+the curves, and a participation of ``participants`` is their share of all clients."""
+PROFILES = ("paper", "small", "demo", "")  # most trusted first
+NOT_RUN = {"mean": float("nan"), "spread": float("nan"), "seeds": 0, "n": float("nan"), "departs": (), "keys": ()}
+NOT_RUN |= {"status": "not run", "minutes": float("nan")}
+_ERRORS = {
+    "flt": "± behind a printed number is what FLT calls standard error, the binomial one of the pooled samples; ours is"
+    " in [ ].",
+    "emdcfl": "± behind a printed number is the paper's spread over three runs.",
+}
+
+
+def measured(
+    results: Any,
+    paper: str,
+    table: str,
+    datasets: Sequence[str] | None = None,
+    *,
+    beside: Sequence[str] = (),
+    rules: Mapping[str, str] = RULES,
+    **axes: Any,
+) -> pd.DataFrame:
+    """Find what was measured for every number of a printed table.
+
+    Of the jobs with the same data, method, variant and model those count that have no switch set: an axis of this
+    notebook that others lack. Where several have a number, the one nearest to the printed setting counts. A study
+    stands beside a table that its axis ``table`` names, with its own table "printed": one row per number with
+    ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``.
+
+    Parameters
+    ----------
+    results : Results or None
+    paper, table : str
+        Such as ``"flt", "T1"``.
+    datasets : sequence of str, optional
+        By default the table's own. One that it does not print (digits) gets the same rows without printed numbers.
+    beside : sequence of str
+        Methods that the paper does not have and that get rows, too.
+    rules : mapping
+        Variant -> rule for clients that sit a round out.
+    **axes
+        Value of an axis that the runs shall have, such as ``k=2``.
+
+    Returns
+    -------
+    DataFrame
+        One row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where the
+        paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
+        samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
+        ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown).
+
+    Raises
+    ------
+    FltnbError
+        Several jobs of one seed fit a number, as where two models were run and the paper names none.
+    """
+    import pandas as pd
+
+    found = _Found(results, paper, table, rules, axes)
+    rows = [
+        line | {"variant": variant} | found.cell(line, variant)
+        for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside)
+        for variant in VARIANTS
+    ]
+    return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOT_RUN])
+
+
+class _Found:
+    """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
+
+    def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Mapping[str, Any]):
+        import pandas as pd
+
+        self.results, self.paper, self.rules = results, paper, rules
+        self.level = AXES.get((paper, table), {})
+        empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
+        runs = empty if results is None else results.runs
+        for name in axes:
+            if name not in runs.columns:
+                raise FltnbError(f"These results have no axis {name!r}: choose one of {', '.join(results.axes)}.")
+        trainings = runs[runs["kind"] == "training"]
+        self.main = self._index(trainings, trainings, axes)
+        gaps = results.missing() if hasattr(results, "missing") else empty
+        self.gaps = self._index(gaps, trainings, axes) if "minutes" in gaps else {}
+        studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
+        self.studies = [
+            {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")} | row
+            for run in studies.to_dict("records")
+            for row in results.table(run["key"], "printed").to_dict("records")
+        ]
+
+    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, list[dict]]:
+        """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
+        for name in self.results.axes if self.results is not None else ():
+            if name not in frame or name == "table":
+                continue
+            values = frame[name]
+            absent = values.isna() | (values.astype(str) == "")
+            if name in axes:
+                frame = frame[values == axes[name]]
+            elif name == "rule":
+                usual = values == frame["variant"].map(self.rules)
+                frame = frame[absent | usual | (self.paper != "flt") & (values == "participants")]
+            elif name in self.level:
+                frame = frame[~absent]
+            elif trainings[name].nunique(dropna=False) > 1:
+                frame = frame[absent]
+        found: dict[tuple, list[dict]] = {}
+        for row in frame.to_dict("records"):
+            found.setdefault((row["dataset"], row["method"], row["variant"]), []).append(row)
+        return found
+
+    def cell(self, line: Mapping[str, Any], variant: str) -> dict[str, Any]:
+        """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
+        params = json.loads(line["params"] or "{}")
+        at_round = params.get(self.level.get("round"))
+        if self.studies:
+            jobs = [(row, row["value"]) for row in self._studied(line, params, variant)]
+        else:
+            candidates = self._candidates(self.main, line, params, variant)
+            jobs = [(row, self._value(row, line, at_round)) for row in candidates]
+        groups: dict[tuple, list[tuple[dict, float]]] = {}
+        for row, value in jobs:
+            if value == value:
+                departs = departures(self.results.record(row["key"]), line, row["dataset"], variant, at_round)
+                departs += filter(None, [row.get("otherwise")])
+                groups.setdefault((tuple(departs), row["profile"]), []).append((row, float(value)))
+        if not groups:
+            minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
+            return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
+        (departs, _), best = min(groups.items(), key=_rank)
+        rows, values = [row for row, _ in best], [value for _, value in best]
+        if len({row["seed"] for row in rows}) < len(rows):
+            raise FltnbError(
+                f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])} {label(variant)}"
+                f" ({', '.join(dict.fromkeys(label(row['model']) for row in rows))}): select one with results.where()"
+                " before comparing."
+            )
+        n = rows[0].get("n_train" if line["split"] == "train" else "n_test", float("nan"))
+        return NOT_RUN | {
+            **{"mean": sum(values) / len(values), "spread": seed_spread(values), "seeds": len(values), "n": float(n)},
+            **{"departs": departs, "keys": tuple(row["key"] for row in rows)},
+            "status": "otherwise" if departs else "reproduced",
+        }
+
+    def _candidates(
+        self, index: Mapping[tuple, list[dict]], line: Mapping[str, Any], params: Mapping[str, Any], variant: str
+    ) -> list[dict]:
+        """Return the rows with the data, the method, the kind of network and the level of one printed number."""
+        keys = [(name, line["method"], kind) for name in _names(line) for kind in _kinds(variant)]
+        own = [row for key in keys for row in index.get(key, ())]
+        if self.paper == "flt" and line["model"]:  # the only tables with two networks on one data set
+            own = [row for row in own if row["model"].startswith("mlp") == (line["model"] == "mlp")]
+        for name, short in self.level.items():
+            wanted = params[short] / (params["clients"] if short == "participants" else 1)
+            own = [row for row in own if name == "round" or (name in row and abs(row[name] - wanted) < 1e-9)]
+        return own
+
+    def _value(self, row: Mapping[str, Any], line: Mapping[str, Any], at_round: int | None) -> float:
+        """Return a run's number: at its end, at a round of its curve, or over the backdoor's targets; NaN if none."""
+        column = COLUMNS.get((line["metric"], line["split"]), "")
+        if line["metric"] in TARGETS:
+            return self._targets[TARGETS[line["metric"]]].get(row["key"], float("nan"))
+        if at_round is None:
+            return float(row.get(column, "nan"))
+        curves = self.results.curves
+        there = (curves["key"] == row["key"]) & (curves["round"] == at_round) & (curves["split"] == line["split"])
+        return float(curves.loc[there, column].mean())
+
+    @functools.cached_property
+    def _targets(self) -> pd.DataFrame:
+        clients = self.results.clients
+        return clients[clients["true_cluster"] == 0].groupby("key")[list(TARGETS.values())].mean()
+
+    def _studied(self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str) -> list[dict]:
+        """Return what studies measured for a number."""
+        wanted = {name: [line[name]] for name in KEY if line[name] and name != "model"}
+        wanted |= {"dataset": _names(line)} if line["dataset"] else {}
+        wanted |= {name: [value] for name, value in params.items()} | {"variant": _kinds(variant)}
+        return [
+            row for row in self.studies if all(row[name] in values for name, values in wanted.items() if name in row)
+        ]
+
+
+def _rank(group: tuple[tuple[tuple[str, ...], str], list]) -> tuple:
+    """Order groups of jobs: in the printed setting, on the printed data, most trusted, nearest, with most seeds."""
+    (departs, profile), own = group
+    return bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own)
+
+
+def _on_stand_in(departs: Sequence[str]) -> bool:
+    return any(phrase.startswith("stand-in") for phrase in departs)
+
+
+def _kinds(variant: str) -> tuple[str, ...]:
+    return (variant, "") if variant == "as_written" else (variant,)
+
+
+def _names(line: Mapping[str, Any]) -> list[str]:
+    """Name the data sets of runs that may stand beside a printed line: its own and those that stand in for it."""
+    version = line["setting"].removeprefix("rotated") if line["setting"].startswith("rotated_") else ""
+    own = line["dataset"] + version
+    return [own, *(name for name, printed in (STAND_INS | SAME).items() if printed == own)]
+
+
+def _lines(
+    printed: list[dict[str, Any]], datasets: Sequence[str] | None, beside: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the printed lines by data set, then lines without numbers for methods that the table does not have."""
+    empty = {"value": "", "error": "", "note": "", "number": float("nan"), "number_error": float("nan")}
+    first = printed[0]
+    for name in datasets or dict.fromkeys(line["dataset"] for line in printed):
+        own = [line for line in printed if line["dataset"] == name]
+        # a set that the paper does not use: the rows of the first one, without numbers
+        own = own or [
+            line | empty | {"dataset": name}
+            for line in printed
+            if (line["dataset"], line["model"]) == (first["dataset"], first["model"])
+        ]
+        yield from own
+        for method in beside:
+            yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])
+
+
+def compare(
+    results: Any,
+    paper: str,
+    table: str,
+    dataset: str | None = None,
+    comments: Mapping[str, str] | None = None,
+    **options: Any,
+) -> pd.DataFrame:
+    """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
+
+    Parameters
+    ----------
+    results, paper, table
+        As for :func:`measured`, whose ``options`` are taken as well.
+    dataset : str, optional
+        One data set. By default the table's own sets, or the toy data where the results have no others.
+    comments : mapping, optional
+        Method -> text for the last column.
+
+    Returns
+    -------
+    DataFrame of text
+        ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper`` (as printed with the
+        printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT only]", or "not run"
+        with its cost where that is known; "as written − paper", "as run − paper" (where the data are the paper's);
+        ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries are left
+        out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
+
+    Raises
+    ------
+    FltnbError
+        As :func:`measured`.
+    """
+    sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
+    if dataset is not None:
+        datasets = [dataset]
+    else:
+        toy = sets and all(map(TOY.search, sets))
+        datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets)) if toy else None
+    return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
+
+
+def worded(
+    found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Put what :func:`measured` found into the words of :func:`compare`."""
+    import pandas as pd
+
+    shown = found[[_above_diagonal(params) for params in found["params"]]]
+    told, repeated = _told_apart(found), _repeated(paper, table)
+    each = [note.split("; ") for note in found["note"]]
+    everywhere = [note for note in each[0] if note and all(note in notes for notes in each)]
+    pairs = (shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS)
+    rows = []
+    for cells in zip(*pairs, strict=True):
+        line, params = cells[0], json.loads(cells[0]["params"] or "{}")
+        row = {"data": label(line["dataset"]), "model": label(line["model"]), "method": label(line["method"])}
+        row |= {title: show(line, params) for title, show in told.items()}
+        row["measure"] = "train " * (line["split"] == "train") + label(line["metric"])
+        row["paper"] = _thousands(line["value"]) + f" ± {line['error']}" * bool(line["error"])
+        row |= {label(cell["variant"]): _text(cell, paper) for cell in cells}
+        row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
+        row["otherwise"] = _otherwise(cells)
+        notes = [note for note in line["note"].split("; ") if note not in everywhere]
+        # "printed a in T2 but b in T8" is said by the computed remark
+        notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
+        notes += [repeated.get((*(line[name] for name in KEY), line["value"]), "")]
+        row["note"] = "; ".join(filter(None, [*notes, (comments or {}).get(line["method"], "")]))
+        rows.append(row)
+    out = pd.DataFrame(rows)
+    kept = [name for name in out.columns if name in VARIANTS.values() or (out[name] != "").any()]
+    out = out[[name for name in kept if not (paper in WITHOUT_CODE and name == "as run")]]
+    name = f"Table {table[1:]} of {PAPERS[paper]}"
+    parts = [f"{name}, printed and reproduced.", _ERRORS.get(paper, "± behind a printed number is the paper's.")]
+    if found["number"].isna().all():
+        parts = [f"Toy scale ({', '.join(dict.fromkeys(out['data']))}); not comparable with {name}."]
+    parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
+    parts += [f"Of every number: {note}." for note in everywhere]
+    if paper in WITHOUT_CODE:
+        parts.append("The paper has no public code, so nothing can be run as run.")
+    if len(shown) < len(found):
+        parts.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
+    out.attrs["caption"] = " ".join([*parts, *_origins(results, found)])
+    return out
+
+
+def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test", **options: Any) -> pd.DataFrame:
+    """Accuracy and variance of each method, printed and reproduced, for ``plots.accuracy_variance_plane``.
+
+    Returns
+    -------
+    DataFrame
+        ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run"; means over seeds.
+    """
+    import pandas as pd
+
+    found = measured(results, paper, table, [dataset], **options)
+    found = found[(found["split"] == split) & found["metric"].isin(["accuracy", "accuracy_variance"])]
+    printed = found[found["variant"] == "as_written"]
+    long = pd.concat([printed.assign(mean=printed["number"], variant="printed"), found])
+    long = long[long["mean"].notna()].assign(source=lambda rows: rows["variant"].map(label))
+    wide = long.pivot(index=["method", "source"], columns="metric", values="mean").reset_index()
+    wide = wide.rename(columns={"accuracy_variance": "variance"}).rename_axis(columns=None)
+    order = list(dict.fromkeys(long["method"]))
+    return wide.sort_values("method", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
+
+
+# ---------------------------------------------------------------- words
+
+
+def _above_diagonal(params: str) -> bool:
+    """Whether a number is no repetition within a symmetric matrix."""
+    pair = json.loads(params or "{}")
+    return pair.get("user_i", 0) < pair.get("user_j", 1)
+
+
+def _told_apart(found: pd.DataFrame) -> dict[str, Any]:
+    """Column title -> text of a line, for what tells the settings apart under which the table prints one method."""
+    lines = found.drop_duplicates([*KEY, "setting", "params"])
+    if not lines.duplicated(list(KEY)).any():
+        return {}
+    if lines["setting"].nunique() > 1:
+        return {"version": lambda line, params: label(line["setting"])}
+    varied: dict[str, None] = {}
+    for _, group in lines.groupby(list(KEY), sort=False):
+        each = [json.loads(params) for params in group["params"]]
+        varied |= {name: None for name in each[0] if len({str(one.get(name)) for one in each}) > 1}
+    if "user_j" in varied:
+        return {"users": _users}
+    return {label(name): lambda line, params, name=name: label(f"{params[name]}") for name in varied}
+
+
+def _users(line: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+    if "labels_i" in params:
+        return f"{label(params['labels_i'])} and {label(params['labels_j'])}"
+    themes = {1: "vehicles", 2: "animals"}
+    return " and ".join(f"user {params[f'user_{x}']} ({themes[params[f'task_{x}']]})" for x in "ij")
+
+
+def _thousands(value: str) -> str:
+    return f"{int(value):,}" if value.isdigit() else value
+
+
+def _text(cell: Mapping[str, Any], paper: str) -> str:
+    if cell["status"] == "not run":
+        minutes = cell["minutes"]
+        cost = f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"
+        return "not run" + f" (about {cost})" * (minutes == minutes)
+    digits = max(2, len(cell["value"].partition(".")[2])) if not cell["value"].isdigit() else 0
+    spread = f" ± {cell['spread']:.{digits}f}" if cell["seeds"] > 1 else ""
+    seeds = f" ({cell['seeds']} seed{'s' * (cell['seeds'] != 1)})"
+    pooled = paper == "flt" and cell["metric"] == "accuracy" and cell["n"] == cell["n"]
+    binomial = f" [{binomial_error(cell['mean'], cell['n']):.2f}]" if pooled else ""
+    return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
+
+
+def _difference(cell: Mapping[str, Any]) -> str:
+    apart = cell["mean"] - cell["number"]
+    return "" if _on_stand_in(cell["departs"]) or apart != apart else f"{apart:+.2f}"
+
+
+def _otherwise(cells: Sequence[Mapping[str, Any]]) -> str:
+    """How the two variants depart, said once if they do so alike."""
+    said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
+    if len(set(said.values())) == 1:
+        return next(iter(said.values()))
+    return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
+
+
+_twice = functools.cache(inconsistencies)
+
+
+def _repeated(paper: str, table: str) -> dict[tuple, str]:
+    """Key and value of a number -> what the paper prints for it elsewhere."""
+    found = {}
+    for row in _twice(paper).to_dict("records"):
+        elsewhere = [f"{value} in {name}" for name, value in row["printed"].items() if name != table]
+        if table in row["printed"] and elsewhere:
+            found[(*(row[name] for name in KEY), row["printed"][table])] = (
+                f"the paper also prints {', '.join(elsewhere)}"
+            )
+    return found
+
+
+def _origins(results: Any, found: pd.DataFrame) -> list[str]:
+    """Say where data come from that are neither an official release nor said to stand in."""
+    used = dict.fromkeys(key for keys in found["keys"] for key in keys)
+    origins = dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used)
+    return [
+        f"Data: {origin}."
+        for origin in origins
+        if origin and not origin.startswith("official") and not stand_in("", origin)
+    ]

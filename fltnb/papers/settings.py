@@ -1,0 +1,177 @@
+"""The settings in which the papers' numbers were obtained, and how a job's settings depart from them.
+
+A number counts as *reproduced* if nothing departs: the printed setting on the printed data. Anything else was run
+*otherwise*, and :func:`departures` says how.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .names import label
+
+WITHOUT_CODE = ("mthfl",)
+"""Papers without public code: nothing can be run as run."""
+RULES = {"as_written": "participants", "as_run": "last_local"}
+"""What clients that sit a round out contribute, in the text of FLT and in the code behind its Tables 1 and 2."""
+
+NOTEBOOKS = {
+    "flt": {
+        "01_scenario1": ("T1", "T7"),
+        "02_scenario2": ("T2", "T8"),
+        "03_scenario3_femnist": ("T3", "T9"),
+        "04_scenario4_structured": ("T4", "T10"),
+        "05_ablation": ("T5",),
+    },
+    "fesem": {"08_fesem": ("T1", "T2", "T3")},
+    "mthfl": {"09_mthfl_similarity": ("TI", "TII")},
+    "emdcfl": {
+        "11_emdcfl_rotated": ("T1", "T6", "T10", "T11"),
+        "12_emdcfl_pacs": ("T2", "T7"),
+        "13_emdcfl_backdoor": ("T3", "T8"),
+        "14_emdcfl_robustness": ("T4", "T5", "T9"),
+    },
+}
+"""Paper -> notebook -> printed tables beside which its results stand."""
+
+STAND_INS = {
+    "emnist_bymerge": "structured_noniid_femnist",  # cut to EMNIST Balanced's sizes, where its release is not at hand
+    "pseudo_writers": "femnist",
+    "pseudo-writers": "femnist",  # FeSEM's, with 80 % of a client's images for training
+}
+"""Data set of a run -> data set of the printed table that it stands in for."""
+SAME = {"emnist_balanced": "structured_noniid_femnist"}
+"""Data set of a run -> what the paper calls it: this one *is* cut from EMNIST Balanced."""
+
+TOY = re.compile("digits|renderings")
+"""Names of the embedded toy data, which stand beside no printed number."""
+
+NETWORKS = {"mlp": "mlp", "cnn": "leaf_cnn", "simple_cnn": "emdcfl_cnn", "resnet18": "resnet18"}
+"""Printed name of a network -> ours."""
+
+# FLT, Section 4.2. EMD-CFL, Section 4.1, Appendix D.2 and Table 5; rounds, epochs and batches as in its public code.
+_EMDCFL = {"rounds": 10, "local_epochs": 10, "participation": 1.0, "batch_size": 64, "lr": 0.01, "momentum": 0.9}
+_EMDCFL |= {"weight_decay": 1e-6, "val_fraction": 0.1, "samples_per_client": None, "intensity": 1.0}
+PRINTED: dict[tuple[str, str], dict[str, Any]] = {
+    **{("flt", name): {"batch_size": 10, "lr": 0.01} for name in ("mnist", "cifar10", "femnist")},
+    ("flt", "structured_noniid_femnist"): {"batch_size": 10, "lr": 0.01},
+    # FeSEM, Section 6.1; it tells neither the rounds nor the batches of its tables
+    ("fesem", "femnist"): {"n_clients": 3550, "local_epochs": 5, "lr": 0.003},
+    ("fesem", "fedceleba"): {"n_clients": 9343, "local_epochs": 10, "lr": 0.03},
+    ("emdcfl", "rotated_mnist"): _EMDCFL | {"n_clients": 40},
+    ("emdcfl", "rotated_cifar10"): _EMDCFL | {"n_clients": 40},
+    ("emdcfl", "pacs"): _EMDCFL | {"n_clients": 18, "lr": 0.001, "test_fraction": 0.1},
+    ("emdcfl", "backdoor_mnist"): _EMDCFL | {"n_clients": 30},
+    ("emdcfl", "backdoor_cifar10"): _EMDCFL | {"n_clients": 15},
+}
+"""Paper and data set -> settings that hold for all its numbers, under the names of a job's settings."""
+_PARAMS = {"M": "n_clients", "rho": "participation", "E": "local_epochs", "T": "rounds"}
+_CODE_DIFFERS = {
+    "flt": ("local_epochs", "batch_size", "lr", "participation"),
+    "emdcfl": ("val_fraction", "test_fraction"),  # the authors' notebook divides PACS 64-16-20
+}
+_WORDS = {
+    "participation": "participation",
+    "local_epochs": "local epochs",
+    "lr": "learning rate",
+    "batch_size": "batch size",
+    "momentum": "momentum",
+    "weight_decay": "weight decay",
+}
+
+
+def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the setting of one printed number, under the names of a job's settings.
+
+    Parameters
+    ----------
+    line : mapping
+        A row of :func:`fltnb.papers.numbers`. What the paper does not tell is left out.
+    """
+    params = json.loads(line["params"] or "{}")
+    setting = dict(PRINTED.get((line["paper"], line["dataset"]), {}))
+    setting |= {name: params[short] for short, name in _PARAMS.items() if short in params}
+    if "participants" in params:
+        setting["participation"] = params["participants"] / params["clients"]
+    return setting | ({"model": NETWORKS.get(line["model"], line["model"])} if line["model"] else {})
+
+
+def departures(
+    record: Mapping[str, Any],
+    line: Mapping[str, Any],
+    dataset: str = "",
+    variant: str = "as_written",
+    at_round: int | None = None,
+) -> list[str]:
+    """Say how a job departs from the setting and the data of a printed number.
+
+    Of FLT's numbers as run only clients, rounds and data are compared: its other departures are what that variant is.
+
+    Parameters
+    ----------
+    record : mapping
+        A job's ``settings`` and ``provenance`` (:meth:`Results.record`).
+    line : mapping
+        A row of :func:`fltnb.papers.numbers`.
+    dataset, variant : str
+        Of the job, as in ``runs``.
+    at_round : int, optional
+        The number is read off the job's curve at this round, not at its end.
+
+    Returns
+    -------
+    list of str
+        Short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if nothing departs.
+    """
+    provenance = record["provenance"]
+    ours = _flat(record["settings"]) | ({} if at_round is None else {"rounds": at_round})
+    printed = printed_setting(line)
+    if variant == "as_run":
+        printed = {name: value for name, value in printed.items() if name not in _CODE_DIFFERS.get(line["paper"], ())}
+    found = stand_in(dataset, provenance.get("data_origin", ""), line["dataset"])
+    if "model" in printed and ours.get("model", printed["model"]) != printed["model"]:
+        found.append(label(ours["model"]))
+    for name, text in (("n_clients", "clients"), ("rounds", "rounds")):
+        if name in printed and ours.get(name, printed[name]) != printed[name]:
+            have, want = ours[name], printed[name]
+            found.append(f"{have:,} of {want:,} {text}" if have < want else f"{have:,} {text}, printed {want:,}")
+    if "samples_per_client" in printed and ours.get("samples_per_client") is not None:
+        found.append(f"{ours['samples_per_client']:,} images per client")
+    for name, text in _WORDS.items():
+        if name in printed and abs(ours.get(name, printed[name]) - printed[name]) > 1e-12:
+            found.append(f"{text} {ours[name]:g}, printed {printed[name]:g}")
+    for name, text in (("val_fraction", "validation"), ("test_fraction", "testing")):
+        if name in printed and ours.get(name, printed[name]) != printed[name]:
+            found.append(f"{ours[name]:.0%} for {text}, printed {printed[name]:.0%}")
+    if ours.get("intensity", 1.0) != 1.0:
+        found.append(f"shades {ours['intensity']:g} times as far apart")
+    return found + ["a run stopped early"] * bool(provenance.get("stopped"))
+
+
+def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
+    """Return what data stand in for a paper's own as a list of one phrase, or of none.
+
+    Parameters
+    ----------
+    dataset, origin : str
+        Of the run: its name in tables, and where the record says that the data come from.
+    printed : str
+        The paper's data set; with "" any stand-in counts.
+    """
+    if dataset in STAND_INS and printed in ("", STAND_INS[dataset]):
+        return [f"stand-in: {label(dataset)}"]
+    named = [part.split(" (")[0] for part in origin.split("; ") if part.startswith("stand-in")]
+    return named[:1]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Training settings and those of the federation, of the innermost one where it is made of another."""
+    federation: dict[str, Any] = {}
+    inner = settings.get("federation") or {}
+    while inner:
+        federation |= {name: value for name, value in inner.items() if name != "base"}
+        inner = inner.get("base") or {}
+    return federation | {name: value for name, value in settings.items() if name != "federation"}

@@ -1,0 +1,607 @@
+"""What the papers print and claim, beside results made by hand: what counts as what, and nothing where nothing ran."""
+
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fltnb import papers, paths
+from fltnb.errors import FltnbError
+from fltnb.papers import checks
+from fltnb.papers.settings import NOTEBOOKS, printed_setting
+
+OFFICIAL = "official release"
+FLT = {"federation": {"n_clients": 100}, "participation": 0.2, "local_epochs": 1, "rounds": 100}
+FLT |= {"batch_size": 10, "lr": 0.01, "model": "mlp"}
+EMDCFL = {"federation": {"n_clients": 40}, "participation": 1.0, "local_epochs": 10, "rounds": 10}
+EMDCFL |= {"batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-6, "model": "emdcfl_cnn"}
+COMMON = {"kind": "training", "dataset": "mnist", "model": "mlp", "method": "fedavg", "variant": "as_written"}
+COMMON |= {"seed": 0, "profile": "small", "n_test": 10_000, "n_train": 60_000}
+
+
+class Fake:
+    """The shape of fltnb.results.Results, of rows given by hand; ``settings`` and ``about`` belong to the record."""
+
+    def __init__(self, *rows, axes=(), curves=(), clients=(), tables=None, missing=None):
+        self.records, kept = {}, []
+        for number, row in enumerate(rows):
+            row = COMMON | {"key": f"k{number}"} | row
+            settings = FLT | row.pop("settings", {})
+            about = {"data_origin": OFFICIAL, "stopped": ""} | row.pop("about", {})
+            self.records[row["key"]] = {"settings": settings, "provenance": about}
+            kept.append(row)
+        self.runs = pd.DataFrame(kept, columns=None if kept else [*COMMON, "key"])
+        self.axes, self.tables = tuple(axes), tables or {}
+        self.curves, self.clients = pd.DataFrame(curves), pd.DataFrame(clients)
+        if missing is not None:
+            self.missing = lambda: pd.DataFrame(missing)
+
+    def record(self, key):
+        return self.records[key]
+
+    def table(self, key, name):
+        return pd.DataFrame(self.tables[key, name])
+
+    def provenance(self):
+        return pd.DataFrame([{"dataset": "mnist", "jobs": len(self.runs), "seeds": 1, "minutes": 1.5, "data": "<b>"}])
+
+
+def one(rows, /, **wanted):
+    for column, value in wanted.items():
+        rows = rows[rows[column] == value]
+    assert len(rows) == 1
+    return rows.iloc[0]
+
+
+def ran(results, paper, table, **options):
+    found = papers.measured(results, paper, table, **options)
+    return found[found["status"] != "not run"]
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    """An empty project: no results, no figures."""
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    checks._noted.clear()
+    return tmp_path
+
+
+# ---------------------------------------------------------------- printed numbers
+
+
+def test_every_number_is_there_and_read_as_printed():
+    everything = papers.numbers()
+    assert len(everything) == 1099 and len(papers.numbers("flt")) == 340
+    assert everything.groupby("paper")["table"].nunique().sum() == 25
+    assert everything["number"].notna().all()
+    assert (everything["number_error"].isna() == (everything["error"] == "")).all()
+    assert {"589.6", "79.971", "-0.00"} <= set(everything["value"])
+
+
+def test_the_packaged_numbers_are_not_edited():
+    """A changed digit in a printed number would silently move every comparison."""
+    text = papers.numbers().drop(columns=["number", "number_error", "first"]).to_csv(index=False, lineterminator="\n")
+    assert (
+        hashlib.sha256(text.encode()).hexdigest() == "6ae1cfdcbeaf6f84e59173048d0d920c1606e33e97f2334f1fb9f09bf1b684df"
+    )
+
+
+def test_selecting():
+    mnist = papers.numbers("flt", "T1", dataset="mnist", metric="accuracy")
+    assert list(mnist["method"]) == ["fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2"]
+    assert list(mnist["value"]) == ["82.73", "97.41", "83.82", "98.01", "97.98", "97.97"]
+    assert list(mnist["error"]) == ["0.38", "0.16", "0.37", "0.14", "0.14", "0.14"]
+    assert mnist["number"].sum() == pytest.approx(557.92)
+    assert len(papers.numbers("flt", "T7", method=["fedavg", "local"], split="train")) == 8
+    assert papers.numbers("flt", "T1", dataset="femnist").empty  # known values that do not meet: no error
+    mine = papers.numbers("flt", "T1")
+    mine["number"] = 0.0
+    assert papers.numbers("flt", "T1")["number"].iloc[0] == 82.73  # the caller's changes stay his own
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"paper": "fedprox"}, "paper"),
+        ({"paper": "flt", "table": "T11"}, "table"),
+        ({"dataset": "minst"}, "dataset"),
+        ({"colour": "red"}, "column"),
+        ({"number": "1"}, "column"),
+    ],
+)
+def test_unknown_names_are_refused(asked, word):
+    with pytest.raises(FltnbError, match=word):
+        papers.numbers(**asked)
+
+
+def test_what_flt_prints_twice_and_differently():
+    found = papers.inconsistencies("flt")
+    printed = {(r.setting, r.dataset, r.method, r.metric): r.printed for r in found.itertuples()}
+    assert printed == {
+        ("scenario2", "mnist", "pca_km_hc", "accuracy_variance"): {"T2": "18.42", "T8": "18.40"},
+        ("scenario2", "cifar10", "fedsem", "accuracy"): {"T2": "73.26", "T5": "73.42", "T8": "73.26"},
+        ("scenario2", "cifar10", "flt_enc1", "accuracy"): {"T2": "79.971", "T5": "79.95", "T8": "79.97"},
+        ("scenario2", "cifar10", "flt_enc2", "accuracy"): {"T2": "80.00", "T5": "79.62", "T8": "80.00"},
+        ("scenario3", "femnist", "flt", "accuracy_variance"): {"T3": "145.03", "T9": "15.03"},
+    }
+    assert papers.inconsistencies("emdcfl").empty
+
+
+def test_names_for_people():
+    said = {"fesem_2": "FeSEM (K = 2)", "flt_c3": "FLT (C = 3)", "backdoor_cifar10": "Backdoor CIFAR-10"}
+    said |= {"rotated_mnist": "Rotated MNIST", "as_run": "as run", "my_method": "my method", "ari": "ARI"}
+    said |= {"resnet18:random": "ResNet-18, random weights", "pseudo-writers": "pseudo-writers"}
+    assert {name: papers.label(name) for name in said} == said
+    everything = papers.numbers()
+    for column in ("method", "dataset", "model"):  # no raw id in any table
+        assert not [name for name in everything[column].unique() if "_" in papers.label(name)]
+
+
+def test_every_table_has_its_notebook():
+    for paper, books in NOTEBOOKS.items():
+        assert sorted(t for tables in books.values() for t in tables) == sorted(papers.numbers(paper)["table"].unique())
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "said"),
+    [
+        ({}, {}, []),
+        ({"local_epochs": 5, "rounds": 50}, {}, ["50 of 100 rounds", "local epochs 5, printed 1"]),
+        ({"local_epochs": 5, "rounds": 50}, {"variant": "as_run"}, ["50 of 100 rounds"]),  # E is part of that variant
+        ({"rounds": 200}, {}, ["200 rounds, printed 100"]),
+        ({"rounds": 200}, {"at_round": 100}, []),
+        ({"lr": 0.1, "batch_size": 32}, {}, ["learning rate 0.1, printed 0.01", "batch size 32, printed 10"]),
+        ({"federation": {"base": {"n_clients": 25}}}, {}, ["25 of 100 clients"]),
+        ({"model": "cnn_small"}, {}, []),  # FLT does not say which network it had
+    ],
+)
+def test_departures_from_flts_table_1(changes, options, said):
+    line = papers.numbers("flt", "T1").iloc[0]
+    record = {"settings": FLT | changes, "provenance": {}}
+    assert papers.departures(record, line, "mnist", **options) == said
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "variant", "said"),
+    [
+        ("backdoor_mnist", {"federation": {"n_clients": 30, "samples_per_client": None}}, "as_written", []),
+        (
+            "backdoor_mnist",
+            {"federation": {"n_clients": 9, "samples_per_client": 4000}, "rounds": 3, "lr": 0.02, "batch_size": 32}
+            | {"model": "cnn_small"},
+            "as_written",
+            ["light CNN", "9 of 30 clients", "3 of 10 rounds", "4,000 images per client"]
+            + ["learning rate 0.02, printed 0.01", "batch size 32, printed 64"],
+        ),
+        (
+            "pacs",
+            {"federation": {"val_fraction": 0.16, "test_fraction": 0.2}, "lr": 0.001, "model": "resnet18"},
+            "as_written",
+            ["16% for validation, printed 10%", "20% for testing, printed 10%"],
+        ),
+        (  # that division is the public code's
+            *("pacs", {"federation": {"val_fraction": 0.16, "test_fraction": 0.2}, "lr": 0.001, "model": "resnet18"}),
+            *("as_run", []),
+        ),
+    ],
+)
+def test_departures_from_emdcfls_tables(dataset, changes, variant, said):
+    line = papers.numbers("emdcfl", dataset=dataset, method="emdcfl").iloc[0]
+    record = {"settings": EMDCFL | changes, "provenance": {}}
+    assert papers.departures(record, line, dataset, variant) == said
+
+
+def test_printed_settings_come_from_the_tables():
+    line = papers.numbers("emdcfl", "T6").iloc[0]
+    assert printed_setting(line)["participation"] == 0.25 and printed_setting(line)["model"] == "emdcfl_cnn"
+    assert printed_setting(papers.numbers("flt", "T3", model="cnn").iloc[0])["model"] == "leaf_cnn"
+
+
+# ---------------------------------------------------------------- comparison
+
+
+def test_one_table_by_hand():
+    results = Fake(
+        {"accuracy": 86.0, "variance": 110.0},
+        {"accuracy": 87.0, "variance": 110.0, "seed": 1},
+        {"accuracy": 83.0, "variant": "as_run"},
+        {"method": "local", "accuracy": 97.5},
+    )
+    table = papers.compare(results, "flt", "T1", "mnist", {"fedavg": "ours"})
+    assert list(table.columns) == [
+        *("data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper", "note"),
+    ]
+    assert list(table["method"].unique()) == ["FedAvg", "Local", "PCA+kM+HC", "FedSEM", "FLT Enc1", "FLT Enc2"]
+    fedavg = one(table, method="FedAvg", measure="accuracy")
+    assert list(fedavg) == [
+        *("MNIST", "FedAvg", "accuracy", "82.73 ± 0.38", "86.50 ± 0.71 (2 seeds) [0.34]", "83.00 (1 seed) [0.38]"),
+        *("+3.77", "+0.27", "ours"),
+    ]
+    variance = one(table, method="FedAvg", measure="variance")
+    assert list(variance[["paper", "as written", "as run"]]) == ["44.65", "110.00 ± 0.00 (2 seeds)", "not run"]
+    assert one(table, method="FLT Enc2", measure="accuracy")["as written"] == "not run"
+    assert "Table 1 of FLT" in table.attrs["caption"] and "local model not stated" in table.attrs["caption"]
+
+
+def test_nothing_run_keeps_every_row():
+    for paper, books in NOTEBOOKS.items():
+        for name in (table for tables in books.values() for table in tables):
+            table = papers.compare(None, paper, name)
+            assert set(table["as written"]) == {"not run"} and ("as run" in table) == (paper != "mthfl")
+            assert len(table) == len(papers.numbers(paper, name)) or (name, len(table)) == ("TI", 10)
+
+
+def test_a_number_is_found_in_every_table_that_prints_it_and_counted_once():
+    results = Fake({"accuracy": 83.0, "variance": 50.0}, {"accuracy": 84.0, "variance": 50.0, "seed": 1})
+    for table in ("T1", "T7"):
+        run = one(ran(results, "flt", table), metric="accuracy")
+        assert (run["mean"], run["seeds"], run["status"], run["departs"]) == (83.5, 2, "reproduced", ())
+    table = papers.counts({"01_scenario1": results})
+    assert list(one(table, paper="flt", variant="as_written")[2:]) == [247, 2, 0, 245]
+    assert list(one(table, paper="flt", variant="as_run")[2:]) == [247, 0, 0, 247]
+    assert table.drop_duplicates("paper")["printed"].tolist() == [247, 118, 27, 533]  # 925 of 1,099
+    near = papers.nearness({"01_scenario1": results})
+    assert near.to_numpy().tolist() == [["flt", "as_written", 1, 0, 1, 1, 1, 1]]  # 83.5 for 82.73, 50 for 44.65
+
+
+def test_single_switches_are_not_the_row_of_the_table():
+    rows = [{"method": "fedavg", "accuracy": 99.0, "k": 2.0}, {"method": "local", "accuracy": 97.0, "k": np.nan}]
+    results = Fake(*rows, axes=["k"])
+    assert set(ran(results, "flt", "T1")["method"]) == {"local"}
+    assert set(ran(results, "flt", "T1", k=2)["method"]) == {"fedavg"}
+    assert set(ran(Fake(rows[0], axes=["k"]), "flt", "T1")["method"]) == {"fedavg"}  # what all have is no switch
+    with pytest.raises(FltnbError, match="no axis 'q': choose one of k"):
+        papers.compare(results, "flt", "T1", q=1)
+
+
+def test_another_rule_never_fills_the_main_column():
+    rows = [{"rule": "last_aggregate", "variant": "as_run"}, {"rule": "participants", "variant": "as_run"}]
+    results = Fake(*({"accuracy": 81.7} | row for row in rows), axes=["rule"])
+    assert ran(results, "flt", "T1").empty
+    found = ran(results, "flt", "T1", rules={"as_run": "last_aggregate"})  # scenarios 3 and 4 were run so
+    assert list(found["mean"]) == [81.7]
+
+
+def test_otherwise_is_said_and_stopped_runs_are_no_reproductions():
+    results = Fake(
+        {"accuracy": 82.7, "settings": {"rounds": 50, "local_epochs": 5}},
+        {"accuracy": 82.7, "variant": "as_run", "settings": {"rounds": 50, "local_epochs": 5}},
+        {"accuracy": 97.0, "method": "local", "about": {"stopped": "loss is not finite"}},
+    )
+    assert set(ran(results, "flt", "T1")["status"]) == {"otherwise"}
+    table = papers.compare(results, "flt", "T1", "mnist")
+    said = dict(zip(table["method"] + table["measure"], table["otherwise"], strict=True))
+    assert said["FedAvgaccuracy"] == "as written: 50 of 100 rounds; local epochs 5, printed 1; as run: 50 of 100 rounds"
+    assert said["Localaccuracy"] == "a run stopped early"
+
+
+def test_stand_ins_are_named_and_the_papers_own_set_is_none():
+    scenario4 = {"federation": {"n_clients": 2400}, "local_epochs": 5}
+    base = {"method": "flt", "settings": scenario4}
+    small = base | {"dataset": "emnist_bymerge", "accuracy": 80.0}
+    line = one(papers.compare(Fake(small), "flt", "T4"), method="FLT", model="MLP", measure="accuracy")
+    assert (line["as written"], line["otherwise"]) == ("80.00 (1 seed) [0.40]", "stand-in: EMNIST ByMerge")
+    assert "as written − paper" not in line  # nothing to compare with
+    cut = base | {"dataset": "emnist_balanced", "accuracy": 86.0, "about": {"data_origin": "stand-in: 42,864 (x) y"}}
+    assert list(ran(Fake(cut), "flt", "T4")["departs"]) == [("stand-in: 42,864",)]
+    own = base | {"dataset": "emnist_balanced", "accuracy": 86.0, "profile": "paper"}
+    assert list(ran(Fake(small, own), "flt", "T4")["status"]) == ["reproduced"]  # the better one is shown
+
+
+def test_the_nearest_to_the_printed_setting_is_shown():
+    paper = {"accuracy": 1.0, "profile": "paper", "settings": {"rounds": 50}}
+    assert list(ran(Fake(paper, {"accuracy": 2.0}), "flt", "T1")["mean"]) == [2.0]
+    small = {"accuracy": 2.0, "settings": {"rounds": 10}}
+    assert list(ran(Fake(small, paper), "flt", "T1")["mean"]) == [1.0]
+
+
+def test_models_of_a_table_are_told_apart():
+    base = {"dataset": "femnist", "method": "flt"}
+    scenario3 = {"federation": {"n_clients": 200}, "local_epochs": 5}
+    rows = [{"accuracy": 70.0}, {"accuracy": 80.0, "model": "leaf_cnn"}]
+    found = ran(Fake(*(base | row | {"settings": scenario3 | row} for row in rows)), "flt", "T3").set_index("model")
+    assert found["mean"].to_dict() == {"mlp": 70.0, "cnn": 80.0}
+    assert found["departs"].to_dict() == {"mlp": ("100 of 1,000 rounds",), "cnn": ()}
+    with pytest.raises(FltnbError, match=r"FedAvg on MNIST as written \(MLP, light CNN\): select one"):
+        papers.compare(Fake({"accuracy": 1.0}, {"accuracy": 2.0, "model": "cnn_small"}), "flt", "T1")
+
+
+def test_other_methods_and_toy_data():
+    table = papers.compare(Fake({"method": "oracle", "accuracy": 99.2}), "flt", "T1", "mnist", beside=("oracle",))
+    row = one(table, method="Oracle", measure="accuracy")
+    assert (row["paper"], row["as written"], len(table)) == ("", "99.20 (1 seed) [0.09]", 14)
+    toy = Fake({"dataset": "digits", "accuracy": 86.0, "n_test": 360})
+    for table in (papers.compare(toy, "flt", "T1"), papers.compare(toy, "flt", "T1", "digits")):
+        assert len(table) == 12 and set(table["data"]) == {"digits"} and "paper" not in table
+        assert table.attrs["caption"].startswith("Toy scale (digits); not comparable with Table 1 of FLT.")
+        assert one(table, method="FedAvg", measure="accuracy")["as written"] == "86.00 (1 seed) [1.83]"
+    assert (papers.counts({"01_scenario1": toy})["reproduced"] == 0).all()
+
+
+def test_remarks_of_the_paper_and_origins_of_data():
+    table = papers.compare(
+        Fake({"dataset": "cifar10", "accuracy": 1.0, "about": {"data_origin": "copies"}}), "flt", "T2"
+    )
+    assert (
+        one(table, data="MNIST", method="PCA+kM+HC", measure="variance")["note"] == "the paper also prints 18.40 in T8"
+    )
+    flt = one(table, data="CIFAR-10", method="FLT Enc1", measure="accuracy")
+    assert (flt["paper"], flt["note"]) == ("79.971 ± 0.40", "the paper also prints 79.95 in T5, 79.97 in T8")
+    assert "Data: copies." in table.attrs["caption"]
+    lost = papers.compare(None, "flt", "T8").query("method == 'FLT Enc2' and measure == 'train variance'")
+    assert lost["note"].str.contains("a leading digit may be lost").any()
+
+
+def test_a_gap_says_its_cost():
+    gap = COMMON | {"method": "fedsem", "minutes": 7.0}
+    row = one(
+        papers.compare(Fake(missing=[gap, gap | {"seed": 1}]), "flt", "T1", "mnist"),
+        method="FedSEM",
+        measure="accuracy",
+    )
+    assert (row["as written"], row["as run"]) == ("not run (about 14 min)", "not run")
+
+
+def test_the_ablation_is_read_at_both_numbers_of_rounds():
+    line = {"clients": 500, "participation": 0.5, "local_epochs": 1}
+    settings = {"federation": {"n_clients": 500}, "participation": 0.5}
+    run = {"dataset": "cifar10", "method": "fedsem", "accuracy": 76.0, "settings": settings, **line}
+    other = run | {"clients": 100, "accuracy": 1.0}
+    curves = [{"key": "k0", "split": "test", "round": r, "accuracy": a} for r, a in ((50, 70.0), (75, 0), (100, 76.0))]
+    found = papers.compare(Fake(run, other, axes=list(line), curves=curves), "flt", "T5")
+    found = found[found["as written"] != "not run"]
+    assert found[["clients", "participation", "local epochs", "rounds"]].to_numpy().tolist() == [
+        *(["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"]),
+    ]
+    assert list(found["paper"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
+    assert list(found["as written"]) == ["70.00 (1 seed) [0.46]", "76.00 (1 seed) [0.43]"]
+    assert "otherwise" not in found
+
+
+def test_emdcfls_versions_and_participation():
+    base = {"method": "emdcfl", "model": "mlp_plain"}
+    base["settings"] = EMDCFL | {"model": "mlp_plain", "federation": {"n_clients": 40, "samples_per_client": 500}}
+    quarter = {"settings": base["settings"] | {"participation": 0.25}, "participation": 0.25}
+    results = Fake(
+        base | {"dataset": "rotated_mnist", "accuracy": 95.0, "worst": 93.0, "ari": 1.0},
+        base | {"dataset": "rotated_mnist_two", "accuracy": 94.0, "ari": 0.5},
+        base | {"dataset": "rotated_mnist", "accuracy": 90.0} | quarter,
+        axes=["participation"],
+    )
+    found = pd.concat(ran(results, "emdcfl", table) for table in ("T1", "T6", "T10", "T11"))
+    assert found.set_index(["table", "setting", "metric"])["mean"].to_dict() == {
+        ("T1", "rotated", "avg_accuracy"): 95.0,
+        ("T1", "rotated", "worst_accuracy"): 93.0,
+        ("T1", "rotated", "ari"): 1.0,
+        ("T6", "partial_participation", "avg_accuracy"): 90.0,
+        ("T10", "rotated_two", "avg_accuracy"): 94.0,
+        ("T10", "rotated_two", "ari"): 0.5,
+    }
+    assert set(found["departs"]) == {("plain MLP", "500 images per client")}
+    line = papers.compare(results, "emdcfl", "T10").query("`as written` != 'not run'").iloc[0]
+    assert (line["version"], line["as written"]) == ("Two (−3°, 3°, 177°, 183°)", "94.00 (1 seed)")
+
+
+def test_emdcfls_backdoor_counts_the_targets():
+    """Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones."""
+    run = {"dataset": "backdoor_mnist", "accuracy": 50.0, "settings": EMDCFL | {"federation": {"n_clients": 30}}}
+    clients = [
+        {"key": "k0", "true_cluster": c, "test": t, "probe": p} for c, t, p in ((0, 90, 60), (0, 80, 40), (1, 9, 9))
+    ]
+    results = Fake(run, clients=clients)
+    found = ran(results, "emdcfl", "T8")
+    assert dict(zip(found["metric"], found["mean"], strict=True)) == {"clean_accuracy": 85.0, "backdoor_accuracy": 50.0}
+    assert set(found["status"]) == {"reproduced"} and ran(results, "emdcfl", "T3").empty  # FedAvg is no row of it
+
+
+def test_fesems_measures():
+    run = {"dataset": "pseudo-writers", "method": "fesem_2", "model": "cnn_small", "accuracy": 1.0, "micro": 2.0}
+    run |= {"micro_f1": 3.0, "macro_f1": 4.0, "settings": {"model": "cnn_small", "lr": 0.1, "local_epochs": 5}}
+    found = ran(Fake(run), "fesem", "T2")
+    assert dict(zip(found["metric"], found["mean"], strict=True)) == {
+        **{"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0},
+    }
+    said = ("stand-in: pseudo-writers", "light CNN", "100 of 3,550 clients", "learning rate 0.1, printed 0.003")
+    assert set(found["departs"]) == {said}
+
+
+def test_studies_stand_beside_the_numbers_that_their_tables_name():
+    study = {"kind": "study", "dataset": "cifar10", "method": "mthfl", "table": "TI"}
+    pairs = [{"user_i": 1, "user_j": 2, "value": 0.95}, {"user_i": 1, "user_j": 4, "value": 0.4, "otherwise": "p = 9"}]
+    results = Fake(
+        study, axes=["table"], tables={("k0", "printed"): [pair | {"otherwise": ""} | pair for pair in pairs]}
+    )
+    found = ran(results, "mthfl", "TI")
+    assert found["status"].tolist() == ["reproduced", "otherwise"]
+    np.testing.assert_allclose(found["mean"] - found["number"], [0.95 - 0.97, 0.4 - 0.31])
+    table = papers.compare(results, "mthfl", "TI")
+    assert len(table) == 10 and table["users"].iloc[1] == "user 1 (vehicles) and user 3 (animals)"
+    assert "each pair of users is shown once" in table.attrs["caption"]
+    hours = Fake(
+        study | {"table": "T4", "method": ""}, tables={("k0", "printed"): [{"method": "oracle", "value": 2.5}]}
+    )
+    assert list(ran(hours, "emdcfl", "T4")["mean"]) == [2.5]
+
+
+def test_accuracy_and_variance_pairs():
+    results = Fake(
+        {"accuracy": 86.0, "variance": 110.0},
+        {"accuracy": 84.0, "variance": 38.0, "variant": "as_run"},
+        {"method": "oracle", "accuracy": 99.0, "variance": 0.5},
+    )
+    table = papers.plane(results, "flt", "T1", "mnist", beside=["oracle"])
+    points = {(r.method, r.source): (r.accuracy, r.variance) for r in table.itertuples()}
+    assert points["fedavg", "printed"] == (82.73, 44.65) and points["oracle", "as written"] == (99, 0.5)
+    assert points["fedavg", "as written"] == (86, 110) and points["fedavg", "as run"] == (84, 38)
+    assert table["method"].iloc[0] == "fedavg" and ("oracle", "printed") not in points
+
+
+# ---------------------------------------------------------------- claims
+
+CLAIMS = papers.claims()
+ID = re.compile(r'["\']((?:flt|fesem|mthfl|emdcfl)-(?:fig|t|thm|text-)[a-z0-9-]*)["\']')
+
+
+def test_ids_are_stable_names_and_every_claim_names_its_notebooks():
+    assert CLAIMS["id"].is_unique and CLAIMS["claim"].is_unique and CLAIMS["claim"].str.endswith(".").all()
+    assert CLAIMS["id"].str.fullmatch(r"[a-z]+-(fig|t|thm|text-)[a-z0-9]+(-[a-z0-9]+)?").all()
+    assert (CLAIMS["id"].str.split("-").str[0] == CLAIMS["paper"]).all() and set(CLAIMS["paper"]) <= set(papers.PAPERS)
+    assert CLAIMS["notebook"].str.fullmatch(r"\d\d_[a-z0-9_]+(; \d\d_[a-z0-9_]+)*").all()
+    assert len(papers.claims("flt")) == (CLAIMS["paper"] == "flt").sum() > 40
+    with pytest.raises(FltnbError, match="paper with claims"):
+        papers.claims("nobody")
+
+
+def test_sources_of_claims_exist():
+    sources = "; ".join(papers.claims("flt")["source"])
+    # Figure 1 is a sketch; all others show results
+    assert {int(n) for n in re.findall(r"Figure (\d+)", sources)} == set(range(2, 13))
+    assert {int(n) for n in re.findall(r"Table (\d+)", sources)} == set(range(1, 14))
+    assert {int(n) for n in re.findall(r"Theorem (\d+)", sources)} == {1, 2}
+    # Tables 6 and 11 to 13 of FLT hold formulas and architectures, no results
+    for claim in CLAIMS.itertuples():
+        for table in re.findall(r"Table (\w+)", claim.source):
+            if (claim.paper, table) not in {("flt", name) for name in ("6", "11", "12", "13")}:
+                assert len(papers.numbers(claim.paper, f"T{table}")), claim.id
+
+
+def test_ids_used_anywhere_exist():
+    """A misspelt id would be counted nowhere."""
+    used = {}
+    for folder, kind in (("fltnb", "*.py"), ("notebooks", "*.ipynb")):
+        for file in sorted((paths.ROOT / folder).rglob(kind)):
+            for name in ID.findall(file.read_text(encoding="utf-8").replace('\\"', '"')):
+                used[name] = file.name
+    for file in sorted((paths.ROOT / "results").glob("*/*_claims.csv")):
+        used |= {name: file.name for name in pd.read_csv(file, keep_default_na=False)["claim"] if name}
+    assert "flt-t1-1" in used
+    assert not {name: file for name, file in used.items() if name not in set(CLAIMS["id"])}
+
+
+def test_checks_are_one_line_each(root, capsys):
+    real, standing = Fake({}, {"seed": 1, "key": "k9"}), Fake({"dataset": "pseudo_writers"})
+    papers.check("flt-t1-1", "FLT finds the clusters", np.bool_(True), "ARI 1.00", results=real, must=True)
+    papers.check("flt-t3-1", "FLT is best", False, "-1.7 points", results=standing)
+    papers.check("", "All is well", True, standin=True)
+    papers.check("flt-t5-1", "FLT above FedSEM", "mixed", "3 of 4 pairs", seeds=1)
+    papers.check("flt-t5-2", "M hardly matters", "not tested", "one M only", standin=True)
+    assert capsys.readouterr().out.splitlines() == [
+        "holds: FLT finds the clusters (ARI 1.00)",
+        "stand-in only: FLT is best (does not hold on pseudo-writers; -1.7 points; one seed)",
+        "holds: All is well",
+        "mixed: FLT above FedSEM (3 of 4 pairs; one seed)",
+        "not tested: M hardly matters (one M only)",
+    ]
+    papers.check("", "All is well", False)  # a cell run again
+    file = papers.write("01_scenario1", "stored")
+    assert file == root / "results" / "stored" / "01_scenario1_claims.csv"
+    found = checks.checks()
+    assert list(found["verdict"]) == ["holds", "stand-in only", "does not hold", "mixed", "not tested"]
+    assert one(found, sentence="All is well")["evidence"] == ""  # and no NaN
+    assert len(pd.read_csv(papers.write("02_scenario2", "stored"))) == 0  # written once
+    verdict = papers.verdicts("flt").set_index("id")["verdict"]
+    assert list(verdict[["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-t5-2", "flt-t2" if False else "flt-fig2"]]) == [
+        *("holds", "stand-in only", "mixed", "not tested", "not tested"),
+    ]
+
+
+@pytest.mark.parametrize("verdict", [float("nan"), np.array([True]), 1, None, "yes"])
+def test_a_check_needs_a_truth_value(root, verdict):
+    with pytest.raises(FltnbError, match="instead of True or False|Unknown verdict"):
+        papers.check("", "x", verdict)
+    with pytest.raises(FltnbError, match="Unknown claim 'flt-t99'"):
+        papers.check("flt-t99", "x", True)
+
+
+def test_what_must_hold_fails_after_it_is_printed(root, capsys):
+    with pytest.raises(AssertionError, match="does not: weights sum to 1$"):
+        papers.check("", "weights sum to 1", False, must=True)
+    assert capsys.readouterr().out == "does not hold: weights sum to 1\n"
+
+
+@pytest.mark.parametrize(
+    ("profiles", "verdict"),
+    [
+        ({"small": ("holds", "holds")}, "holds"),
+        ({"small": ("holds", "does not hold")}, "mixed"),
+        ({"small": ("does not hold", "not tested")}, "does not hold"),
+        ({"small": ("holds",), "paper": ("does not hold",)}, "mixed"),
+        ({"small": ("not tested",), "paper": ("holds",)}, "holds"),
+        ({"small": ("not tested",), "demo": ("holds",)}, "not tested"),
+        ({"small": ("does not hold",), "stored": ("holds",)}, "holds"),  # written from the best evidence there is
+        ({"stored": ("stand-in only", "holds")}, "holds"),
+        ({"stored": ("stand-in only", "not tested")}, "stand-in only"),
+    ],
+)
+def test_verdicts_over_checks_and_profiles(root, profiles, verdict):
+    for profile, words in profiles.items():
+        for number, word in enumerate(words):
+            papers.check("flt-t1-1", f"It is so, {number}", word, "why")
+        papers.write("01_scenario1", profile)
+    claim = one(papers.verdicts("flt"), id="flt-t1-1")
+    assert claim["verdict"] == verdict and all(why == "why" for *_, why in claim["evidence"])
+    assert one(papers.claim_counts(), paper="flt")[verdict] == 1 if verdict != "not tested" else True
+
+
+def test_damaged_claims_are_named(root):
+    (root / "results" / "small").mkdir(parents=True)
+    (root / "results" / "small" / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
+    with pytest.raises(FltnbError, match=r"results/small/02_scenario2_claims\.csv cannot be read"):
+        checks.checks()
+
+
+# ---------------------------------------------------------------- the report
+
+
+class Page(HTMLParser):
+    """Collects what a page links to and loads, and checks that its elements are closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links, self.sources = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        self.links += [attrs["href"]] if "href" in attrs else []
+        self.sources += [attrs["src"]] if "src" in attrs else []
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_else(root, capsys):
+    results = Fake({"accuracy": 83.0}, {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}})
+    papers.check("flt-t1-1", "It is so", True, "0.0 <b>apart</b>")
+    papers.check("", "One of ours", False)
+    papers.write("01_scenario1", "stored")
+    (root / "figures" / "small").mkdir(parents=True)
+    (root / "figures" / "small" / "01_picture.png").write_bytes(b"png")
+    text = papers.report.write(results_by_notebook={"01_scenario1": results}).read_text(encoding="utf-8")
+    page = Page()
+    page.feed(text)
+    assert page.open == [] and page.sources == [] and "<script" not in text and "http" not in text
+    assert len(set(page.ids)) == len(page.ids)
+    inner = [link[1:] for link in page.links if link.startswith("#")]
+    assert inner and set(inner) <= set(page.ids) and "../figures/small/01_picture.png" in page.links
+    assert "83.00 (1 seed)" in text and "82.73 ± 0.38" in text and "<li>7 of 100 rounds</li>" in text
+    assert "0.0 &lt;b&gt;apart" in text and "&lt;b&gt;</td>" in text and "0 of 1 checks hold" in text
+    assert "user 1 (vehicles) and user 2 (vehicles)" in text and "no public code" in text
+    assert len(text) < 3e6 and str(root) not in text
+    shown = re.sub(r"<style>.*?</style>", "", text, flags=re.S)
+    assert not re.findall(
+        r">[^<]*\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown
+    )  # no raw ids
+
+
+def test_the_page_without_any_results(root):
+    text = papers.report.page({})
+    assert "No results are stored" in text and "none was run" in text and ">holds<" in text
