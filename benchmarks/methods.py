@@ -38,9 +38,9 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
         and receives a round, what is done once included; ``rounds``.
     """
     import torch
+    from fltnb.experiments import emdcfl
 
     import fltnb as fl
-    from fltnb.experiments import emdcfl
 
     torch.set_num_threads(1)
     fed = fl.federations.build(federation)

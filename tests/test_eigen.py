@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import mthfl_similarity as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -13,7 +14,6 @@ import fltnb as fl
 from fltnb import FltnbError, encoders
 from fltnb.analysis import mthfl_similarity as analysis
 from fltnb.encoders import EncoderSpec
-from fltnb.experiments import mthfl_similarity as plan
 from fltnb.relatedness import EigenRelevance, eigen
 from fltnb.relatedness.base import Noise
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import emdcfl, emdcfl_backdoor, emdcfl_pacs
 
 import fltnb as fl
 from fltnb.analysis import backdoor_targets as targets
 from fltnb.analysis import emdcfl_backdoor as read
 from fltnb.analysis import emdcfl_pacs as pacs
-from fltnb.experiments import emdcfl, emdcfl_backdoor, emdcfl_pacs
 from fltnb.federations import kinds, renderings
 from fltnb.federations.domains import STYLES, render
 

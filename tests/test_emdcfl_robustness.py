@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import emdcfl
+from fltnb.experiments import emdcfl_robustness as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,8 +17,6 @@ from fltnb.analysis import client_distances as distances
 from fltnb.analysis import emdcfl_robustness as read
 from fltnb.analysis.emdcfl_robustness_claims import for_all, robustness_claims
 from fltnb.errors import FltnbError
-from fltnb.experiments import emdcfl
-from fltnb.experiments import emdcfl_robustness as plan
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.ownmodels import local_models, measure, plateau
 from fltnb.metrics import adjusted_rand_index

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import mthfl_training as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fltnb as fl
 from fltnb import methods, models, plots
 from fltnb.analysis import mthfl_training as analysis
-from fltnb.experiments import mthfl_training as plan
 from fltnb.federations import DIGITS_TASKS, cross_tasks, tasks
 from fltnb.methods import MTHFL, Context, FedAvg, Oracle
 from fltnb.methods.hierarchical import shared_columns

@@ -6,6 +6,7 @@ import numpy as np
 import ot
 import pandas as pd
 import pytest
+from fltnb.experiments import transport as experiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
@@ -15,7 +16,6 @@ import fltnb as fl
 from fltnb import FltnbError, metrics
 from fltnb.analysis import transport as analysis
 from fltnb.encoders import EncoderSpec, embed_clients
-from fltnb.experiments import transport as experiment
 from fltnb.relatedness import TransportSignatures, signatures, transport
 
 

@@ -54,6 +54,15 @@ class Context:
     n_jobs: int | None = None
 
 
+@dataclass(frozen=True)
+class FixedGraph:
+    """A client graph that stays as it is: the ``key`` of graph and rule, ``labels`` and ``setup_bytes`` (up, down)."""
+
+    key: str
+    labels: np.ndarray | None
+    setup_bytes: tuple[int, int]
+
+
 class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
@@ -170,6 +179,13 @@ class Method(Configured):
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """Scalars that one participant ``(receives, sends)`` in the round that led to ``state``."""
         return self.models_down * n_parameters, self.models_up * n_parameters
+
+    def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
+        """Return the client graph that decides the whole run, or None if anything else does.
+
+        Methods on equal fixed graphs have equal runs, whoever found the graph, so one of them is enough.
+        """
+        return None
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Bytes sent so far besides the rounds' models, over all clients: ``(up, down)``; what clustering costs."""

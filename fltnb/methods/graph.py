@@ -8,13 +8,15 @@ adjacency matrix: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoin
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import FltnbError
+from ..federations.phases import phases
 from ..settings import Variant
-from .base import PUBLISHED_RULE, Context, Method, Rule, State, mix
+from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
 from .modelspace import with_rows
 
 if TYPE_CHECKING:
@@ -66,6 +68,18 @@ class GraphMethod(Method):
         if self.rule == "last_local":
             state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
         return state
+
+    def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
+        """Return the graph, unless the federation changes or the method has more to say than the graph."""
+        own = ("start", "dispatch", "train", "collect", "serve", "evaluate", "revise", "observe", "traffic")
+        own += ("local_training", "labels")
+        if len(phases(fed)) > 1 or any(getattr(type(self), name) is not getattr(GraphMethod, name) for name in own):
+            return None
+        adjacency, labels, extra = self.client_graph(fed, context)
+        relation, row = distinct_rows(adjacency)
+        what = repr((self.rule, relation.shape, relation.dtype.str)).encode()
+        key = sha256(what + relation.tobytes() + row.tobytes())
+        return FixedGraph(key.hexdigest(), labels, self.setup_bytes(extra))
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
         """Keep the graph: a newcomer stands alone in it and starts from the mean of all clients' models.

@@ -77,7 +77,7 @@ def train(
     from ..methods import Context
 
     job, fed, method = made.job, made.fed, made.method
-    graph = method.graph_key(fed, Context(job.seed, cache, progress, n_workers))
+    graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
         about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
         rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
@@ -161,9 +161,7 @@ def training_numbers(fed: Federation, done) -> dict[str, Any]:
     for split in ("test", "train"):
         numbers[f"n_{split}"] = len(np.unique(np.concatenate(getattr(fed, split))))
     if done.confusion is not None:
-        numbers |= {
-            name: value for name, value in metrics.confusion_summary(done.confusion).items() if name[-2:] == "f1"
-        }
+        numbers |= metrics.f1_summary(done.confusion)
     truth = clients["true_cluster"].to_numpy()
     if (truth >= 0).all():
         # What FLT's code looked at in scenarios 1 and 2, where all clients of a cluster share their test images.
@@ -220,6 +218,8 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
         seconds = time.perf_counter() - begun
         numbers = {**clustering_numbers(clusterer, fed.clusters), "seconds": round(seconds, 3)}
         arrays = {"labels": np.asarray(clusterer.labels_, dtype=np.int32)}
+        if made.job.keep and fed.clusters is not None:
+            arrays["clusters"] = np.asarray(fed.clusters, dtype=np.int32)
         for name in made.job.keep:
             value = np.asarray(getattr(clusterer, f"{name}_"))
             arrays[name] = value.astype(np.float32) if value.dtype == np.float64 else value

@@ -1,8 +1,8 @@
 """For every notebook, the jobs that each profile asks for: all settings in one readable place.
 
-``demo`` is the embedded digits at toy scale, ``small`` what two CPU cores can do, ``paper`` the published settings. Which
-switch belongs to the printed tables and which to a paper's text is told in ``docs/differences.md``. One module per
-notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what they share.
+``demo`` is the embedded digits at toy scale, ``small`` what two CPU cores can do, ``paper`` the published settings.
+Which switch belongs to the printed tables and which to a paper's text is told in ``docs/differences.md``. One module
+per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what they share.
 """
 
 from __future__ import annotations
