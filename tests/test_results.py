@@ -19,7 +19,6 @@ import fltnb as fl
 from fltnb import methods, paths
 from fltnb.errors import FltnbError
 from fltnb.results import Finished, Job, Ledger, Results, compute, missing, plan, prepare, stored, work
-from fltnb.results import compute as computing
 from fltnb.results import job as jobs_module
 from fltnb.results.finished import store_path
 
@@ -99,7 +98,6 @@ def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
         return call
 
     job = training()
-    job.canonical  # noqa: B018  (the canonical form builds a method of its own, without data)
     monkeypatch.setattr(methods, "build", counted("method", methods.build))
     monkeypatch.setattr(fl.federations, "build", counted("federation", fl.federations.build))
     monkeypatch.setattr(computing, "prepare", counted("key", computing.prepare))

@@ -82,7 +82,7 @@ def build(settings: dict[str, Any]) -> Method:
     return cls(**options)
 
 
-def canonical(settings: dict[str, Any]) -> dict[str, Any]:
+def canonical(settings: dict[str, Any] | Method) -> dict[str, Any]:
     """Return the one form of all settings that mean the same method, whatever id tables show it under.
 
     Examples
@@ -90,5 +90,5 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     >>> canonical({"kind": "FedAvg", "rule": "participants"}), canonical({"name": "fedavg", "variant": "as_run"})
     ({'name': 'fedavg'}, {'name': 'fedavg', 'rule': 'last_local'})
     """
-    method = build(settings)
+    method = settings if isinstance(settings, Method) else build(settings)
     return {name: value for name, value in method.settings().items() if name != "kind"} | {"name": type(method).name}

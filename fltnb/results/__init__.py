@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 
 from ..errors import FltnbError, choose
-from .compute import compute
+from .computing import compute
 from .finished import Finished
 from .job import Job, prepare
 from .ledger import Ledger

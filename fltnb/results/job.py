@@ -153,13 +153,20 @@ class Job:
         """The settings without what equals a default."""
         from .. import encoders, federations, methods, relatedness
 
-        short = {"federation": federations.canonical, "method": methods.canonical, "clusterer": relatedness.canonical}
-        short["encoder"] = encoders.canonical
+        short = {"federation": federations.canonical, "clusterer": relatedness.canonical}
+        short |= {"encoder": encoders.canonical, "method": lambda settings: methods.canonical(self.method)}
         if self.kind == "distances":
             short["measure"] = lambda how: relatedness.canonical(how) if how["name"] in relatedness.CLUSTERERS else how
         done = {name: short[name](value) if name in short else value for name, value in self.settings.items()}
         defaults = _TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
         return {name: value for name, value in done.items() if name not in defaults or value != defaults[name]}
+
+    @functools.cached_property
+    def method(self) -> Method:
+        """The method of a training, built once."""
+        from .. import methods
+
+        return methods.build(self.settings["method"])
 
     @functools.cached_property
     def id(self) -> str:
@@ -227,12 +234,12 @@ def prepare(job: Job) -> Prepared:
     FltnbError
         The job cannot run; found before anything is computed.
     """
-    from .. import methods, rounds
+    from .. import rounds
 
     fed = federation(job.settings["federation"]) if "federation" in job.settings else None
     method = None
     if job.kind == "training":
-        method = methods.build(job.settings["method"])
+        method = job.method
         rounds.check(method, fed, **training_arguments(job))
     about = {"id": job.id, "data": fed.fingerprint() if fed is not None else "", "numerics": versions(job.parts())}
     return Prepared(job, digest(about), fed, method)

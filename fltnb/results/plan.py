@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import FltnbError
-from .compute import compute, look_up
+from .computing import compute, look_up
 from .finished import Finished
 from .job import Job, Prepared, prepare
 from .ledger import Ledger
@@ -146,7 +146,7 @@ def within(
     found : callable
         Called with every finished job at once, so that the ledger has it whatever happens next.
     **options
-        Of :func:`fltnb.results.compute.compute`.
+        Of :func:`fltnb.results.compute`.
 
     Raises
     ------
