@@ -278,7 +278,7 @@ def test_described_by_hand():
     assert fed.settings == {
         **{"kind": "label_clusters", "dataset": "toy", "content": images.digest, "n_clients": 4, "n_clusters": 2},
         **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "as_written"},
-        **{"samples_per_client": None},
+        **{"samples_per_client": None, "max_train": None},
     }
 
 

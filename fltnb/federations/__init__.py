@@ -4,7 +4,7 @@ from .backdoor import attacked, backdoor_colours, backdoor_patches
 from .base import SPLITS, Federation
 from .changing import changing, with_events
 from .domains import domains, renderings
-from .kinds import KINDS, build, canonical, complete
+from .kinds import KINDS, build, canonical, complete, made
 from .labels import label_clusters
 from .pixels import SCALINGS, to_inputs
 from .pseudo_writers import apply_style, pseudo_writers, writer_styles
@@ -41,6 +41,7 @@ __all__ = [
     "from_arrays",
     "held_out",
     "label_clusters",
+    "made",
     "power_law_sizes",
     "pseudo_writers",
     "renderings",

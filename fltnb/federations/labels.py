@@ -10,7 +10,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Variant
 from .base import Federation
 from .kinds import kind
-from .shares import in_turn, level, members, of_classes
+from .shares import in_turn, level, members, of_classes, training_index
 
 PUBLISHED_SEED = 321
 """Seed of the class order behind FLT's printed tables (public code)."""
@@ -27,6 +27,7 @@ def label_clusters(
     seed: Natural = 0,
     variant: Variant = "as_written",
     samples_per_client: Count | None = None,
+    max_train: Count | None = None,
 ) -> Federation:
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
@@ -64,6 +65,8 @@ def label_clusters(
     variant : {"as_written", "as_run"}
     samples_per_client : int, optional
         n. Under ``as_written`` it is refused when the classes are too small for it.
+    max_train : int, optional
+        Use only this many training images, balanced over the classes.
 
     Returns
     -------
@@ -81,7 +84,8 @@ def label_clusters(
             f"shared_classes is {shared_classes} of {classes_per_cluster}: at most half of a cluster's classes can be"
             " shared with the next one."
         )
-    by_class = members(images, images.train_index)
+    index = training_index(images, max_train, seed)
+    by_class = members(images, index)
     drawn = None if variant == "as_run" else seed
     lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, drawn)
     total = sum(len(by_class[c]) for c in np.unique(lists))
@@ -92,7 +96,7 @@ def label_clusters(
             f" cannot be served from {total} training images with {target} per client."
         )
     if variant == "as_run":
-        train = _blocks(by_class, lists, clusters, target // classes_per_cluster, images.train_index[-1])
+        train = _blocks(by_class, lists, clusters, target // classes_per_cluster, index[-1])
     else:
         train = _dealt(by_class, lists, clusters, target, samples_per_client is not None, seed, images.class_names)
     tests = [of_classes(images, images.test_index, classes) for classes in lists]

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
+from ..randomness import stream
 
 
 def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
@@ -87,6 +88,16 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     shares = np.floor(exact).astype(np.int64)
     shares[np.argsort(shares - exact, kind="stable")[: total - int(shares.sum())]] += 1
     return shares
+
+
+def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
+    """Return ``n`` random training images (None: all), balanced as the counts of classes allow, in data-set order."""
+    if n is None:
+        return images.train_index
+    by_class = members(images, images.train_index)
+    shares = level(n, np.array([len(held) for held in by_class]))
+    rng = stream(seed, "partition", 0, 1)
+    return np.sort(np.concatenate([rng.permutation(held)[:n] for held, n in zip(by_class, shares, strict=True)]))
 
 
 def deal(

@@ -10,7 +10,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Positive
 from .base import Federation
 from .kinds import kind
-from .shares import apportion, in_turn, level, members
+from .shares import apportion, in_turn, members, training_index
 
 
 @kind
@@ -62,7 +62,7 @@ def dirichlet(
     (shares over clients, drawn class by class).
     """
     clusters = in_turn(n_clients, n_clusters or n_clients)
-    index = images.train_index if max_train is None else _balanced(images, max_train, seed)
+    index = training_index(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
         raise FltnbError(
             f"There are more clients than samples: {n_clients} clients with at least {min_samples} training and 1 test"
@@ -81,14 +81,6 @@ def dirichlet(
                 parts[split][i].append(piece)
     held = {split: [np.concatenate(pieces) for pieces in every] for split, every in parts.items()}
     return Federation.of(images, clusters=None if n_clusters is None else clusters, **held)
-
-
-def _balanced(images: ImageSet, n: int, seed: int) -> np.ndarray:
-    """Return ``n`` random training images, as many of each class as the counts allow, in data-set order."""
-    by_class = members(images, images.train_index)
-    shares = level(n, np.array([len(held) for held in by_class]))
-    rng = stream(seed, "partition", 0, 1)
-    return np.sort(np.concatenate([rng.permutation(held)[:n] for held, n in zip(by_class, shares, strict=True)]))
 
 
 def _train_counts(totals: list[int], groups: np.ndarray, alpha: float, seed: int) -> np.ndarray:

@@ -132,7 +132,7 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     Examples
     --------
     >>> power_law_sizes(12000, 240)[[0, 1, 120, 239]].tolist()
-    [124, 26, 28, 259]
+    [124, 26, 29, 259]
     """
     from scipy.optimize import brentq
 
