@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from ..encoders import EncoderSpec
+from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError, choose
 from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
