@@ -24,7 +24,7 @@ def test_the_method_of_the_page_runs(capsys):
     for number, block in enumerate(blocks):
         exec(compile(block, f"adding_a_method.md, block {number + 1}", "exec"), names)
     assert "accuracy" in capsys.readouterr().out
-    with pytest.raises(fl.FltnbError, match=r"own=1\.5"):
+    with pytest.raises(fl.FltnbError, match=r"own must be a number of at least 0 and at most 1, not 1.5"):
         names["PersonalMix"](1.5)
     # the ring is a different graph from FedAvg's, and everybody has a model of their own
     assert len(names["ring"].theta) == names["fed"].n_clients

@@ -112,7 +112,7 @@ def test_every_spec_is_checked_before_the_first_runs(bad, monkeypatch):
 
 
 def test_a_k_that_cannot_be_is_found_before_the_encoder_is_pretrained(fed, monkeypatch):
-    monkeypatch.setattr("fltnb.encoders.embed_clients", lambda *a, **k: pytest.fail("started embedding"))
+    monkeypatch.setattr("fltnb.methods.flt.embed_clients", lambda *a, **k: pytest.fail("started embedding"))
     with pytest.raises(fl.FltnbError, match="samples of client 0"):
         run(fed, methods.FLT(fl.FCR(k=999)))
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..encoders import EncoderSpec, embed_clients, sent_parameters
+from ..encoders.embedding import embed_clients
+from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations.phases import phases
 from ..settings import Count, Natural, Variant, brief

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from ..encoders import EncoderSpec, embed_clients, sent_parameters
+from ..encoders.embedding import embed_clients
+from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
 from ..federations.phases import phases
 from ..settings import Variant, brief

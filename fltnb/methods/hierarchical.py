@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..encoders import EncoderSpec
+from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, check

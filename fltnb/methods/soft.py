@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ..encoders import EncoderSpec
+from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..settings import Positive, Variant
 from .base import Context, Rule, State
