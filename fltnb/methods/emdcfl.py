@@ -10,7 +10,7 @@ the same neighbours are averaged from then on, beginning with what they have jus
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..settings import Variant
 from .base import Context, Method, State, mix, mix_groups
-from .flt import clusterer_settings
 from .graph import rewire
 from .modelspace import with_rows
 from .samples import check_validation
@@ -55,6 +54,7 @@ class EMDCFL(Method):
     """
 
     name = "emdcfl"
+    AS_RUN: ClassVar = {"rule": "last_local", "repeat": True}
 
     def __init__(
         self, clusterer=None, rule: Rule = "participants", repeat: bool = False, *, variant: Variant = "as_written"
@@ -64,10 +64,6 @@ class EMDCFL(Method):
         self.clusterer = EMDClustering() if clusterer is None else clusterer
         if not isinstance(self.clusterer, EMDClustering):
             raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")
-
-    def settings(self) -> dict[str, Any]:
-        """Name, clusterer, and what differs from the defaults."""
-        return super().settings() | {"clusterer": clusterer_settings(self.clusterer)}
 
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""
@@ -177,15 +173,6 @@ class EMDCFL(Method):
         """Exchanged models, projected embeddings and references so far, four bytes a scalar."""
         up, down = state["sent"]
         return 4 * int(up), 4 * int(down)
-
-
-class EMDCFLAsRun(EMDCFL, as_run=True):
-    """What the public code does where some clients sit out the first round."""
-
-    def __init__(
-        self, clusterer=None, rule: Rule = "last_local", repeat: bool = True, *, variant: Variant = "as_written"
-    ):
-        super().__init__(clusterer, rule, repeat)
 
 
 def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
