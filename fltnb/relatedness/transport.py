@@ -53,23 +53,18 @@ class TransportSignatures(ClientClusterer):
         a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
         ``undecided_`` per client and cluster.
     n_clusters : int or None
-        Number of clusters, where it is known; then the dendrogram is cut and no merge is tested.
+        Where it is known; then the dendrogram is cut and no merge is tested.
     n_splits : int
         Random divisions per client.
-    random_state : int
-        Seed; a client's draws depend on it and on the client's number.
     tolerance : float
         Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
         clients that share a purpose are never quite equal in distribution.
     epsilon, delta, clip : float or None
-        With ``epsilon``, embeddings are clipped to norm ``clip`` and halves are described by noisy sums and counts, so
-        that what a client sends is (epsilon, delta) differentially private against replacing one of its samples
-        (:func:`~fltnb.relatedness.signatures.gaussian_noise`). Limits: its number of samples is not hidden; the budget
-        is for one fit; the encoder must not have seen the client's data; the seed must stay secret, and the
-        generator is no cryptographic one; at 128 dimensions a few hundred samples carry nothing at epsilon near 1.
-        There is one division then, and the spread is taken over clients, their sizes allowed for.
-    n_jobs : int or None
-        Processes (joblib); no influence on the result.
+        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: halves are described by noisy sums and
+        counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128 dimensions a few hundred samples carry
+        nothing at epsilon near 1. There is one division then, and the spread is taken over clients, sizes allowed for.
+    random_state, n_jobs
+        See there; a client's draws depend on the seed and on its number.
 
     Attributes
     ----------
