@@ -13,7 +13,7 @@ from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
 from .cuts import canonical, cut
-from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked, unchanged
+from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked
 
 NONE, UNCLEAR = -1, -2
 """Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
@@ -111,7 +111,7 @@ class TransportSignatures(ClientClusterer):
             if size < 2:
                 raise FltnbError(f"Client {i} has a single sample, which cannot be halved: leave it out.")
 
-    def sketch(self, x: np.ndarray, client: int = 0, rough: Callable = unchanged) -> Sketch:
+    def sketch(self, x: np.ndarray, client: int = 0, rough: Callable | None = None) -> Sketch:
         """Return a client's signature, of its embeddings (n_i, e): :func:`~fltnb.relatedness.signatures.describe`."""
         noise = gaussian_noise(self.epsilon, self.delta, self.clip)
         return describe(x, client, int(self.k), int(self.n_splits), int(self.random_state), noise, rough)
