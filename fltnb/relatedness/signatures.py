@@ -42,7 +42,7 @@ def describe(
     """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
 
     The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
-    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids before anything else is done with them.
+    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids first.
 
     Returns
     -------
