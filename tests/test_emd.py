@@ -298,28 +298,6 @@ def test_auto_on_samples():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tolerance": -0.1}, "tolerance is a distance of 0 or more"),
-        ({"tolerance": float("nan")}, "tolerance is a distance of 0 or more"),
-        ({"tolerance": "automatic"}, "tolerance is a distance of 0 or more"),
-        ({"projection": 0.0}, "projection must be a number above 0 and at most 1"),
-        ({"projection": 1.5}, "projection must be a number above 0 and at most 1"),
-        ({"reference": "none"}, "Unknown reference 'none'"),
-        ({"max_samples": 0}, "max_samples must be a whole number"),
-        ({"distance": "euclidean"}, "Unknown distance 'euclidean'"),
-        ({"regularisation": 0}, "regularisation must be a number above 0"),
-        ({"n_directions": 2.5}, "n_directions must be a whole number"),
-        ({"random_state": None}, "random_state must be a whole number"),
-    ],
-)
-def test_bad_settings_are_refused(options, message):
-    with pytest.raises(fl.FltnbError, match=message) as caught:
-        fit(**options)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
     ("train", "held", "message"),
     [
         ([np.ones((3, 2))], [[np.ones((3, 2))]], "at least 2 clients"),

@@ -290,13 +290,6 @@ def with_nan():
         ({"k": [2, 2]}, normal_clients(), "one per client"),
         ({"k": 0}, normal_clients(), "client 0"),
         ({"k": 2.5}, normal_clients(), "whole number"),
-        ({"threshold": -1}, normal_clients(), "threshold must be a number of at least 0, not -1"),
-        ({"threshold": np.nan}, normal_clients(), "threshold must be a number"),
-        ({"n_clusters": 5}, normal_clients(), "number of clients, 4"),
-        ({"n_clusters": 0}, normal_clients(), "n_clusters"),
-        ({"max_clusters": 0}, normal_clients(), "max_clusters"),
-        ({"linkage": "wards"}, normal_clients(), "linkage"),
-        ({"random_state": None}, normal_clients(), "random_state"),
         ({}, with_nan(), "client 2 hold NaN"),
         ({}, normal_clients()[:1], "at least 2 clients"),
         ({}, [*normal_clients(), np.ones((8, 4))], "Client 4 has"),
@@ -308,20 +301,6 @@ def test_bad_input(clusterer, options, clients, message, monkeypatch):
     monkeypatch.setattr(base.ClientClusterer, "_each", None)  # it is refused before any work
     with pytest.raises(FltnbError, match=message):
         clusterer(**options).fit(clients)
-
-
-@pytest.mark.parametrize(
-    ("clusterer", "scale", "n_clients", "message"),
-    [
-        (FCR(distance="max"), 1, 4, "Unknown distance"),
-        (FCR(n_neighbors=1), 1, 4, "n_neighbors"),
-        (FCR(k=1), 1, 3, "3 centroids"),
-        (PCAKMeans(), 255, 4, "divide by 255"),
-    ],
-)
-def test_bad_input_of_one_clusterer(clusterer, scale, n_clients, message):
-    with pytest.raises(FltnbError, match=message):
-        clusterer.fit([scale * client for client in normal_clients()[:n_clients]])
 
 
 def test_distances_module_is_what_the_clusterers_use():

@@ -314,27 +314,6 @@ def test_what_the_notebook_reads_off_a_study():
     assert analysis.curves_table(table, "noise").loc["transport", "30"] == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"alpha": 0}, "alpha must be a number above 0 and below 1"),
-        ({"alpha": 1.5}, "alpha must be a number above 0 and below 1"),
-        ({"k": 0}, "k must be a whole number of at least 1"),
-        ({"n_splits": 1}, "n_splits must be a whole number of at least 2"),
-        ({"n_clusters": 9}, "n_clusters must be a whole number from 1"),
-        ({"tolerance": -1}, "tolerance must be a number"),
-        ({"tolerance": float("nan")}, "tolerance must be a number"),
-        ({"random_state": None}, "random_state must be"),
-        ({"epsilon": 1.0}, "needs clip"),
-        ({"epsilon": -1.0, "clip": 1.0}, "epsilon must be a number above 0"),
-        ({"epsilon": 1.0, "clip": 1.0, "delta": 0}, "delta must be a number above 0"),
-    ],
-)
-def test_bad_settings_are_refused(options, message):
-    with pytest.raises(FltnbError, match=message):
-        TransportSignatures(**options).fit(clouds([0, 0, 0], [10, 10, 10]))
-
-
 def test_bad_clients_are_refused(fitted):
     with pytest.raises(FltnbError, match="Client 1 has a single sample"):
         TransportSignatures().fit([np.eye(3), np.eye(3)[:1]])

@@ -39,6 +39,20 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
       :class:`~fltnb.relatedness.EMDClustering`: clients exchange their networks first; the sketch of client i is what
       everybody's samples say under its network.
 
+    Parameters
+    ----------
+    n_clusters, max_clusters : int or None
+        Number of clusters, and the upper limit of one that the class chooses itself.
+    random_state : int
+        Seed.
+    n_jobs : int or None
+        Processes or threads (joblib) over the clients; no influence on the result.
+    epsilon, delta, clip : float or None
+        With ``epsilon``, all that a client sends is (epsilon, delta) differentially private against replacing one of
+        its samples, which are clipped to norm ``clip``. Limits: its number of samples is not hidden; the budget is for
+        one fit; ``clip`` and what embeds must not depend on the clients' data; the seed must stay secret, and the
+        generator is no cryptographic one.
+
     Attributes
     ----------
     labels_ : ndarray (M,) int64, numbered in order of first appearance
@@ -78,15 +92,15 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
                 " chosen without looking at the clients' data (from public images, say)."
             )
 
-    def fit(self, X: Sequence[np.ndarray], y: None = None) -> ClientClusterer:
+    def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
         """Cluster the clients.
 
         Parameters
         ----------
         X : sequence of M arrays (n_i, d)
             Samples of each client: embeddings, features, or pixels, as the class says.
-        y : None
-            Ignored where the class does not say otherwise.
+        y : optional
+            What ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored.
 
         Raises
         ------
@@ -146,7 +160,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             warnings.warn(
                 f"{wanted} clusters were asked for but {self.n_clusters_} are given: some clients cannot be told apart,"
                 " and merges of equal height are not split. Lower the threshold, if there is one, or ask for fewer.",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 

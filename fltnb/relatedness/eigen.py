@@ -56,21 +56,14 @@ class EigenRelevance(ClientClusterer):
         p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
     linkage : {"average", "complete", "single", "ward"}
         Of the hierarchical clustering; the paper names none.
-    max_clusters : int or None
-        Upper limit of a chosen number of clusters.
     noise : float
         Gaussian noise on the eigenvectors that are sent, as its expected length (an eigenvector has length 1): every
         entry gets standard deviation ``noise / sqrt(d)``. The paper leaves this question open.
     epsilon, delta, clip : float or None
-        With ``epsilon``, all that a client sends is (epsilon, delta) differentially private against replacing one of
-        its samples: samples are clipped to norm ``clip``, and everything is computed from G_i with Gaussian noise
-        (:func:`noisy_gram`), drawn once. The number of samples is not hidden, the budget is for one fit, ``clip`` and
-        Phi must not depend on the clients' data, and the seed must stay secret. The d x d matrix is needed, so reduce
-        wide features first.
-    random_state : int
-        Seed of the noise; a client's draws depend on it and on the client's number.
-    n_jobs : int or None
-        Threads (joblib); no influence on the result.
+        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from G_i with
+        Gaussian noise (:func:`noisy_gram`), drawn once. The d x d matrix is needed, so reduce wide features first.
+    max_clusters, random_state, n_jobs
+        See there; a client's noise depends on the seed and on its number.
 
     Attributes
     ----------

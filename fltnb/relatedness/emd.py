@@ -71,10 +71,8 @@ class EMDClustering(ClientClusterer):
         the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
     regularisation, n_directions : float, int
         Of "sinkhorn" (the paper has 0.1), and of "sliced".
-    random_state : int
-        Seed of samples, projections (with the numbers of the two clients) and directions.
-    n_jobs : int or None
-        Processes (joblib) over the clients' rows; no influence on the result.
+    random_state, n_jobs : int, int or None
+        Seed of samples, projections (with the numbers of the two clients) and directions; processes over rows.
 
     Attributes
     ----------
@@ -338,12 +336,8 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     separates chance from what is more. Where none leaves blocks, it is the widest one; where none is wide, the clients
     are one cluster.
 
-    Parameters
-    ----------
-    far : ndarray (M, M)
-        Symmetric, at least 0, infinite where not known.
-    chance : float
-        About the size of distances that mean nothing.
+    ``far`` (M, M) is symmetric, at least 0, infinite where not known; ``chance`` is about the size of distances that
+    mean nothing.
 
     Examples
     --------

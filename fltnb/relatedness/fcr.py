@@ -50,15 +50,13 @@ class FCR(CentroidClusterer):
         different digits together and 5 does not.
     linkage : {"ward", "average", "complete", "single"}
         The paper uses Ward.
-    max_clusters : int or None
-        Upper limit for the automatic choice.
     n_init : int
         Starts of each k-means.
     random_state : int
         Seed. Every client's k-means gets ``integer(random_state, "kmeans")``, whatever its number, and UMAP
         ``integer(random_state, "umap")``, of :func:`fltnb.randomness.integer`.
-    n_jobs : int or None
-        Processes for the clients' k-means (joblib); no influence on the result.
+    max_clusters, n_jobs
+        See :class:`~fltnb.relatedness.base.ClientClusterer`.
 
     Attributes
     ----------

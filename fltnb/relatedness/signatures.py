@@ -30,11 +30,6 @@ def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
     return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
 
 
-def unchanged(points: np.ndarray, split: int, half: int) -> np.ndarray:
-    """Return the points as they are."""
-    return points
-
-
 def describe(
     z: np.ndarray,
     client: int,
@@ -42,12 +37,12 @@ def describe(
     n_splits: int,
     seed: int,
     noise: Noise | None = None,
-    rough: Callable = unchanged,
+    rough: Callable | None = None,
 ) -> Sketch:
     """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
 
     The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
-    ``noise``, there is one. ``rough(points, split, half)`` changes centroids before anything else is done with them.
+    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids first.
 
     Returns
     -------
@@ -58,7 +53,9 @@ def describe(
     z, own, halves = np.asarray(z, dtype=np.float64), [], []
     for split in range(n_splits if noise is None else 1):
         parts = _halves(z, k, stream(seed, "kmeans", client, split), noise)
-        halves.append([(rough(points, split, half), shares) for half, (points, shares) in enumerate(parts)])
+        if rough is not None:
+            parts = [(rough(points, split, half), shares) for half, (points, shares) in enumerate(parts)]
+        halves.append(parts)
         (a, share_a), (b, share_b) = halves[-1]
         own.append(transport(share_a, share_b, cdist(a, b)))
     (first, first_shares), (second, second_shares) = halves[0]

@@ -13,7 +13,7 @@ from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
 from .cuts import canonical, cut
-from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked, unchanged
+from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked
 
 NONE, UNCLEAR = -1, -2
 """Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
@@ -53,23 +53,18 @@ class TransportSignatures(ClientClusterer):
         a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
         ``undecided_`` per client and cluster.
     n_clusters : int or None
-        Number of clusters, where it is known; then the dendrogram is cut and no merge is tested.
+        Where it is known; then the dendrogram is cut and no merge is tested.
     n_splits : int
         Random divisions per client.
-    random_state : int
-        Seed; a client's draws depend on it and on the client's number.
     tolerance : float
         Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
         clients that share a purpose are never quite equal in distribution.
     epsilon, delta, clip : float or None
-        With ``epsilon``, embeddings are clipped to norm ``clip`` and halves are described by noisy sums and counts, so
-        that what a client sends is (epsilon, delta) differentially private against replacing one of its samples
-        (:func:`~fltnb.relatedness.signatures.gaussian_noise`). Limits: its number of samples is not hidden; the budget
-        is for one fit; the encoder must not have seen the client's data; the seed must stay secret, and the
-        generator is no cryptographic one; at 128 dimensions a few hundred samples carry nothing at epsilon near 1.
-        There is one division then, and the spread is taken over clients, their sizes allowed for.
-    n_jobs : int or None
-        Processes (joblib); no influence on the result.
+        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: halves are described by noisy sums and
+        counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128 dimensions a few hundred samples carry
+        nothing at epsilon near 1. There is one division then, and the spread is taken over clients, sizes allowed for.
+    random_state, n_jobs
+        See there; a client's draws depend on the seed and on its number.
 
     Attributes
     ----------
@@ -116,7 +111,7 @@ class TransportSignatures(ClientClusterer):
             if size < 2:
                 raise FltnbError(f"Client {i} has a single sample, which cannot be halved: leave it out.")
 
-    def sketch(self, x: np.ndarray, client: int = 0, rough: Callable = unchanged) -> Sketch:
+    def sketch(self, x: np.ndarray, client: int = 0, rough: Callable | None = None) -> Sketch:
         """Return a client's signature, of its embeddings (n_i, e): :func:`~fltnb.relatedness.signatures.describe`."""
         noise = gaussian_noise(self.epsilon, self.delta, self.clip)
         return describe(x, client, int(self.k), int(self.n_splits), int(self.random_state), noise, rough)
