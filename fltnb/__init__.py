@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 _MODULES = [
     *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics", "confusion"),
-    *("rounds", "store", "experiments", "analysis", "published", "plots", "notebook", "report"),
+    *("rounds", "store", "experiments", "analysis", "papers", "published", "plots", "notebook", "report"),
 ]
 _OBJECTS = {
     "load": "data",
