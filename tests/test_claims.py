@@ -5,10 +5,10 @@ import re
 import pandas as pd
 import pytest
 
-from fltnb import analysis, paths, published
+from fltnb import analysis, papers, paths, published
 from fltnb.errors import FltnbError
 
-CLAIMS = published.claims()
+CLAIMS = papers.claims()
 ID = re.compile(r'["\']((?:flt|fesem|mthfl|emdcfl)-(?:fig|t|thm|text-)[a-z0-9-]*)["\']')
 
 
@@ -16,12 +16,12 @@ def test_ids_are_stable_names():
     assert CLAIMS["id"].is_unique
     assert CLAIMS["id"].str.fullmatch(r"[a-z]+-(fig|t|thm|text-)[a-z0-9]+(-[a-z0-9]+)?").all()
     assert (CLAIMS["id"].str.split("-").str[0] == CLAIMS["paper"]).all()
-    assert set(CLAIMS["paper"]) <= set(published.PAPERS)
+    assert set(CLAIMS["paper"]) <= set(papers.PAPERS)
     assert CLAIMS["claim"].str.endswith(".").all() and CLAIMS["claim"].is_unique
 
 
 def test_every_figure_and_table_of_flt_with_something_to_claim_is_there():
-    sources = "; ".join(published.claims("flt")["source"])
+    sources = "; ".join(papers.claims("flt")["source"])
     # Figure 1 is a sketch; all others show results
     assert {int(n) for n in re.findall(r"Figure (\d+)", sources)} == set(range(2, 13))
     assert {int(n) for n in re.findall(r"Table (\d+)", sources)} == set(range(1, 14))
@@ -33,7 +33,7 @@ def test_tables_named_as_sources_print_numbers_of_that_paper():
     for claim in CLAIMS.itertuples():
         for table in re.findall(r"Table (\w+)", claim.source):
             if (claim.paper, table) not in {("flt", name) for name in ("6", "11", "12", "13")}:
-                assert len(published.numbers(claim.paper, f"T{table}")), claim.id
+                assert len(papers.numbers(claim.paper, f"T{table}")), claim.id
 
 
 def test_every_claim_names_the_notebooks_that_test_it():
@@ -43,12 +43,12 @@ def test_every_claim_names_the_notebooks_that_test_it():
 
 
 def test_selecting():
-    assert len(published.claims("flt")) == (CLAIMS["paper"] == "flt").sum() > 40
-    first = published.claims("flt")
+    assert len(papers.claims("flt")) == (CLAIMS["paper"] == "flt").sum() > 40
+    first = papers.claims("flt")
     first.loc[0, "claim"] = "changed"
-    assert published.claims("flt").loc[0, "claim"] != "changed"
+    assert papers.claims("flt").loc[0, "claim"] != "changed"
     with pytest.raises(FltnbError, match="paper with claims"):
-        published.claims("nobody")
+        papers.claims("nobody")
 
 
 def test_ids_used_anywhere_exist():

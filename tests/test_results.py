@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import fltnb as fl
 from fltnb import methods, paths
 from fltnb.errors import FltnbError
-from fltnb.results import Finished, Job, Ledger, Results, compute, missing, plan, prepare, stored, work
+from fltnb.results import Finished, Job, Ledger, Results, compute, computing, missing, plan, prepare, stored, work
 from fltnb.results import job as jobs_module
 from fltnb.results.finished import store_path
 

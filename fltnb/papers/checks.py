@@ -11,7 +11,6 @@ from .numbers import claims
 from .settings import STAND_INS, TOY, stand_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     import pandas as pd
@@ -79,14 +78,12 @@ def check(
         word = "holds" if verdict else "does not hold"
     else:
         raise FltnbError(f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something.")
-    held, parts = word == "holds", [evidence] * bool(evidence)
+    held, where, parts = word == "holds", "", [evidence] * bool(evidence)
     if results is not None:
         data = list(dict.fromkeys(results.runs["dataset"]))
         standin = _only_stand_ins(results) if standin is None else standin
         seeds = int(results.runs["seed"].nunique()) if seeds is None else seeds
         where = f" on {', '.join(map(label, data))}"
-    else:
-        where = ""
     if word != "not tested":
         parts += ["one seed"] * (seeds == 1)
         if standin and claim:
@@ -190,7 +187,7 @@ def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:
     import pandas as pd
 
     table = verdicts() if table is None else table
-    rows: list[Mapping[str, Any]] = [
+    rows = [
         {"paper": paper} | {word: int((group["verdict"] == word).sum()) for word in VERDICTS} | {"all": len(group)}
         for paper, group in table.groupby("paper", sort=False)
     ]

@@ -1,4 +1,4 @@
-"""How many printed numbers are reproduced, and how well."""
+"""How many printed numbers are reproduced, and how well; each counts once, however many tables print it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .compare import measured
 from .names import VARIANTS
-from .settings import NOTEBOOKS
+from .settings import NOTEBOOKS, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,28 +22,23 @@ def committed() -> dict[str, Any]:
     return {name: stored(name) for books in NOTEBOOKS.values() for name in books}
 
 
-def all_measured(results_by_notebook: Mapping[str, Any]) -> pd.DataFrame:
-    """Return :func:`fltnb.papers.measured` of every printed table, one below the other, in the papers' order."""
+def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    """Return :func:`fltnb.papers.measured` of every printed table, one below the other, in the papers' order.
+
+    Parameters
+    ----------
+    results_by_notebook : mapping, optional
+        Notebook -> Results; the committed ones if left out.
+    """
     import pandas as pd
 
-    return pd.concat(
-        [
-            measured(results_by_notebook.get(notebook), paper, table)
-            for paper, books in NOTEBOOKS.items()
-            for table, notebook in sorted(
-                ((table, notebook) for notebook, tables in books.items() for table in tables), key=_in_order
-            )
-        ],
-        ignore_index=True,
-    )
-
-
-def _in_order(pair: tuple[str, str]) -> tuple[int, str]:
-    return len(pair[0]), pair[0]
+    held = committed() if results_by_notebook is None else results_by_notebook
+    tables = [measured(held.get(book), paper, table) for paper, table, book in in_order()]
+    return pd.concat(tables, ignore_index=True)
 
 
 def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count what was reproduced, each printed number once, however many tables print it.
+    """Count what was reproduced.
 
     Parameters
     ----------
@@ -58,53 +53,47 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
         ``paper, variant, printed, reproduced`` (in the printed setting on the printed data), ``otherwise`` (a lighter
         network, fewer images, clients or rounds, stand-in data), ``not_run``.
     """
-    found = _once(results_by_notebook, found)
+    import pandas as pd
+
+    found = all_measured(results_by_notebook) if found is None else found
+    found = found[found["table"] == found["first"]]
     rows = []
     for paper in NOTEBOOKS:
         for variant in VARIANTS:
             status = found.loc[(found["paper"] == paper) & (found["variant"] == variant), "status"]
-            row = {"paper": paper, "variant": variant, "printed": len(status)}
-            words = {"reproduced": "reproduced", "otherwise": "otherwise", "not_run": "not run"}
-            rows.append(row | {name: int((status == word).sum()) for name, word in words.items()})
-    import pandas as pd
-
+            words = {
+                word.replace(" ", "_"): int((status == word).sum()) for word in ("reproduced", "otherwise", "not run")
+            }
+            rows.append({"paper": paper, "variant": variant, "printed": len(status)} | words)
     return pd.DataFrame(rows)
 
 
 def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count how near the reproduced numbers come to the printed ones, each printed number once.
-
-    Parameters
-    ----------
-    results_by_notebook, found
-        As for :func:`counts`.
+    """Count how near the reproduced numbers come to the printed ones; parameters as for :func:`counts`.
 
     Returns
     -------
     DataFrame
-        ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within FLT's ``printed_error`` (the
-        binomial one; other papers: their own), within 1 and within 3 points (``points_1``, ``points_3``); of the
-        ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
+        ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the ``printed_error`` (FLT: the
+        binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the ``variances`` those within 25 %
+        (``percent_25``). Papers without a reproduced number are left out.
     """
     import pandas as pd
 
-    found = _once(results_by_notebook, found)
-    found = found[found["status"] == "reproduced"]
+    found = all_measured(results_by_notebook) if found is None else found
+    found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
+    found = found.assign(off=(found["mean"] - found["number"]).abs())
     rows = []
     for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
         scores = own[own["metric"].str.contains("accuracy$|f1$")]
         variances = own[own["metric"] == "accuracy_variance"]
-        off = (scores["mean"] - scores["number"]).abs()
-        apart = (variances["mean"] - variances["number"]).abs()
-        row = {"paper": paper, "variant": variant, "accuracies": len(scores)}
-        row |= {"printed_error": int((off <= scores["number_error"]).sum())}
-        row |= {f"points_{points}": int((off <= points).sum()) for points in (1, 3)}
-        rows.append(row | {"variances": len(variances), "percent_25": int((apart <= NEAR * variances["number"]).sum())})
-    columns = ("paper", "variant", "accuracies", "printed_error", "points_1", "points_3", "variances", "percent_25")
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _once(results_by_notebook: Mapping[str, Any] | None, found: pd.DataFrame | None) -> pd.DataFrame:
-    if found is None:
-        found = all_measured(committed() if results_by_notebook is None else results_by_notebook)
-    return found[found["table"] == found["first"]]
+        rows.append(
+            {
+                **{"paper": paper, "variant": variant, "accuracies": len(scores)},
+                "printed_error": int((scores["off"] <= scores["number_error"]).sum()),
+                **{f"points_{points}": int((scores["off"] <= points).sum()) for points in (1, 3)},
+                "variances": len(variances),
+                "percent_25": int((variances["off"] <= NEAR * variances["number"]).sum()),
+            }
+        )
+    return pd.DataFrame(rows)

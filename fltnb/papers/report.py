@@ -5,7 +5,6 @@ The page needs nothing else: no script, no font, no picture. It reads committed 
 
 from __future__ import annotations
 
-import string
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -17,7 +16,7 @@ from .checks import VERDICTS, checks, claim_counts, verdicts
 from .compare import worded
 from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, VARIANTS, label
-from .settings import NOTEBOOKS, WITHOUT_CODE
+from .settings import NOTEBOOKS, WITHOUT_CODE, in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +36,7 @@ th { background: var(--soft); } td.n, th.n { text-align: right; white-space: now
 .good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
 .so { color: var(--so); font-weight: 600; } .none, .other { color: var(--none); } .other { font-style: italic; }
 details { margin: .3rem 0; } summary { cursor: pointer; } ol, td ul { margin: 0; padding-left: 1.4rem; }
-ol.marks { list-style: lower-alpha; font-size: .85rem; color: var(--none); }
+ol.marks { font-size: .85rem; color: var(--none); }
 """
 LOOKS = {"holds": "good", "does not hold": "bad", "mixed": "so", "stand-in only": "none", "not tested": "none"}
 
@@ -63,13 +62,10 @@ def page(results_by_notebook: Mapping[str, Any]) -> str:
     found, checked = all_measured(results_by_notebook), checks()
     judged = verdicts(found=checked)
     sections = {"In short": _short(found, judged)}
-    for paper, books in NOTEBOOKS.items():
-        own = [(name, book) for book, names in books.items() for name in names]
-        tables = "".join(
-            _table(found[(found["paper"] == paper) & (found["table"] == name)], results_by_notebook.get(book), name)
-            for name, book in sorted(own, key=lambda pair: (len(pair[0]), pair[0]))
-        )
-        sections[f"Tables of {PAPERS[paper]}"] = tables
+    for paper, name, book in in_order():
+        own = found[(found["paper"] == paper) & (found["table"] == name)]
+        title = f"Tables of {PAPERS[paper]}"
+        sections[title] = sections.get(title, "") + _table(own, results_by_notebook.get(book), name)
     for paper in dict.fromkeys(judged["paper"]):
         sections[f"Claims of {PAPERS[paper]}"] = _claims(judged[judged["paper"] == paper])
     sections["Checks of our own"] = _own(checked[checked["claim"] == ""])
@@ -108,16 +104,10 @@ def _short(found: pd.DataFrame, judged: pd.DataFrame) -> str:
         rows += f"<tr>{cells}</tr>"
     text = "<p>What became of the printed numbers, each counted once however many tables print it:</p>"
     text += f'<div class="scroll"><table>{head}{rows}</table></div>'
-    near = [_near(row) for row in nearness(found=found).to_dict("records")]
-    text += f"<ul>{''.join(near)}</ul>" if near else ""
-    claimed = claim_counts(judged)
-    head = "<tr><th>paper</th>" + "".join(f'<th class="n">{word}</th>' for word in (*VERDICTS, "all")) + "</tr>"
-    rows = "".join(
-        f"<tr><td>{PAPERS[row['paper']]}</td>{''.join(_number(row[word]) for word in (*VERDICTS, 'all'))}</tr>"
-        for row in claimed.to_dict("records")
-    )
+    text += f"<ul>{''.join(map(_near, nearness(found=found).to_dict('records')))}</ul>"
+    claimed = claim_counts(judged).astype(str).replace("0", "–")
     text += "<p>What became of the papers’ claims:</p>"
-    text += f'<div class="scroll"><table>{head}{rows}</table></div>'
+    text += html(claimed.assign(paper=claimed["paper"].map(label)), (*VERDICTS, "all"))
     return text + (
         '<p class="note">Reproduced: run in the printed setting on the data that the paper names. Otherwise: a lighter'
         " network, fewer images, clients or rounds, or data that stand in for the paper’s. As written follows the"
@@ -154,30 +144,22 @@ def _table(found: pd.DataFrame, results: Any, name: str) -> str:
         if (status != "not run").any()
     ]
     title = f"Table {name[1:]}: {len(found) // 2} printed numbers, {'; '.join(parts) or 'none was run'}"
-    marks: dict[str, str] = {}
+    marks: dict[str, str] = {}  # text -> number under which the legend below the table says it once
     for column in ("otherwise", "note"):
         if column in shown:
-            shown[column] = [_mark(text, marks) for text in shown[column]]
+            shown[column] = [text and marks.setdefault(text, str(len(marks) + 1)) for text in shown[column]]
     legend = "".join(f"<li>{escape(text)}</li>" for text in marks)
     legend = f'<ol class="marks">{legend}</ol>' if legend else ""
     body = f'<p class="note">{escape(shown.attrs["caption"])}</p>{html(shown)}{legend}'
     return f"<details><summary>{escape(title)}</summary>{body}</details>\n"
 
 
-def _mark(text: str, marks: dict[str, str]) -> str:
-    """Letter under which the legend below a table says a text; it stands there once."""
-    if not text:
-        return ""
-    letters = string.ascii_lowercase
-    number = len(marks)
-    return marks.setdefault(text, letters[number] if number < 26 else letters[number // 26 - 1] + letters[number % 26])
-
-
 def html(table: pd.DataFrame, numeric: Sequence[str] = ()) -> str:
     """Return a table of text as HTML; what a row repeats of the one above in the leading columns is left blank."""
     columns = list(table.columns)
-    numeric = {name for name in columns if name in numeric or name in ("paper", "as written", "as run") or "−" in name}
     leading = columns.index("measure") if "measure" in columns else 0
+    numeric = {name for name in columns if name in numeric or name.startswith("as ") or (name == "paper" and leading)}
+    otherwise = columns.index("otherwise") if "otherwise" in columns else None
     out, before = [], [""] * len(columns)
     for row in table.astype(str).to_numpy().tolist():
         again = 0
@@ -186,10 +168,8 @@ def html(table: pd.DataFrame, numeric: Sequence[str] = ()) -> str:
         cells = []
         for at, (name, text) in enumerate(zip(columns, row, strict=True)):
             looks = ["n"] * (name in numeric) + ["again"] * (at < again)
-            looks += ["none"] * text.startswith("not run")
-            looks += ["other"] * (
-                name.startswith("as ") and "otherwise" in table and bool(row[columns.index("otherwise")])
-            )
+            looks += ["none"] * (text.startswith("not run") or text == "–")
+            looks += ["other"] * (name.startswith("as ") and otherwise is not None and row[otherwise] != "")
             look = f' class="{" ".join(looks)}"' if looks else ""
             cells.append(f"<td{look}>{'' if at < again else escape(text)}</td>")
         out.append(f"<tr>{''.join(cells)}</tr>")

@@ -37,6 +37,15 @@ NOTEBOOKS = {
 }
 """Paper -> notebook -> printed tables beside which its results stand."""
 
+
+def in_order() -> list[tuple[str, str, str]]:
+    """Return (paper, table, notebook) of every printed table, in the order of the papers."""
+    every = [
+        (paper, table, book) for paper, books in NOTEBOOKS.items() for book, tables in books.items() for table in tables
+    ]
+    return sorted(every, key=lambda one: (list(NOTEBOOKS).index(one[0]), len(one[1]), one[1]))
+
+
 STAND_INS = {
     "emnist_bymerge": "structured_noniid_femnist",  # cut to EMNIST Balanced's sizes, where its release is not at hand
     "pseudo_writers": "femnist",
