@@ -23,7 +23,7 @@ from fltnb.results import job as jobs_module
 from fltnb.results.finished import store_path
 
 FED = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
-FLT = {"name": "flt_pixels", "kind": "FLT", "clusterer": {"name": "PCAKMeans", "n_clusters": 2, "n_components": 8}}
+FLT = {"name": "flt_pixels", "kind": "FLT", "clusterer": {"name": "EigenRelevance", "n_clusters": 2}}
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +183,7 @@ def test_clusterings_share_one_embedding(monkeypatch):
     calls = []
     embed = fl.encoders.embed_clients
     monkeypatch.setattr(fl.encoders, "embed_clients", lambda *a, **k: calls.append(1) or embed(*a, **k))
-    how = {"name": "PCAKMeans", "n_components": 8}
+    how = {"name": "EigenRelevance"}
     jobs = [
         Job.clustering(FED, how | {"n_clusters": k}, {"kind": "pixels"}, axes={"k": k}, keep=("adjacency",))
         for k in (1, 2)
@@ -194,7 +194,7 @@ def test_clusterings_share_one_embedding(monkeypatch):
 
 
 def test_own_networks_are_for_emd_alone():
-    fed = {"kind": "rotated", "dataset": "digits", "n_clients": 4, "angles": [[0], [180]]}
+    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4, "samples_per_client": 40}
     with pytest.raises(FltnbError, match="for EMDClustering alone"):
         compute([Job.clustering(fed, {"name": "FCR"}, {"kind": "own"})])
 

@@ -183,14 +183,14 @@ class Job:
         if self.kind == "study":
             yield self.settings["function"]
         yield "core"
-        yield from _names(self.canonical)
+        yield from names_in(self.canonical)
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.axes.items() if value != "")
 
 
-def _names(settings: Any) -> Iterator[str]:
-    """Names of all methods, clusterers and kinds of federation and encoder inside settings."""
+def names_in(settings: Any) -> Iterator[str]:
+    """Yield the names of all methods, clusterers and kinds of federation and encoder inside settings."""
     if isinstance(settings, dict):
         for word in ("name", "kind"):
             if isinstance(settings.get(word), str):
@@ -198,7 +198,7 @@ def _names(settings: Any) -> Iterator[str]:
         if "encoder" in settings:
             yield "encoders"
         for value in settings.values():
-            yield from _names(value)
+            yield from names_in(value)
 
 
 def digest(value: Any) -> str:

@@ -193,7 +193,7 @@ class Ledger:
             The folder cannot be written, or a file of the old ledger is damaged.
         """
         with _locked(self.profile):
-            before = Ledger(self.profile, self.notebook)
+            before = Ledger(self.profile, self.notebook, self.folder)
             there = {line["record"]: done for line, done in zip(before.lines, before._made(before.lines), strict=True)}
             by_key: dict[str, list[str]] = {}
             for name, done in there.items():
@@ -208,16 +208,12 @@ class Ledger:
                     there[named[0]].arrays |= done.arrays
                 else:
                     about = done.record["provenance"]
-                    own = [
-                        done.key,
-                        about.get("finished", ""),
-                        about.get("hardware", ""),
-                        str(sorted(done.axes.items())),
-                    ]
-                    there[digest(own)[:12]] = done
-                    by_key.setdefault(done.key, []).append(digest(own)[:12])
+                    own = [about.get("finished", ""), about.get("hardware", ""), sorted(done.axes.items())]
+                    name = digest([done.key, str(own), str(sorted(done.numbers.items()))])[:12]
+                    there[name] = done
+                    by_key.setdefault(done.key, []).append(name)
             _write(before, there)
-        return Ledger(self.profile, self.notebook)
+        return Ledger(self.profile, self.notebook, self.folder)
 
 
 def merge_folder(folder: str | Path) -> Iterator[str]:
@@ -358,7 +354,8 @@ def _compact(column: Any) -> np.ndarray:
     """Curves and clients need no more than seven digits; whole numbers stay whole."""
     values = text_or_numbers(column)
     if values.dtype.kind == "f" and not np.all(np.mod(values[np.isfinite(values)], 1) == 0):
-        return values.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return values.astype(np.float32)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         return values
     if values.dtype.kind in "fi" and (not len(values) or np.abs(values).max() < 2**31):

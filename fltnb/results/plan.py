@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..errors import FltnbError
 from .computing import compute, look_up
 from .finished import Finished
-from .job import Job, Prepared, prepare
+from .job import COMMON, Job, Prepared, prepare
 from .ledger import Ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .reading import Results
 
 MICROSECONDS = {
     **{"mlp": (13.0, 4.0), "mlp_plain": (11.0, 4.0), "mlp32": (8.0, 3.0), "cnn_small": (48.0, 35.0)},
@@ -88,6 +93,36 @@ def _guess(made: Prepared) -> float:
         epochs = settings["training"].get("local_epochs", 1)
         return 1e-6 * samples * epochs * train + 5e-3 * fed.n_clients**2
     return 30.0 + 2e-4 * samples
+
+
+def gaps(results: Results) -> pd.DataFrame:
+    """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
+    import pandas as pd
+
+    from .. import studies
+
+    runs = results.runs
+    there = {results.record(key)["id"] for key in runs["key"]}
+    cells = {_cell(row) for row in runs[[*COMMON[2:6], *results.axes]].to_dict("records")}
+    took = runs.groupby(["dataset", "model"])["seconds"].median().to_dict() if "seconds" in runs else {}
+    rows: dict[tuple, dict] = {}
+    for notebook in runs["notebook"].unique():
+        for profile in ("paper", "small"):
+            for job in studies.jobs(notebook, profile):
+                shown = {name: value for name, value in job.axes.items() if name != "seed"}
+                cell = _cell(shown)
+                if job.id in there or (profile == "paper" and cell in cells):
+                    continue
+                row = rows.setdefault((profile, cell), {**shown, "profile": profile, "seeds": 0, "minutes": 0.0})
+                row["seeds"] += 1
+                row["minutes"] += took.get((shown.get("dataset"), shown.get("model", "")), float("nan")) / 60
+    kept = {cell: row for (_, cell), row in rows.items()}  # `small` comes last, and is the nearer one
+    return pd.DataFrame(list(kept.values()), columns=None if kept else [*COMMON[2:6], "profile", "seeds", "minutes"])
+
+
+def _cell(axes: Mapping[str, Any]) -> tuple:
+    held = {name: value for name, value in axes.items() if not (value is None or value == "" or value != value)}
+    return tuple(sorted((name, str(value)) for name, value in held.items()))
 
 
 class Cost(NamedTuple):

@@ -200,6 +200,19 @@ class Results:
             rows.append(row | {"seeds": len(group)})
         return pd.DataFrame(rows, columns=[*by, *(part for name in of for part in (name, f"{name}_spread")), "seeds"])
 
+    def missing(self) -> pd.DataFrame:
+        """What these notebooks ask for in ``small`` and ``paper`` and has no result here.
+
+        Returns
+        -------
+        DataFrame
+            Axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two cores: the median
+            of what like jobs took, missing where there was none.
+        """
+        from .plan import gaps
+
+        return gaps(self)
+
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
         import pandas as pd

@@ -16,7 +16,7 @@ from .. import metrics, paths
 from ..errors import FltnbError, choose
 from ..rounds import DivergedError, plain, run
 from .finished import Finished, save, store_path, table_arrays
-from .job import Job, Prepared, digest, training_arguments
+from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
 from .provenance import environment
 
@@ -31,9 +31,8 @@ Cache = Callable[[dict, Callable[[], dict]], dict]
 
 def arrays_path(key: Mapping[str, Any]):
     """Return the file of a one-off computation; the numerics versions of what it names enter its name."""
-    job = Job("study", {"function": "arrays", **plain(dict(key))})
-    parts = [part for part in job.parts() if part not in ("arrays", "core")]
-    return paths.store() / "arrays" / f"{digest({'key': job.settings, 'numerics': versions(parts)})}.npz"
+    about = {"key": plain(dict(key)), "numerics": versions(names_in(key))}
+    return paths.store() / "arrays" / f"{digest(about)}.npz"
 
 
 def read_arrays(content: bytes) -> dict[str, np.ndarray]:

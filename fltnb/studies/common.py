@@ -7,6 +7,7 @@ from typing import Any
 
 from ..methods.base import resolve_rule
 
+VARIANTS = ("as_written", "as_run")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
 
 # FLT Tables 1, 2, 7, 8, Figures 8, 9: order of the rows; the oracle (true clusters given) is ours

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..results import Job
-from .common import SCENARIO1_METHODS, SEEDS, datasets, federation, method, training
+from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, clusterer, datasets, encoder, federation, method, training
 
 # Rows of CIFAR-10 that `small` runs: each takes 15 minutes or more of a core. The others are shown as not run.
 SMALL_CIFAR10 = {
@@ -22,7 +22,7 @@ def jobs(profile: str) -> list[Job]:
     for dataset in datasets(profile):
         # CIFAR-10 takes minutes a run on two cores: one seed there
         seeds = SEEDS[profile][:1] if (profile, dataset) == ("small", "cifar10") else SEEDS[profile]
-        for variant in ("as_written", "as_run"):
+        for variant in VARIANTS:
             result += [
                 _row(dataset, name, variant, seed, profile)
                 for name in SCENARIO1_METHODS
@@ -36,7 +36,18 @@ def jobs(profile: str) -> list[Job]:
                 for rule in ("participants", "last_aggregate")
                 for seed in seeds
             ]
-    return result
+    return result + [_clustering(dataset, variant, profile) for dataset in datasets(profile) for variant in VARIANTS]
+
+
+def _clustering(dataset: str, variant: str, profile: str) -> Job:
+    """What FCR with Enc1 finds, with what a picture of it needs."""
+    return Job.clustering(
+        federation(dataset, variant, 0),
+        clusterer(dataset, variant),
+        encoder(dataset, "enc1", variant, profile),
+        axes={"dataset": dataset, "method": "flt_enc1", "variant": variant},
+        keep=("adjacency", "linkage", "leaf_order"),
+    )
 
 
 def _row(dataset: str, name: str, variant: str, seed: int, profile: str, **switches: Any) -> Job:
