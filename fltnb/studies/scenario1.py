@@ -40,7 +40,7 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _clustering(dataset: str, variant: str, profile: str) -> Job:
-    """What FCR with Enc1 finds, with what a picture of it needs."""
+    """Return the clustering of FCR with Enc1, with what a picture of it needs."""
     return Job.clustering(
         federation(dataset, variant, 0),
         clusterer(dataset, variant),
