@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .finished import Finished, stacked, table_of
-from .job import COMMON, Job
+from .job import COMMON, KINDS, Job
 from .ledger import Ledger
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ class Results:
                         raise FltnbError(f"variant={word!r} has a new name: write {_OLD[word]!r}.")
                 wanted = [_WORDS.get(word, word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
+            there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
                 shown = ", ".join(map(str, there[:12])) or "nothing"
                 raise FltnbError(f"No result has {name} {wanted[0]!r}: there is {shown}.")
