@@ -82,7 +82,8 @@ class Results:
                 table[name] = "" if name != "seed" else pd.Series(dtype="Int64")
         numbers = [name for name in table.columns if name not in (*front, *_END)]
         table = table[[*front, *numbers, *_END]]
-        return table.assign(**{name: _column(table[name]) for name in front})
+        counts = [name for name in numbers if all(isinstance(value, int) or value != value for value in table[name])]
+        return table.assign(**{name: _column(table[name]) for name in (*front, *counts)})
 
     def _joined(self, which: str) -> pd.DataFrame:
         import pandas as pd
