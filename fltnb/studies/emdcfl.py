@@ -72,7 +72,7 @@ def method(name: str, n_clusters: int, variant: str = "as_written", **options: A
     elif name == "ifca":
         settings |= {"split": "val"}
     elif name == "fesem":
-        settings |= {"lam": 0.05, "rule": "participants"}  # twice that pulls: 0.1, as FedProx's mu
+        settings = {"lam": 0.05, "rule": "participants"} | settings  # twice that pulls: 0.1, as FedProx's mu
     elif name == "pacfl":
         settings |= {"clusterer": {"name": "PACFL", "n_clusters": n_clusters}, "rule": "participants"}
     elif name == "emdcfl":
