@@ -300,6 +300,21 @@ def compare(
     return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
 
 
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Put a table of :func:`compare` into the paper's form: a line per method, its measures side by side."""
+    import pandas as pd
+
+    lines = list(table.columns[: table.columns.get_loc("measure")])
+    kinds = ["paper", *(name for name in VARIANTS.values() if name in table and (table[name] != "not run").any())]
+    out = table[lines].drop_duplicates().set_index(lines)
+    for measure, own in table.groupby("measure", sort=False):
+        out = out.join(own.set_index(lines)[kinds].rename(columns=lambda name, measure=measure: f"{measure}: {name}"))
+    if "otherwise" in table:
+        out = out.join(table[table["otherwise"] != ""].groupby(lines, sort=False)["otherwise"].first())
+    out = pd.DataFrame(out).fillna("").reset_index()
+    return out[[name for name in out.columns if name not in lines or out[name].nunique() > 1 or name == "method"]]
+
+
 def worded(
     found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
