@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 1})}
-        | {"otherwise": ({"intensity": 1.0, "seeds": 1},)},
+        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})},
     },
     "small": {
         # a third of the clients, two thirds of their images, and a network that two cores can train, in larger steps
@@ -58,7 +58,8 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
                 {"clients": 30, "samples": 600, "seeds": 3},
                 {"scaling": "symmetric", "seeds": 3},
             )
-        },
+        }
+        | {"studies": ({}, {"samples": 600})},
         "cifar10": {"model": "cnn_small", "clients": 15, "samples": 600, "test": 200, "methods": LIGHT}
         | {"rounds": 4, "batch_size": 32, "lr": 0.02, "seeds": 1}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 3})},
@@ -73,21 +74,20 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
 """By profile and data set: network, clients, images of a client (training and validation; None: all there are; for
 digits those of an attacker, the others keep half of the training part), test images, what departs from
 :data:`fltnb.studies.emdcfl.TRAINING`, seeds (3), methods (all); and what is changed of that for the clusterings
-alone, with their tolerance (0.025) and seeds, and for others that say what the result depends on."""
+alone, with their tolerance (0.025) and seeds, for others that say what the result depends on, and for the matrices of
+distances."""
 _TRAINING = ("rounds", "local_epochs", "batch_size", "lr")
 
 
 def jobs(profile: str) -> list[Job]:
-    """Return the rows of the table (as run too, and in the paper's own shades), clusterings alone, single classes."""
+    """Return the rows of the table (some as run, too), clusterings alone, pictures, single classes."""
     rows, others = [], []
     for data, size in SIZES[profile].items():
         seeds = SEEDS[profile][: size.get("seeds", 3)]
         rows += [_row(profile, data, name, s) for name in size.get("methods", emdcfl.METHODS) for s in seeds]
         if "methods" not in size:
             rows += [_row(profile, data, name, s, variant="as_run") for name in BOTH_WAYS[profile] for s in seeds]
-        if size.get("intensity", 1.0) != 1.0:
-            rows += [_row(profile, data, name, s, intensity=1.0) for name in ANATOMY for s in seeds]
-        others += _clusterings(profile, data)
+        others += [*_clusterings(profile, data), *_distances(profile, data)]
         others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": dataset(data)}))
     return rows + others + [_by_class(profile)]
 
@@ -110,14 +110,18 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
                 {"kind": "own", "model": size["model"], **own, "seed": seed},
                 seed=seed,
                 axes=axes | {"scaling": fed.get("scaling", "usual")},
-                keep=("distance",) if seed == 0 and _drawn(profile, changes) else (),
             )
 
 
-def _drawn(profile: str, changes: dict[str, Any]) -> bool:
-    """Whether the notebook draws the distances: of the first settings, and of those with another amount to learn."""
-    ours = profile == "demo" or changes.get("lr") == STRONGER["lr"] or "samples" in changes
-    return ours and "tolerance" not in changes
+def _distances(profile: str, data: str) -> Iterator[Job]:
+    """Yield the distances of all pairs for one seed, as in the table and with another amount to learn."""
+    for changes in SIZES[profile][data].get("studies", ({},)):
+        size = SIZES[profile][data] | changes
+        own = _own(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
+        fed = federation(profile, data, 0, **changes) | {"test": "clean"}
+        axes = {"dataset": dataset(data), "intensity": size.get("intensity", 1.0), "clients": size["clients"]}
+        axes |= {"images": size["samples"]} if size["samples"] else {}
+        yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
 
 
 def _own(size: dict[str, Any]) -> dict[str, Any]:
@@ -149,18 +153,17 @@ def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, 
     return settings | ({"scaling": size["scaling"]} if "scaling" in size else {})
 
 
-def _row(profile: str, data: str, name: str, seed: int, variant: str = "as_written", **changes: Any) -> Job:
-    """Return one run of the table; ``changes`` as for :func:`federation`, shown as axes."""
+def _row(profile: str, data: str, name: str, seed: int, variant: str = "as_written") -> Job:
+    """Return one run of the table."""
     size = SIZES[profile][data]
     return emdcfl.row(
         name,
-        federation(profile, data, seed, **changes),
+        federation(profile, data, seed),
         dataset(data),
         seed,
         model=size["model"],
         n_clusters=CLUSTERS,
         variant=variant,
-        axes=changes,
         **{name: size[name] for name in _TRAINING if name in size},
     )
 
