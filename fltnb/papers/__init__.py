@@ -6,7 +6,7 @@ papers' own numbers and claims.
 
 from . import report
 from .checks import check, claim_counts, verdicts, write
-from .compare import compare, measured, plane
+from .compare import compare, measured, plane, wide
 from .counts import counts, nearness
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
@@ -29,5 +29,6 @@ __all__ = [
     "plane",
     "report",
     "verdicts",
+    "wide",
     "write",
 ]

@@ -5,7 +5,6 @@ Every function returns ``(figure, axes)``, never calls ``plt.show()``, draws int
 on first use.
 """
 
-from .backdoor import classes_under_trigger, image_answers, image_versions
 from .clients import (
     adjacency,
     adjacency_pair,
@@ -18,7 +17,6 @@ from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
 from .difficulty import difficulty_curves, method_grid
 from .dynamic import around_event, before_and_after, graphs_beside
 from .eigen import relevance_curves, separation, similarity_matrices
-from .emdcfl import distance_strip, method_dots
 from .fesem import attribute_strips, choosing_k, local_models
 from .holdings import gallery, sample_images, who_holds_what
 from .matrices import cluster_matrices, formation
@@ -46,7 +44,6 @@ __all__ = [
     "attribute_strips",
     "before_and_after",
     "choosing_k",
-    "classes_under_trigger",
     "client_graph",
     "client_strip",
     "cluster_color",
@@ -57,20 +54,16 @@ __all__ = [
     "difficulty_curves",
     "distance_heatmaps",
     "distance_scales",
-    "distance_strip",
     "dots",
     "embedding",
     "formation",
     "gallery",
     "graphs_beside",
-    "image_answers",
-    "image_versions",
     "label",
     "lines",
     "local_models",
     "matrices",
     "matrix_pair",
-    "method_dots",
     "method_grid",
     "pair_distances",
     "panels",

@@ -237,7 +237,7 @@ class Results:
                     "minutes": sum(about.get("seconds", 0.0) for about in where) / 60,
                     "commits": ", ".join(sorted({about["commit"] for about in where})),
                     "hardware": ", ".join(sorted({about["hardware"] for about in where})),
-                    "data": ", ".join(sorted({about.get("data_origin", "") for about in where})),
+                    "data": ", ".join(sorted({about.get("data_origin", "") for about in where} - {""})),
                     "last day": max(about["finished"] for about in where)[:10],
                 }
             )

@@ -201,7 +201,8 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     from ..methods.ownmodels import OwnModels
 
     fed, how = group[0].fed, group[0].job.settings["encoder"]
-    encoder = OwnModels.of(how) if how.get("kind") == "own" else encoders.build(how)
+    own = how.get("kind") == "own"
+    encoder = OwnModels(**{key: value for key, value in how.items() if key != "kind"}) if own else encoders.build(how)
     validation = None
     if isinstance(encoder, OwnModels):
         embeddings, validation = encoder.embed(fed)
