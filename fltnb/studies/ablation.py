@@ -25,21 +25,22 @@ SMALL_LINES = {(100, 0.2, 1), (500, 0.2, 1)}
 def jobs(profile: str) -> list[Job]:
     """Table 5: eight settings (M, rho, E), each up to the larger T."""
     dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
+    lines = [dict(zip(grid, levels, strict=True)) for levels in product(*grid.values())]
     return [
-        _row(dataset, name, *line, seed, profile)
-        for line in product(*grid.values())
+        _row(dataset, name, line, seed, profile)
+        for line in lines
         for name in METHODS
         for seed in SEEDS[profile][: 1 if profile == "small" else None]
-        if profile != "small" or (name in SMALL_METHODS and line in SMALL_LINES)
+        if profile != "small" or (name in SMALL_METHODS and tuple(line.values()) in SMALL_LINES)
     ]
 
 
-def _row(dataset: str, name: str, clients: int, participation: float, local_epochs: int, seed: int, profile: str) -> Job:
-    own = {"participation": participation, "local_epochs": local_epochs}
+def _row(dataset: str, name: str, line: dict[str, float], seed: int, profile: str) -> Job:
+    own = {"participation": line["participation"], "local_epochs": line["local_epochs"]}
     return Job.training(
-        federation(dataset, "as_written", seed, shared_classes=1, n_clients=clients),
+        federation(dataset, "as_written", seed, shared_classes=1, n_clients=line["clients"]),
         method(name, dataset, "as_written", profile, n_classes=3),
         **training(dataset, "as_written", profile) | own | {"rounds": ROUNDS[profile][-1]},
         seed=seed,
-        axes={"dataset": dataset, "method": name, "variant": "as_written", "clients": clients, **own},
+        axes={"dataset": dataset, "method": name, "variant": "as_written", **line},
     )

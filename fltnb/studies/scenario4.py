@@ -30,6 +30,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
 }
 FOUND_SEEDS = {"demo": range(1), "small": range(10), "paper": range(10)}
 CHANGE_SEEDS = {"demo": range(1), "small": range(2), "paper": range(3)}
+CUT_SEEDS = {"demo": range(1), "small": range(3), "paper": range(10)}
 
 
 def jobs(profile: str) -> list[Job]:
@@ -53,9 +54,7 @@ def jobs(profile: str) -> list[Job]:
     return runs + list(_clusterings(profile))
 
 
-def _row(
-    name: str, model: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = ""
-) -> Job:
+def _row(name: str, model: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = "") -> Job:
     """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
     dataset = DATASETS[profile]
     n_clients = FEW[profile] if few else CLIENTS[profile][model]
@@ -150,8 +149,8 @@ def _clusterings(profile: str) -> Iterator[Job]:
     for seed in FOUND_SEEDS[profile]:
         for (name, variant), (how, what) in ways.items():
             axes = {"dataset": dataset, "method": name, "variant": variant, "clients": few}
-            keep = ("adjacency", "linkage", "leaf_order") if seed == 0 and name == "flt" else ()
-            yield Job.clustering(federation(dataset, few, seed), how, what, seed=seed, axes=axes, keep=keep)
+            yield Job.clustering(federation(dataset, few, seed), how, what, seed=seed, axes=axes)
+    for seed in CUT_SEEDS[profile]:
         settings = {variant: clusterer(dataset, variant) for variant in VARIANTS}
         settings = {"federation": federation(dataset, few, seed), "clusterers": settings, "encoder": tuned}
         yield Job.study("scenario4.cuts", settings, axes={"dataset": dataset, "seed": seed, "clients": few})
@@ -196,7 +195,8 @@ def cuts(
     Returns
     -------
     dict
-        ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``.
+        ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true ones, and
+        for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
     """
     import pandas as pd
 
@@ -205,25 +205,29 @@ def cuts(
 
     fed = federations.build(dict(federation))
     embeddings = encoders.embed_clients(fed, encoders.build(dict(encoder)))
-    rows = []
+    rows, arrays = [], {"clusters": np.asarray(fed.clusters, dtype=np.int32)}
     for variant, settings in clusterers.items():
         fcr = relatedness.build(dict(settings)).fit(embeddings)
+        arrays |= {f"{variant}/adjacency": fcr.adjacency_, f"{variant}/leaf_order": fcr.leaf_order_}
         for cut, labels in _cut(fcr, fed.n_clusters).items():
             ari = adjusted_rand_index(fed.clusters, labels)
             rows.append({"variant": variant, "cut": cut, "n_clusters": len(np.unique(labels)), "ari": ari})
-    return {"tables": {"cuts": pd.DataFrame(rows)}}
+    return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
 
 
 def _cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
-    from scipy.cluster.hierarchy import fcluster, linkage
+    """Return the clusters of each way to cut, by its name."""
+    from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
-    tree, heights = fcr.linkage_, fcr.linkage_[:, 2]
+    from ..relatedness.cuts import cut
+
+    heights = fcr.linkage_[:, 2]
     gap = len(heights) - int(np.argmax(np.diff(heights)))  # clusters that are left below the largest gap
     apart = linkage(squareform(fcr.distance_, checks=False), "ward")
     return {
         "modularity (ours)": fcr.labels_,
-        "largest gap": fcluster(tree, gap, "maxclust"),
-        "C given": fcluster(tree, n_clusters, "maxclust"),
-        "Ward on the distances, C given": fcluster(apart, n_clusters, "maxclust"),
+        "largest gap": cut(fcr.linkage_, gap),
+        "C given": cut(fcr.linkage_, n_clusters),
+        "Ward on the distances, C given": cut(apart, n_clusters),
     }
