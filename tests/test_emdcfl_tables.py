@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import emdcfl as plan
+from fltnb.experiments import emdcfl_backdoor, emdcfl_pacs, emdcfl_robustness
+from fltnb.experiments import emdcfl_rotated as experiment
 
 from fltnb import plots, published
 from fltnb.analysis import emdcfl, emdcfl_rotated
 from fltnb.errors import FltnbError
-from fltnb.experiments import emdcfl as plan
-from fltnb.experiments import emdcfl_backdoor, emdcfl_pacs, emdcfl_robustness
-from fltnb.experiments import emdcfl_rotated as experiment
 from fltnb.metrics import adjusted_rand_index
 from fltnb.notebook import Claims
 from fltnb.relatedness import EMDClustering

@@ -14,10 +14,9 @@ from .clients import (
     embedding,
     repeats,
 )
-from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
+from .curves import ablation, accuracy_against_bytes, convergence
 from .difficulty import difficulty_curves, method_grid
 from .dynamic import around_event, before_and_after, graphs_beside
-from .eigen import relevance_curves, separation, similarity_matrices
 from .emdcfl import distance_strip, method_dots
 from .fesem import attribute_strips, choosing_k, local_models
 from .holdings import gallery, sample_images, who_holds_what
@@ -28,7 +27,6 @@ from .results import accuracy_variance_plane, agreement, per_client
 from .robustness import distance_heatmaps, distance_scales, ranked_cost, seeds_right, tolerance_curves
 from .runs import against_bytes, curves, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, show, style
-from .tasks import task_curves, task_dots
 
 __all__ = [
     "CLUSTERS",
@@ -41,7 +39,6 @@ __all__ = [
     "adjacency_pair",
     "against_bytes",
     "agreement",
-    "ari_curves",
     "around_event",
     "attribute_strips",
     "before_and_after",
@@ -77,17 +74,12 @@ __all__ = [
     "per_client",
     "plane",
     "ranked_cost",
-    "relevance_curves",
     "repeats",
     "sample_images",
     "save",
     "seeds_right",
-    "separation",
     "show",
-    "similarity_matrices",
     "style",
-    "task_curves",
-    "task_dots",
     "tolerance_curves",
     "who_holds_what",
 ]

@@ -6,6 +6,7 @@ the clusters as the paper does it is notebook 10; here FLT trains on them, on th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -63,6 +64,7 @@ def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -
     }
 
 
+@functools.cache
 def features(dataset: str) -> dict[str, dict[str, Any]]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
     from dataclasses import asdict
@@ -93,7 +95,7 @@ def _tables(profile: str) -> Iterator[Job]:
     five = federation(objects, 2, minority=0.0) | {"users_per_task": [2, 3], "samples_per_user": [each, each]}
     maps = features(objects)
     if profile == "paper":  # the paper's own, where its weights can be had
-        maps |= {"ResNet-18, ImageNet": maps["ResNet-18, random"] | {"pretrain": "imagenet"}}
+        maps = maps | {"ResNet-18, ImageNet": maps["ResNet-18, random"] | {"pretrain": "imagenet"}}
     settings = {"federation": five, "encoders": maps, "seeds": seeds}
     yield Job.study("mthfl_similarity.table1", settings, axes=about | {"dataset": objects, "table": "TI"})
     if profile != "demo":
