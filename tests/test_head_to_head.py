@@ -5,13 +5,13 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import head_to_head as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fltnb as fl
 from fltnb import FltnbError, oneshot, plots
 from fltnb.analysis import head_to_head as read
-from fltnb.experiments import head_to_head as plan
 from fltnb.federations.backdoor import GREEN, shade
 from fltnb.methods.ownmodels import OwnModels
 from fltnb.metrics import adjusted_rand_index

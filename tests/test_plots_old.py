@@ -225,23 +225,6 @@ def test_accuracy_against_bytes_adds_up_both_ways():
     assert "FedAvg  (sends nothing)" in legend(ax)
 
 
-@pytest.mark.parametrize("levels", [[0.0, 0.5, 1.0], ["clean", "some", "much"]])
-def test_ari_curves(levels):
-    rows = [(m, s, x, 0.5 + 0.1 * s - 0.1 * i) for m in ("flt", "fedsem") for s in (0, 1) for i, x in enumerate(levels)]
-    table = pd.DataFrame(rows, columns=["method", "seed", "noise", "ari"])
-    _, ax = plots.ari_curves(table, "noise", label="noise added")
-    line = ax.lines[0]
-    assert np.allclose(line.get_ydata(), [0.55, 0.45, 0.35])
-    assert list(line.get_xdata()) == (levels if isinstance(levels[0], float) else [0, 1, 2])
-    band = ax.collections[0].get_paths()[0].vertices
-    assert np.isclose(band[:, 1].min(), 0.3) and np.isclose(band[:, 1].max(), 0.6)
-    if levels[0] == "clean":
-        assert [text.get_text() for text in ax.get_xticklabels()] == levels
-    assert ax.get_xlabel() == "noise added"
-    with pytest.raises(FltnbError, match="lack the column 'size'"):
-        plots.ari_curves(table, "size")
-
-
 def test_ablation_joins_only_settings_that_differ_in_one_factor():
     rows = [("flt", M, E, 60.0 + 10 * E + M / 100) for M in (100, 500) for E in (1, 5)]
     rows += [("fedsem", 100, 1, 50.0), ("fedsem", 500, 5, 55.0)]  # differ in two factors

@@ -112,46 +112,6 @@ def accuracy_against_bytes(
     return fig, set_title(ax, title)
 
 
-def ari_curves(
-    table: pd.DataFrame, axis: str, ax: Axes | None = None, title: str = "", *, label: str = "", log: bool = False
-) -> tuple[Figure, Axes]:
-    """Draw how well each clusterer finds the true clusters, against how hard it is made.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Columns ``method, seed, ari`` and the one named by ``axis``. The line is the mean over seeds, the band goes
-        from the lowest to the highest.
-    axis : str
-        Column for the x axis. Numbers are drawn to scale, words at equal distances in the order they come in.
-    label : str
-        What stands at the x axis; the column's name if left out.
-    log : bool
-        Logarithmic x axis.
-    """
-    need(table, ("method", "seed", "ari", axis), "clusterings")
-    fig, ax = axes_for(ax, (7.2, 4.2))
-    words = table[axis].dtype.kind not in "iufb"
-    if words:
-        levels = list(dict.fromkeys(table[axis]))
-        table = table.assign(**{axis: table[axis].map(levels.index)})
-    methods = list(dict.fromkeys(table["method"]))
-    for method in methods:
-        over = table[table["method"] == method].groupby(axis)["ari"].agg(["mean", "min", "max"])
-        _line(ax, over, method, "-", None)
-    if words:
-        ax.set_xticks(range(len(levels)), levels)
-    elif log:
-        ax.set_xscale("log")
-    ax.axhline(1, color="0.7", lw=0.8, zorder=0)
-    low = float(np.nanmin([0.0, table["ari"].min()]))
-    ax.set(xlabel=label or axis, ylabel="adjusted Rand index", ylim=(low - 0.04, 1.04))
-    ax.grid(alpha=0.25)
-    handles = _method_handles(methods) + _seed_handle(table)
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize="small")
-    return fig, set_title(ax, title)
-
-
 def ablation(
     table: pd.DataFrame, value: str = "accuracy", title: str = "", factors: Mapping[str, str] = FACTORS
 ) -> tuple[Figure, np.ndarray]:
