@@ -1,7 +1,8 @@
 """Pictures that two notebooks or more use: one colour per method everywhere, one helper that writes files.
 
-Every function takes plain frames or arrays, returns ``(figure, axes)`` and never calls ``plt.show()``. A title says what
-was found, so only the notebook that knows the result can give it. What one notebook uses is drawn there, with seaborn.
+Every function takes plain frames or arrays, returns ``(figure, axes)`` and never calls ``plt.show()``. A title says
+what was found, so only the notebook that knows the result can give it. What one notebook uses is drawn there, with
+seaborn.
 """
 
 from .holdings import gallery, sample_images, who_holds_what

@@ -304,14 +304,6 @@ def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
         fig.suptitle(title, fontsize="medium")
 
 
-
-def set_title(ax: Axes, title: str) -> Axes:
-    """Set a title if there is one."""
-    if title:
-        ax.set_title(title, fontsize="medium")
-    return ax
-
-
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
     """Refuse a table that lacks a column."""
     missing = [column for column in columns if column not in table.columns]
