@@ -77,6 +77,7 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
 
     import warnings
 
+    warnings.filterwarnings("ignore", message="IProgress not found")  # some libraries ask tqdm for a notebook's bar
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
     return settings

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .finished import Finished, stacked, table_of
-from .job import COMMON, Job
+from .job import COMMON, KINDS, Job
 from .ledger import Ledger
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Results:
                 table[name] = "" if name != "seed" else pd.Series(dtype="Int64")
         numbers = [name for name in table.columns if name not in (*front, *_END)]
         table = table[[*front, *numbers, *_END]]
-        return table.assign(**{name: _column(table[name]) for name in front})
+        counts = [name for name in numbers if all(isinstance(value, int) or value != value for value in table[name])]
+        return table.assign(**{name: _column(table[name]) for name in (*front, *counts)})
 
     def _joined(self, which: str) -> pd.DataFrame:
         import pandas as pd
@@ -151,6 +152,7 @@ class Results:
                         raise FltnbError(f"variant={word!r} has a new name: write {_OLD[word]!r}.")
                 wanted = [_WORDS.get(word, word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
+            there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
                 shown = ", ".join(map(str, there[:12])) or "nothing"
                 raise FltnbError(f"No result has {name} {wanted[0]!r}: there is {shown}.")
