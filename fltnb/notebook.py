@@ -36,9 +36,9 @@ class Settings:
 
     def results(self) -> Results:
         """Return the notebook's results: read (``stored``), or looked up, resumed and computed."""
-        from . import results
+        from . import studies
 
-        return results(self.name, self.profile, n_jobs=self.n_jobs or None)
+        return studies.results(self.name, self.profile, n_jobs=self.n_jobs or None)
 
     def show(self, fig: Figure, name: str) -> None:
         """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`fltnb.plots.save`), and display that picture."""
