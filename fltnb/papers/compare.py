@@ -117,7 +117,7 @@ class _Found:
         trainings = runs[runs["kind"] == "training"]
         self.main = self._index(trainings, trainings, axes)
         gaps = results.missing() if hasattr(results, "missing") else empty
-        self.gaps = self._index(gaps, trainings, axes) if "minutes" in gaps else {}
+        self.gaps = self._index(gaps[gaps["kind"] == "training"], trainings, axes) if "minutes" in gaps else {}
         studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
         self.studies = [
             {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")} | row

@@ -111,11 +111,12 @@ def gaps(results: Results, asked: Asked | None) -> pd.DataFrame:
                 cell = _cell(shown)
                 if job.id in there or (profile == "paper" and cell in cells):
                     continue
-                row = rows.setdefault((profile, cell), {**shown, "profile": profile, "seeds": 0, "minutes": 0.0})
+                row = {"kind": job.kind, **shown, "profile": profile, "seeds": 0, "minutes": 0.0}
+                row = rows.setdefault((profile, cell), row)
                 row["seeds"] += 1
                 row["minutes"] += took.get((shown.get("dataset"), shown.get("model", "")), float("nan")) / 60
     kept = {cell: row for (_, cell), row in rows.items()}  # `small` comes last, and is the nearer one
-    return pd.DataFrame(list(kept.values()), columns=None if kept else [*COMMON[2:6], "profile", "seeds", "minutes"])
+    return pd.DataFrame(list(kept.values()), columns=None if kept else [*COMMON[1:6], "profile", "seeds", "minutes"])
 
 
 def _cell(axes: Mapping[str, Any]) -> tuple:

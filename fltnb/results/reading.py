@@ -215,8 +215,8 @@ class Results:
         Returns
         -------
         DataFrame
-            Axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two cores: the median
-            of what like jobs took, missing where there was none.
+            ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two
+            cores: the median of what like jobs took, missing where there was none.
         """
         from .plan import gaps
 
