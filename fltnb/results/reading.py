@@ -215,8 +215,8 @@ class Results:
         Returns
         -------
         DataFrame
-            Axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two cores: the median
-            of what like jobs took, missing where there was none.
+            ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two
+            cores: the median of what like jobs took, missing where there was none.
         """
         from .plan import gaps
 
@@ -247,6 +247,8 @@ class Results:
 def _column(values: pd.Series) -> pd.Series:
     """Type an axis: text with "" where missing, whole numbers, truth values or floats with a missing mark."""
     kinds = {type(value) for value in values.dropna()}
+    if not kinds and values.dtype == "Int64":
+        return values
     if kinds <= {str}:
         return values.astype(object).where(values.notna(), "")
     if kinds <= {bool}:
