@@ -169,7 +169,7 @@ def _changes(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]
         yield f"k = {k}", {"k": k}, tuned, {}
     for gamma in (0.5, 2.0):
         yield f"γ = {gamma}", {"threshold": gamma}, tuned, {}
-    for neighbors in (3, 15) if small else (5, 50):
+    for neighbors in (3, 15) if small else (5, 15, 50):  # 15 is the default
         yield f"{neighbors} UMAP neighbours", {"n_neighbors": neighbors}, tuned, {}
     if small:
         yield "encoder: PCA, 16 axes", {}, asdict(EncoderSpec("pca", "digits", latent=16)), {}
