@@ -1,23 +1,19 @@
 """Runs of notebook 15: every one-shot clusterer where it gets hard, and every method on every kind of federation.
 
-No paper has this comparison. :func:`clusterings` grades difficulty along one axis at a time, without training;
-:func:`specs` trains all methods on one federation of each kind. Settings are the papers' own (or, where a paper tuned
-one per data set, as the table says), the same on all federations: nothing is tuned to win here.
+No paper has this comparison. Clusterings grade difficulty along one axis at a time, without training; trainings run
+all methods on one federation of each kind. Settings are the papers' own (or, where a paper tuned one per data set, as
+the notebook says), the same on all federations: nothing is tuned to win here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from ..encoders import EncoderSpec
 from ..federations import DIGITS_TASKS, FASHION_TASKS
-from ..oneshot import ClusterSpec
-from ..store import Spec
+from ..results import Job
 from .common import pixels
-
-NOTEBOOK = "15_head_to_head"
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -101,40 +97,22 @@ METHODS = (
 DEMO_METHODS = ("fedavg", "emdcfl", "transport", "pacfl", "ifca", "oracle")
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return every clusterer at every level of every axis, with and without the true number of clusters.
+def jobs(profile: str) -> list[Job]:
+    """Every clusterer at every level of every axis, with and without K; every method on every kind of federation.
 
-    Rows that see one federation through one encoder follow each other, so that it is embedded once.
+    Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
     dataset = "digits" if profile == "demo" else "mnist"
-    out, skipped = [], {("noise", name) for name in NO_NOISE}
-    for axis, levels in LEVELS[profile].items():
-        for seed in CURVE_SEEDS[profile]:
-            for level in levels:
-                fed, clusters = graded(axis, level, profile, seed)
-                for name in CLUSTERERS:
-                    if (axis, name) in skipped or (profile == "demo" and name in NOT_IN_DEMO):
-                        continue
-                    out += _both(name, dataset, fed, clusters, axis, level, seed)
-    return out
-
-
-def specs(profile: str) -> list[Spec]:
-    """Return one run of every method on every kind of federation, for each seed."""
     return [
-        Spec(
-            kind.settings | _seeded(kind.settings, seed),
-            method(name, kind),
-            kind.model,
-            **TRAINING[profile] | kind.options,
-            participation=1.0,
-            seed=seed,
-            eval_every=TRAINING[profile]["rounds"],
-            experiment=NOTEBOOK,
-            dataset=shown,
-            method_id=name,
-            note="K given" if name in (*NEEDS_K, *TOLD_K) else "",
-        )
+        _clustering(name, dataset, axis, level, profile, seed, given)
+        for axis, levels in LEVELS[profile].items()
+        for seed in CURVE_SEEDS[profile]
+        for level in levels
+        for name in CLUSTERERS
+        for given in ((False,) if name in OWN_THRESHOLD else (False, True))
+        if not (axis == "noise" and name in NO_NOISE) and not (profile == "demo" and name in NOT_IN_DEMO)
+    ] + [
+        _training(name, shown, kind, profile, seed)
         for shown, kind in kinds(profile).items()
         for name in (DEMO_METHODS if profile == "demo" else METHODS)
         for seed in RUN_SEEDS[profile]
@@ -142,13 +120,45 @@ def specs(profile: str) -> list[Spec]:
     ]
 
 
+def _clustering(name: str, dataset: str, axis: str, level: float, profile: str, seed: int, given: bool) -> Job:
+    fed, clusters = graded(axis, level, profile, seed)
+    settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
+    if name == "pacfl" and axis == "backdoor":
+        settings |= {"threshold": 2.5}  # again EMD-CFL's
+    return Job.clustering(
+        fed,
+        settings,
+        encoder(name, dataset, axis == "backdoor", seed),
+        seed=seed,
+        noise=level if axis == "noise" else 0.0,
+        axes={"dataset": dataset, "method": name, "difficulty": axis, "level": float(level), "k_given": given},
+    )
+
+
+def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job:
+    fed = kind.settings | {"seed": seed}
+    if "base" in fed:
+        fed["base"] = fed["base"] | {"seed": seed}
+    return Job.training(
+        fed,
+        method(name, kind),
+        kind.model,
+        **TRAINING[profile] | kind.options,
+        participation=1.0,
+        seed=seed,
+        eval_every=TRAINING[profile]["rounds"],
+        axes={
+            "dataset": fed["dataset"],
+            "method": name,
+            "variant": "as_written",
+            "federation": shown,
+            "k_given": name in (*NEEDS_K, *TOLD_K),
+        },
+    )
+
+
 UNKNOWN = ("writers",)
 """Federations whose true clusters nobody knows."""
-
-
-def _seeded(settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    inner = {"base": settings["base"] | {"seed": seed}} if "base" in settings else {}
-    return {"seed": seed} | inner
 
 
 def kinds(profile: str) -> dict[str, Kind]:
@@ -264,21 +274,3 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
     if name in ON_PIXELS or colour:
         return pixels()
     return unseen(dataset)
-
-
-def _both(name, dataset, fed, clusters, axis, level, seed) -> Iterator[ClusterSpec]:
-    for given in (False,) if name in OWN_THRESHOLD else (False, True):
-        settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
-        if name == "pacfl" and axis == "backdoor":
-            settings = settings | {"threshold": 2.5}  # again EMD-CFL's
-        yield ClusterSpec(
-            fed,
-            settings,
-            encoder(name, dataset, axis == "backdoor", seed),
-            seed=seed,
-            experiment=NOTEBOOK,
-            dataset=dataset,
-            method_id=name,
-            noise=level if axis == "noise" else 0.0,
-            axes={"axis": axis, "level": float(level), "K": "given" if given else "not given"},
-        )
