@@ -15,8 +15,6 @@ from .clients import (
     repeats,
 )
 from .curves import ablation, accuracy_against_bytes, ari_curves, convergence
-from .difficulty import difficulty_curves, method_grid
-from .dynamic import around_event, before_and_after, graphs_beside
 from .eigen import relevance_curves, separation, similarity_matrices
 from .emdcfl import distance_strip, method_dots
 from .fesem import attribute_strips, choosing_k, local_models
@@ -42,9 +40,7 @@ __all__ = [
     "against_bytes",
     "agreement",
     "ari_curves",
-    "around_event",
     "attribute_strips",
-    "before_and_after",
     "choosing_k",
     "classes_under_trigger",
     "client_graph",
@@ -54,7 +50,6 @@ __all__ = [
     "convergence",
     "curves",
     "dendrogram",
-    "difficulty_curves",
     "distance_heatmaps",
     "distance_scales",
     "distance_strip",
@@ -62,7 +57,6 @@ __all__ = [
     "embedding",
     "formation",
     "gallery",
-    "graphs_beside",
     "image_answers",
     "image_versions",
     "label",
@@ -71,7 +65,6 @@ __all__ = [
     "matrices",
     "matrix_pair",
     "method_dots",
-    "method_grid",
     "pair_distances",
     "panels",
     "per_client",

@@ -89,7 +89,7 @@ def _course(event: str, profile: str, dataset: str) -> Job:
 
 
 def changing(event: str, profile: str, dataset: str, seed: int) -> dict[str, Any]:
-    """Settings of scenario 1's federation with an event (:func:`fltnb.federations.with_events`)."""
+    """Return settings of scenario 1's federation with an event (:func:`fltnb.federations.with_events`)."""
     size = SIZES[profile]
     base = federation(dataset, "as_written", seed, n_clients=size["M"])
     del base["dataset"]
@@ -167,7 +167,7 @@ def course(
 
 
 def rounds_to_recover(curves: pd.DataFrame, event: int, near: float = 2.0) -> pd.Series:
-    """Rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
+    """Count the rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
 
     Parameters
     ----------

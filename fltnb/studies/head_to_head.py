@@ -8,12 +8,17 @@ the notebook says), the same on all federations: nothing is tuned to win here.
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ..encoders import EncoderSpec
 from ..federations import DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
 from .common import pixels
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -274,3 +279,60 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
     if name in ON_PIXELS or colour:
         return pixels()
     return unseen(dataset)
+
+
+def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
+    """Hardest level that each clusterer bears on each axis, and its mean ARI over everything.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Clusterings: ``method, k_given, difficulty, level, seed, ari``.
+    found : float
+        A level is borne if the mean ARI over seeds is at least this, there and at all easier levels.
+
+    Returns
+    -------
+    DataFrame
+        One row per method and ``k_given``, best first; a column per axis, "none" where not even the easiest level is
+        borne and "" where none was tried; ``ARI, mean``, every axis with the same weight.
+    """
+    import pandas as pd
+
+    rows = []
+    for (name, given), part in runs.groupby(["method", "k_given"], sort=False):
+        row, means = {"method": name, "k_given": given}, []
+        for axis in AXES:
+            over = part[part["difficulty"] == axis].groupby("level")["ari"].mean()
+            over = over.sort_index(ascending=axis not in HARDER_IS_LESS)
+            borne = over[(over >= found).cummin()]
+            row[axis] = f"{borne.index[-1]:g}" if len(borne) else "none" if len(over) else ""
+            means += [over.mean()] * bool(len(over))
+        rows.append(row | {"ARI, mean": float(np.mean(means))})
+    return pd.DataFrame(rows).sort_values(["k_given", "ARI, mean"], ascending=False, ignore_index=True)
+
+
+def ranks(runs: pd.DataFrame) -> pd.DataFrame:
+    """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no rank, nor has a
+        method that did not run everywhere.
+
+    Returns
+    -------
+    DataFrame
+        One row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a seed's mean rank;
+        ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for each.
+    """
+    import pandas as pd
+
+    rows = runs[runs["method"] != "oracle"]
+    wide = rows.pivot_table("accuracy", ["federation", "seed"], "method", sort=False).dropna(axis=1)
+    placed = wide.round(6).rank(axis=1, ascending=False)
+    on_each = placed.groupby(level="federation", sort=False).mean()
+    out = {"mean rank": on_each.mean(), "± seeds": placed.groupby(level="seed").mean().std()}
+    out |= {"± federations": on_each.std(), "best": on_each.min(), "worst": on_each.max()}
+    return pd.DataFrame(out).join(on_each.T).sort_values("mean rank", kind="stable")
