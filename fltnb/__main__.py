@@ -157,7 +157,7 @@ def _compute(options: argparse.Namespace) -> int:
     ledger = results.Ledger(options.profile, name)
     jobs = studies.jobs(name, options.profile)
     if not options.plan and options.budget is None:
-        done = results.results(name, options.profile, n_jobs=options.jobs)
+        done = studies.results(name, options.profile, n_jobs=options.jobs)
         print(f"{len(done)} jobs of {name} (profile {options.profile}) are in the ledger.")
         return 0
     budget = None if options.budget is None else 60 * plan.minutes(options.budget)
@@ -179,7 +179,7 @@ def _cost(options: argparse.Namespace) -> int:
     from .results import plan
 
     wanted = [name for name in studies.NOTEBOOKS if not options.names or name in options.names]
-    total = plan.cost(wanted, options.profile, options.fresh)
+    total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
     print(
         f"Profile {options.profile}: {total.there} of {total.jobs} jobs are stored; to compute: {total.missing} jobs,",
         end=" ",
@@ -210,7 +210,7 @@ def _counts(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from . import papers, paths
 
-    file = papers.report(options.out)
+    file = papers.report.write(options.out)
     print(f"The report is in {file.relative_to(paths.ROOT) if file.is_relative_to(paths.ROOT) else file}")
     return 0
 

@@ -36,9 +36,9 @@ class Settings:
 
     def results(self) -> Results:
         """Return the notebook's results: read (``stored``), or looked up, resumed and computed."""
-        from . import results
+        from . import studies
 
-        return results(self.name, self.profile, n_jobs=self.n_jobs or None)
+        return studies.results(self.name, self.profile, n_jobs=self.n_jobs or None)
 
     def show(self, fig: Figure, name: str) -> None:
         """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`fltnb.plots.save`), and display that picture."""
@@ -77,6 +77,7 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
 
     import warnings
 
+    warnings.filterwarnings("ignore", message="IProgress not found")  # some libraries ask tqdm for a notebook's bar
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
     return settings

@@ -11,8 +11,8 @@ import nbformat
 import papermill
 
 MAX_BYTES = 1_000_000
-CELLS = range(20, 36)
-MEDIAN_LINES, MAX_LINES = 6, 25
+CELLS = range(12, 46)
+MEDIAN_LINES, MAX_LINES = 12, 40
 # In URLs (https://x.org/home/y) these follow a word character; on a machine they do not.
 MACHINE_PATH = re.compile(r"(?<![\w.:/])(/(home|Users|work|tmp|root|private|mnt)/[\w.]|[A-Za-z]:\\+\w)")
 METADATA = {"kernelspec", "language_info"}
@@ -73,6 +73,8 @@ def _parameters(file: Path, codes: list) -> list[str]:
             found.append(f"parameters cell: {text!r} has no comment that says what it means")
     if "profile" not in names:
         found.append("parameters cell: there is no 'profile'")
+    elif 'profile: str = "stored"' not in tagged[0].source:
+        found.append("parameters cell: the default profile is not 'stored'")
     if unseen := names - set(papermill.inspect_notebook(file)):
         # such as two "=" on one line, or "int | None"
         found.append(f"parameters cell: papermill cannot read {', '.join(sorted(unseen))}")
@@ -88,8 +90,11 @@ def _execution(codes: list) -> list[str]:
         found.append("holds an error")
     if not any(cell.outputs for cell in codes):
         found.append("holds no output")
-    if not any("nbval-check-output" in tags(cell) for cell in codes):
-        found.append("no cell is tagged nbval-check-output")
+    said = [output for cell in codes for output in cell.outputs if output.output_type == "stream"]
+    if any(output.name == "stderr" for output in said):
+        found.append("keeps a warning or a progress bar among its outputs")
+    if any(re.search(r"^fltnb .*\+changes", output.text, flags=re.M) for output in said):
+        found.append("was executed on uncommitted code: commit, then `make refresh`")
     return found
 
 
@@ -106,7 +111,7 @@ def _lengths(codes: list) -> list[str]:
 def _order(cells: list) -> list[str]:
     kinds = "".join("c" if cell.cell_type == "code" else "m" for cell in cells)
     found = [] if kinds.startswith("m") else ["does not begin with text"]
-    return found + (["more than two code cells follow each other without text"] if "ccc" in kinds else [])
+    return found + (["more than three code cells follow each other without text"] if "cccc" in kinds else [])
 
 
 def _paths(cells: list) -> list[str]:

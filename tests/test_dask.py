@@ -9,15 +9,16 @@ import warnings
 from types import SimpleNamespace
 
 import joblib
-import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
 import fltnb
-from fltnb import experiments, machines, methods, paths, rounds, store
+from fltnb import methods, paths, rounds
 from fltnb.__main__ import main
 from fltnb.errors import FltnbError
-from fltnb.store import Spec
+from fltnb.results import Job, compute, computing, machines, prepare, work
+from fltnb.results.finished import load
+from fltnb.studies.common import federation
 
 
 @pytest.fixture(autouse=True)
@@ -27,25 +28,19 @@ def _own_store(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def quick(seed=0, **changes) -> Spec:
-    clustering = {"name": "pca_km_hc", "clusterer": {"name": "PCAKMeans", "k": 2}}
-    settings = {
-        "federation": experiments.federation("digits", "as_written", 0) | {"n_clients": 10},
-        "method": clustering if seed == 0 else {"name": "fedavg"},
-        "model": "mlp",
-        **{"rounds": 4, "lr": 0.05, "seed": seed, "dataset": "digits"},
-    }
-    return Spec(**settings | changes)
+def quick(seed=0, **changes) -> Job:
+    clustering = {"name": "pca_km_hc", "kind": "PCAKMHC", "clusterer": {"name": "PCAKMeans", "k": 2}}
+    method = changes.pop("method", clustering if seed == 0 else {"name": "fedavg"})
+    fed = federation("digits", "as_written", 0) | {"n_clients": 10}
+    return Job.training(fed, method, **{"model": "mlp", "rounds": 4, "lr": 0.05, "seed": seed} | changes)
 
 
 def assert_same(results, others):
     for one, other in zip(results, others, strict=True):
-        assert (one.key, one.spec) == (other.key, other.spec)
-        keep = [c for c in one.history.columns if c != "seconds"]
-        assert one.history[keep].equals(other.history[keep])
+        assert (one.key, one.axes) == (other.key, other.axes)
+        assert one.curves.drop(columns="seconds").equals(other.curves.drop(columns="seconds"))
         assert one.clients.equals(other.clients)
-        assert (one.labels is None) == (other.labels is None)
-        assert one.labels is None or np.array_equal(one.labels, other.labels)
+        assert {name: a.tolist() for name, a in one.arrays.items()} == {n: a.tolist() for n, a in other.arrays.items()}
 
 
 class StandStill:
@@ -60,7 +55,7 @@ class StandStill:
 
         def still(path, *rest):
             save(path, *rest)
-            if path.parent.name == self.key and not self.mark.exists():
+            if path.name.startswith(self.key) and not self.mark.exists():
                 paths.write_atomically(self.mark, lambda file: file.write(str(os.getpid()).encode()))
                 threading.Event().wait()
 
@@ -84,26 +79,26 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
     kind = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "env": {"FLTNB_STORE": str(there)}}
     with LocalCluster(**kind) as cluster, Client(cluster) as client:
         pids = client.run(os.getpid)
-        client.run(StandStill(specs[1].key(), mark))
+        client.run(StandStill(prepare(specs[1]).key, mark))
         killer.start()
         try:
             with joblib.parallel_config(backend="dask"):
-                results = store.compute(specs, progress=False)
+                results = compute(specs, progress=False)
         finally:
             over.set()
             killer.join()
     assert set(killed) < set(pids.values())
     # the clustering was made here and sent, everything came back, and the lost run went on from its checkpoint
     assert not (there / "arrays").exists()
-    assert {result.key for result in results} == {folder.name for folder in (tmp_path / "store" / "runs").iterdir()}
-    assert not list(tmp_path.glob("*/runs/*/checkpoint.npz"))
-    assert results[0].labels is not None
+    assert {result.key for result in results} == {file.stem for file in (tmp_path / "store" / "jobs").iterdir()}
+    assert not list(tmp_path.glob("*/jobs/*checkpoint*"))
+    assert len(results[0].arrays["labels"]) == 10
 
-    monkeypatch.setattr(store, "_one", lambda *a: pytest.fail("computed again"))
-    assert_same(store.compute(specs, progress=False), results)
+    monkeypatch.setattr(work, "train", lambda *a: pytest.fail("computed again"))
+    assert_same(compute(specs, progress=False), results)
     monkeypatch.undo()
     monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "alone"))
-    assert_same(store.compute(specs, progress=False), results)
+    assert_same(compute(specs, progress=False), results)
 
 
 @pytest.fixture
@@ -121,13 +116,13 @@ def scheduler():
 def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkeypatch, capsys):
     monkeypatch.setenv("FLTNB_DASK", scheduler)
     before = threading.current_thread().name
-    where, one = [], store._one
-    monkeypatch.setattr(store, "_one", lambda *a: where.append(threading.current_thread().name) or one(*a))
-    results = store.compute([quick(1), quick(2)], progress=False)
+    where, one = [], computing._one
+    monkeypatch.setattr(computing, "_one", lambda *a: where.append(threading.current_thread().name) or one(*a))
+    results = compute([quick(1), quick(2)], progress=False)
     assert len(where) == 2 and before not in where
     client = machines.active()
     assert machines.connect(scheduler) is client
-    assert_same(results, [store.load(quick(1)), store.load(quick(2))])
+    assert_same(results, [load(one.key, one.axes) for one in results])
     assert main(["workers", scheduler]) == 0
     assert capsys.readouterr().out.endswith(f"1 worker(s) at {scheduler}.\n")
     assert main(["workers", scheduler.replace("tcp", "udp")]) == 2
@@ -135,9 +130,9 @@ def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkey
     def fail(*a):
         raise FltnbError("The disk is full.")
 
-    monkeypatch.setattr(store, "_one", fail)
+    monkeypatch.setattr(computing, "_one", fail)
     with pytest.raises(FltnbError, match=r"seed 3 cannot run on the Dask worker on .*: The disk is full\."):
-        store.compute([quick(3)], progress=False)
+        compute([quick(3)], progress=False)
 
 
 def test_a_lost_scheduler_is_one_sentence(monkeypatch):
@@ -173,13 +168,13 @@ def test_no_scheduler_is_told_before_any_work(monkeypatch):
         monkeypatch.setattr(machines, "PATIENCE", 0.5)
         monkeypatch.setattr(methods.PCAKMHC, "prepare", lambda *a: pytest.fail("started working"))
         with pytest.raises(FltnbError, match=f"No Dask scheduler answers at {address}: start one"):
-            store.compute([quick(0)], progress=False)
+            compute([quick(0)], progress=False)
     with pytest.raises(FltnbError, match="n_jobs must be a whole number"):
-        store.compute([quick(0)], n_jobs=-1)
+        compute([quick(0)], n_jobs=-1)
 
 
 def about(**changes):
-    here = store.environment()
+    here = machines.about()
     return {**here, "packages": dict(here["packages"])} | changes
 
 
@@ -209,7 +204,7 @@ def test_workers_with_other_code_are_refused_and_other_packages_named():
 def test_a_worker_with_other_data_says_so():
     spec = quick(1)
     with pytest.raises(FltnbError, match="its code or its data are not the caller's"):
-        store._remote(spec, "another key", "auto", "auto", 0.0, {})
+        computing._remote(spec, "another key", "auto", "auto", 0.0, {})
 
 
 def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
@@ -219,8 +214,8 @@ def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):
     page = next(block for block in re.findall(r"```python\n(.*?)```", text, flags=re.S) if "SLURMCluster(" in block)
     asked = {}
     monkeypatch.setattr(dask_jobqueue.SLURMCluster, "scale", lambda self, n=0, **jobs: asked.update(jobs))
-    monkeypatch.setattr(store, "compute", lambda specs: asked.update(specs=len(specs), client=machines.active()))
-    monkeypatch.setattr(fltnb, "compute", store.compute, raising=False)
+    compute = lambda jobs: asked.update(specs=len(jobs), client=machines.active())  # noqa: E731
+    monkeypatch.setattr(fltnb, "compute", compute, raising=False)
     names = {}
     try:
         exec(page, names)

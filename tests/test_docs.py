@@ -5,7 +5,7 @@ import re
 import pytest
 
 import fltnb as fl
-from fltnb import paths, published
+from fltnb import papers, paths
 from fltnb.methods import RULES
 
 DOCS = paths.ROOT / "docs"
@@ -42,7 +42,7 @@ def test_differences_names_the_switches_and_lists_all_22():
 def test_differences_repeats_the_papers_contradictions():
     text = (DOCS / "differences.md").read_text(encoding="utf-8")
     section = text.split("## Where the paper disagrees with itself")[1]
-    printed = {value for row in published.inconsistencies("flt")["printed"] for value in row.values()}
+    printed = {value for row in papers.inconsistencies("flt")["printed"] for value in row.values()}
     assert not [value for value in printed if value not in section]
 
 

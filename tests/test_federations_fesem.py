@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import fltnb as fl
-from fltnb import data, federations, store
+from fltnb import data, federations
 from fltnb.data import ImageSet
 from fltnb.data import celeba as leaf_celeba
 from fltnb.errors import FltnbError
 from fltnb.federations import Federation, divided, shuffled
+from fltnb.results.job import names_in
 
 SKEWED = {"kind": "dirichlet", "n_clients": 12, "alpha": 0.1}
 HANDS = {"kind": "pseudo_writers", "n_clients": 8}
@@ -171,7 +172,7 @@ def test_settings_round_trip(base):
     inner = federations.build({**short["base"], "dataset": "digits"})
     assert np.array_equal(inner.sizes, fed.sizes)
     assert np.array_equal(np.sort(np.concatenate(inner.train)), np.sort(np.concatenate(fed.train)))
-    assert list(store._kinds(federations.complete(full))) == ["shuffled", "divided", base["kind"]]
+    assert set(names_in(federations.canonical(full))) == {"shuffled", "divided", base["kind"]}
 
 
 def test_a_set_of_ones_own_is_named_by_its_content():

@@ -14,10 +14,8 @@ def no_profile_in_environment(monkeypatch):
 
 
 def test_setup_keeps_what_the_notebook_asked_for():
-    settings = notebook.setup("01_scenario1", profile="small", seed=3)
-    assert (settings.name, settings.profile, dict(settings.parameters)) == ("01_scenario1", "small", {"seed": 3})
-    with pytest.raises(TypeError):
-        settings.parameters["seed"] = 4
+    settings = notebook.setup("01_scenario1", profile="small", n_jobs=3)
+    assert (settings.name, settings.profile, settings.n_jobs) == ("01_scenario1", "small", 3)
     with pytest.raises(AttributeError):
         settings.profile = "paper"
 
@@ -25,9 +23,9 @@ def test_setup_keeps_what_the_notebook_asked_for():
 @pytest.mark.parametrize(
     ("asked", "environment", "got"),
     [
-        ("demo", None, "demo"),
-        ("demo", "", "demo"),
-        ("demo", "small", "small"),
+        ("stored", None, "stored"),
+        ("stored", "", "stored"),
+        ("stored", "small", "small"),
         ("paper", "small", "paper"),
         ("small", "demo", "small"),
     ],
@@ -42,42 +40,9 @@ def test_environment_takes_the_place_of_the_default_only(monkeypatch, asked, env
 def test_unknown_profile_is_refused(monkeypatch, where):
     if where == "environment":
         monkeypatch.setenv("FLTNB_PROFILE", "huge")
-    with pytest.raises(FltnbError, match="Unknown profile 'huge': choose one of demo, small, paper"):
-        notebook.setup("x", "demo" if where == "environment" else "huge")
+    with pytest.raises(FltnbError, match="Unknown profile 'huge': choose one of stored, demo, small, paper"):
+        notebook.setup("x", "stored" if where == "environment" else "huge")
     assert os.environ.get("FLTNB_PROFILE") == ("huge" if where == "environment" else None)
-
-
-def test_claims_are_printed_aligned_and_a_broken_one_of_the_paper_is_only_reported(capsys):
-    claims = notebook.Claims()
-    claims.check("FLT finds the five clusters", np.bool_(True), "ARI 1.00")
-    claims.check("FLT beats FedAvg", False, "98.1 against 98.3")
-    claims.check("All is well", True, must=True)
-    claims.show()
-    assert capsys.readouterr().out.splitlines() == [
-        "holds          FLT finds the five clusters  (ARI 1.00)",
-        "DOES NOT HOLD  FLT beats FedAvg             (98.1 against 98.3)",
-        "holds          All is well",
-    ]
-
-
-def test_a_claim_that_must_hold_fails_after_the_whole_list_is_printed(capsys):
-    claims = notebook.Claims()
-    claims.check("weights sum to 1", False, must=True)
-    claims.check("later claim", True)
-    with pytest.raises(AssertionError, match=r"does not: weights sum to 1$"):
-        claims.show()
-    assert "later claim" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("holds", [float("nan"), np.array([True]), 1, None, "yes"])
-def test_a_claim_needs_a_truth_value(holds):
-    with pytest.raises(FltnbError, match="instead of True or False"):
-        notebook.Claims().check("x", holds)
-
-
-def test_no_claims_print_nothing(capsys):
-    notebook.Claims().show()
-    assert capsys.readouterr().out == ""
 
 
 def test_markdown_table_by_hand():

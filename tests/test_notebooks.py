@@ -17,12 +17,11 @@ def test_notebook_keeps_the_rules(file):
 
 def good():
     """Return a notebook that keeps all rules."""
-    parameters = 'profile: str = "demo"  # what to run\nrounds: list[int] = [\n    1,\n    2,\n]  # how long'
+    parameters = 'profile: str = "stored"  # what to run\nrounds: list[int] = [\n    1,\n    2,\n]  # how long'
     cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
     for number in range(9):
         output = v4.new_output("stream", text=f"{number}\n")
         cells += [v4.new_markdown_cell("Why."), v4.new_code_cell(f"print({number})", outputs=[output])]
-    cells[3].metadata["tags"] = ["nbval-check-output"]
     for count, cell in enumerate((cell for cell in cells if cell.cell_type == "code"), 1):
         cell.execution_count = count
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -78,22 +77,24 @@ BAD = {
     "2 cells are tagged 'parameters'": tag(5, "parameters"),
     "is not the first code cell": lambda nb: (tag(1)(nb), tag(5, "parameters")(nb), source(5, nb.cells[1].source)(nb)),
     "is no Python": source(1, "profile: str = "),
-    "is not 'name: type = literal": source(1, 'profile: str = "demo"  # x\nn = 3  # untyped'),
-    "has no literal": source(1, 'profile: str = "demo"  # x\nn: int = 3 * k  # derived'),
-    "has no comment": source(1, 'profile: str = "demo"  # x\nn: int = 3'),
+    "is not 'name: type = literal": source(1, 'profile: str = "stored"  # x\nn = 3  # untyped'),
+    "has no literal": source(1, 'profile: str = "stored"  # x\nn: int = 3 * k  # derived'),
+    "has no comment": source(1, 'profile: str = "stored"  # x\nn: int = 3'),
     "there is no 'profile'": source(1, "n: int = 3  # how many"),
-    "papermill cannot read n": source(1, 'profile: str = "demo"  # x\nn: int = 3  # n=3 is enough'),
+    "papermill cannot read n": source(1, 'profile: str = "stored"  # x\nn: int = 3  # n=3 is enough'),
     "not run once each from top to bottom": lambda nb: nb.cells[5].update(execution_count=7),
     "with outputs kept": lambda nb: nb.cells[5].update(execution_count=None),
     "holds an error": output(5, v4.new_output("error", ename="E", evalue="", traceback=[])),
     "holds no output": no_outputs,
-    "no cell is tagged nbval-check-output": tag(3),
-    "the median code cell has 7 lines": all_code("x = 1\n" * 7),
-    "a code cell has 26 lines": source(5, "x = 1\n" * 26),
-    "has 19 cells": lambda nb: nb.cells.__delitem__(slice(-1, None)),
-    "has 36 cells": lambda nb: nb.cells.extend(v4.new_markdown_cell("x") for _ in range(16)),
+    "keeps a warning or a progress bar": output(5, v4.new_output("stream", name="stderr", text="50%")),
+    "was executed on uncommitted code": output(5, v4.new_output("stream", text="a\nfltnb  0.1, commit 12ab+changes")),
+    "the default profile is not 'stored'": source(1, 'profile: str = "demo"  # what to run'),
+    "the median code cell has 13 lines": all_code("x = 1\n" * 13),
+    "a code cell has 41 lines": source(5, "x = 1\n" * 41),
+    "has 11 cells": lambda nb: nb.cells.__delitem__(slice(11, None)),
+    "has 46 cells": lambda nb: nb.cells.extend(v4.new_markdown_cell("x") for _ in range(26)),
     "does not begin with text": lambda nb: nb.cells.pop(0),
-    "more than two code cells follow": lambda nb: (nb.cells.pop(4), nb.cells.pop(2)),
+    "more than three code cells follow": lambda nb: (nb.cells.pop(6), nb.cells.pop(4), nb.cells.pop(2)),
     "cell 4 holds a path of one machine: /home/a": source(4, "see `/home/ann/x`"),
     "cell 5 holds a path of one machine: C:\\U": source(5, r'x = r"C:\Users\ann"'),
     "cell 7 holds a path of one machine: /tmp/i": output(

@@ -86,7 +86,7 @@ def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_chea
     assert mcolors.is_color_like(here.color) and plots.style("my_other_method").color != here.color
 
 
-@pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("stored", 150)])
+@pytest.mark.parametrize(("profile", "dpi"), [("demo", 100), ("small", 150)])
 def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path / profile)
 

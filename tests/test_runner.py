@@ -4,16 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import nbformat
 import pytest
 from nbformat import v4
 
-import fltnb
 from fltnb import __main__ as cli
-from fltnb import paths, runner
+from fltnb import paths, runner, studies
 from fltnb.errors import FltnbError
+from fltnb.results import Job, provenance
 
 PARAMETERS = """profile: str = "demo"  # which
 n: int = 3  # how many
@@ -27,9 +26,7 @@ sizes: list[int] = [1]  # several"""
 def project(tmp_path, monkeypatch):
     """Stand in for the project: an empty folder with notebooks/ and a code version to play with."""
     monkeypatch.setattr(paths, "ROOT", tmp_path)
-    code = SimpleNamespace(code_version=lambda: "v1")
-    monkeypatch.setitem(sys.modules, "fltnb.store", code)
-    monkeypatch.setattr(fltnb, "store", code, raising=False)
+    monkeypatch.setattr(provenance, "code_digest", lambda: "v1")
     monkeypatch.delenv("FLTNB_FRESH", raising=False)
     monkeypatch.setenv("FLTNB_PROFILE", "paper")  # a shell's wish must not reach a notebook that was given a profile
     (tmp_path / "notebooks").mkdir()
@@ -49,7 +46,7 @@ def state(name="00_a", profile="demo"):
     return next(row["state"] for row in runner.status(profile) if row["notebook"] == name)
 
 
-def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(project):
+def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(project, monkeypatch):
     code = (
         "import os, pathlib, sys\n"
         "print(profile, n, os.environ['FLTNB_PROFILE'], os.environ.get('FLTNB_FRESH'))\n"
@@ -85,7 +82,7 @@ def test_run_writes_copy_log_and_stamps_and_status_follows_the_changes(project):
     assert state(profile="small") == "stale"
     notebook.cells[0].source = "# Title"
     nbformat.write(notebook, file)
-    sys.modules["fltnb.store"].code_version = lambda: "v2"
+    monkeypatch.setattr(provenance, "code_digest", lambda: "v2")
     assert state(profile="small") == "stale"
 
 
@@ -230,23 +227,20 @@ def test_interrupt_is_one_sentence(project, monkeypatch, capsys):
     assert "same command goes on" in capsys.readouterr().err
 
 
-def test_compute_hands_the_specs_to_the_store(project, monkeypatch, capsys):
-    asked = {}
-    made = SimpleNamespace(JOBS={"demo": 1, "small": 2}, specs=lambda *wish: asked.update(specs=wish) or ["a", "b"])
-    monkeypatch.setitem(sys.modules, "fltnb.experiments", made)
-    monkeypatch.setattr(fltnb, "experiments", made, raising=False)
-
-    def compute(specs, n_jobs):
-        asked.update(got=specs, n_jobs=n_jobs, fresh=os.environ.get("FLTNB_FRESH"))
-        return specs
-
-    sys.modules["fltnb.store"].compute = compute
-    monkeypatch.setenv("FLTNB_FRESH", "")
-    assert cli.main(["compute", "01_scenario1", "--profile", "small", "--fresh"]) == 0
-    assert asked == {"specs": ("01_scenario1", "small"), "got": ["a", "b"], "n_jobs": 2, "fresh": "1"}
-    assert capsys.readouterr().out == "2 runs of 01_scenario1 (profile small) are in the store.\n"
-    assert cli.main(["compute", "01_scenario1", "--jobs", "5"]) == 0
-    assert asked["n_jobs"] == 5
+def test_compute_plans_keeps_a_budget_and_merges(project, monkeypatch, capsys):
+    fed = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
+    jobs = [Job.training(fed, {"name": "fedavg"}, "mlp", 2, seed=seed, axes={"dataset": "digits"}) for seed in (0, 1)]
+    monkeypatch.setattr(studies, "jobs", lambda name, profile: jobs)
+    assert cli.main(["compute", "01", "--plan"]) == 0
+    out = capsys.readouterr().out
+    assert "01_scenario1, profile demo: 0 of 2 jobs are there" in out and "digits" in out
+    assert cli.main(["compute", "01", "--budget", "1h"]) == 0
+    assert "2 of 2 missing jobs were computed and are in 01_scenario1.csv" in capsys.readouterr().out
+    assert cli.main(["compute", "01"]) == 0
+    assert capsys.readouterr().out == "2 jobs of 01_scenario1 (profile demo) are in the ledger.\n"
+    assert cli.main(["cost", "01_scenario1"]) == 0
+    assert cli.main(["merge", str(project / "nothing")]) == 2
+    assert cli.main(["compute", "01", "--budget", "soon"]) == 2
 
 
 def test_no_command_prints_help(capsys):

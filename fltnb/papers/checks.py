@@ -11,7 +11,6 @@ from .numbers import claims
 from .settings import STAND_INS, TOY, stand_in
 
 if TYPE_CHECKING:
-    from pathlib import Path
 
     import pandas as pd
 
@@ -105,7 +104,7 @@ def _only_stand_ins(results: Any) -> bool:
     )
 
 
-def write(notebook: str, profile: str) -> Path:
+def write(notebook: str, profile: str) -> None:
     """Write what was checked since the last call to ``results/<profile>/<notebook>_claims.csv``, and forget it.
 
     A sentence that was checked twice, as when a cell is run again, is written once, as it came out last.
@@ -114,7 +113,7 @@ def write(notebook: str, profile: str) -> Path:
 
     text = pd.DataFrame(list(_noted.values()), columns=COLUMNS).to_csv(index=False).encode()
     _noted.clear()
-    return paths.write_atomically(paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text))
+    paths.write_atomically(paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text))
 
 
 def checks() -> pd.DataFrame:

@@ -248,7 +248,7 @@ def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
 
 
 def save(fig: Figure, name: str, profile: str) -> Path:
-    """Write ``figures/<profile>/<name>.png`` and, but for the toy scale of ``demo``, ``.pdf``; nothing else does.
+    """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, ``.pdf``; nothing else does.
 
     No date or version is stored, so an unchanged figure is an unchanged file.
 
@@ -264,7 +264,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     Returns
     -------
     Path
-        The PNG, of 150 dpi (``demo``: 100).
+        The PNG, of 150 dpi (``stored`` and ``demo``, which notebooks keep: 100).
     """
     import matplotlib as mpl
 
@@ -273,7 +273,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         raise FltnbError(
             f"The figure name {name!r} must consist of letters, digits, '_' and '-', without an extension."
         )
-    folder, toy = paths.figures(profile), profile == "demo"
+    folder, light = paths.figures(profile), profile in ("stored", "demo")
     png = folder / f"{name}.png"
 
     def write(path: Path, form: str, metadata: dict, dpi: int | None = None) -> None:
@@ -281,8 +281,8 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         paths.write_atomically(path, lambda file: fig.savefig(file, **options))
 
     with mpl.rc_context({"savefig.bbox": "standard"}):  # Jupyter's inline back end may crop to "tight"
-        write(png, "png", {"Software": None}, 100 if toy else 150)
-        if not toy:
+        write(png, "png", {"Software": None}, 100 if light else 150)
+        if not light:
             write(folder / f"{name}.pdf", "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
     return png
 

@@ -19,7 +19,7 @@ from .ledger import Ledger
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .reading import Results
+    from .reading import Asked, Results
 
 MICROSECONDS = {
     **{"mlp": (13.0, 4.0), "mlp_plain": (11.0, 4.0), "mlp32": (8.0, 3.0), "cnn_small": (48.0, 35.0)},
@@ -95,20 +95,18 @@ def _guess(made: Prepared) -> float:
     return 30.0 + 2e-4 * samples
 
 
-def gaps(results: Results) -> pd.DataFrame:
+def gaps(results: Results, asked: Asked | None) -> pd.DataFrame:
     """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
     import pandas as pd
-
-    from .. import studies
 
     runs = results.runs
     there = {results.record(key)["id"] for key in runs["key"]}
     cells = {_cell(row) for row in runs[[*COMMON[2:6], *results.axes]].to_dict("records")}
     took = runs.groupby(["dataset", "model"])["seconds"].median().to_dict() if "seconds" in runs else {}
     rows: dict[tuple, dict] = {}
-    for notebook in runs["notebook"].unique():
+    for notebook in runs["notebook"].unique() if asked else ():
         for profile in ("paper", "small"):
-            for job in studies.jobs(notebook, profile):
+            for job in asked(notebook, profile):
                 shown = {name: value for name, value in job.axes.items() if name != "seed"}
                 cell = _cell(shown)
                 if job.id in there or (profile == "paper" and cell in cells):
@@ -135,13 +133,11 @@ class Cost(NamedTuple):
     unknown: int
 
 
-def cost(notebooks: Iterable[str], profile: str, fresh: bool = False) -> Cost:
+def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Cost:
     """Add up what the jobs of notebooks took when they were computed before; needs no data sets.
 
     A job that is in no ledger counts as the median of those of its notebook, data set and model.
     """
-    from .. import studies
-
     total = Cost(0, 0, 0, 0.0, 0)
     for notebook in notebooks:
         own, timed, like = set(), {}, {}
@@ -152,7 +148,7 @@ def cost(notebooks: Iterable[str], profile: str, fresh: bool = False) -> Cost:
                 like.setdefault((done.axes.get("dataset"), done.axes.get("model")), []).append(seconds)
                 if ledger.profile == profile:
                     own.add(name)
-        jobs = {job.id: job for job in studies.jobs(notebook, profile)}
+        jobs = {job.id: job for job in asked(notebook, profile)}
         todo = [job for name, job in jobs.items() if fresh or name not in own]
         seconds, unknown = 0.0, 0
         for job in todo:

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .finished import Finished, stacked, table_of
-from .job import COMMON, Job
+from .job import COMMON, KINDS, Job
 from .ledger import Ledger
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ PROFILES = ("stored", "demo", "small", "paper")
 _WORDS = {"as written": "as_written", "as run": "as_run"}
 _OLD = {"described": "as_written", "published": "as_run"}
 _END = ("stopped", "profile", "key")
+
+
+Asked = Callable[[str, str], list[Job]]
+"""``(notebook, profile) -> jobs``: what a notebook asks for."""
 
 
 class Results:
@@ -41,13 +45,16 @@ class Results:
         Names of the notebooks' own axes.
     """
 
-    def __init__(self, finished: Iterable[tuple[str, str, Finished]]):
+    def __init__(self, finished: Iterable[tuple[str, str, Finished]], asked: Asked | None = None):
         self._finished = list(finished)  # notebook, profile, job
+        self._asked = asked
 
     @classmethod
-    def of(cls, finished: Iterable[Finished], notebook: str = "", profile: str = "") -> Results:
+    def of(
+        cls, finished: Iterable[Finished], notebook: str = "", profile: str = "", asked: Asked | None = None
+    ) -> Results:
         """Make results of finished jobs."""
-        return cls((notebook, profile, done) for done in finished)
+        return cls(((notebook, profile, done) for done in finished), asked)
 
     def __len__(self) -> int:
         return len(self._finished)
@@ -58,7 +65,7 @@ class Results:
 
     def __add__(self, other: Results) -> Results:
         every = {(one[2].key, str(sorted(one[2].axes.items()))): one for one in self._finished + other._finished}
-        return Results(every.values())
+        return Results(every.values(), self._asked)
 
     @functools.cached_property
     def axes(self) -> tuple[str, ...]:
@@ -82,7 +89,8 @@ class Results:
                 table[name] = "" if name != "seed" else pd.Series(dtype="Int64")
         numbers = [name for name in table.columns if name not in (*front, *_END)]
         table = table[[*front, *numbers, *_END]]
-        return table.assign(**{name: _column(table[name]) for name in front})
+        counts = [name for name in numbers if all(isinstance(value, int) or value != value for value in table[name])]
+        return table.assign(**{name: _column(table[name]) for name in (*front, *counts)})
 
     def _joined(self, which: str) -> pd.DataFrame:
         import pandas as pd
@@ -151,11 +159,12 @@ class Results:
                         raise FltnbError(f"variant={word!r} has a new name: write {_OLD[word]!r}.")
                 wanted = [_WORDS.get(word, word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
+            there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
                 shown = ", ".join(map(str, there[:12])) or "nothing"
                 raise FltnbError(f"No result has {name} {wanted[0]!r}: there is {shown}.")
             keep &= runs[name].isin(wanted).to_numpy()
-        return Results(one for one, kept in zip(self._finished, keep, strict=True) if kept)
+        return Results((one for one, kept in zip(self._finished, keep, strict=True) if kept), self._asked)
 
     def mean(self, by: Sequence[str] = ("method",), of: Sequence[str] | str = ("accuracy", "variance")) -> pd.DataFrame:
         """Mean over seeds.
@@ -211,7 +220,7 @@ class Results:
         """
         from .plan import gaps
 
-        return gaps(self)
+        return gaps(self, self._asked)
 
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
@@ -249,7 +258,7 @@ def _column(values: pd.Series) -> pd.Series:
     return values.astype(float)
 
 
-def stored(notebook: str) -> Results:
+def stored(notebook: str, asked: Asked | None = None) -> Results:
     """Return the committed evidence of a notebook: of every cell (all axes but the seed) ``paper``, else ``small``."""
     best: dict[tuple, str] = {}
     found: list[tuple[str, str, Finished]] = []
@@ -258,7 +267,7 @@ def stored(notebook: str) -> Results:
             cell = tuple(sorted((name, str(value)) for name, value in done.axes.items() if name != "seed"))
             if best.setdefault((done.kind, cell), profile) == profile:
                 found.append((notebook, profile, done))
-    return Results(found)
+    return Results(found, asked)
 
 
 def missing(jobs: Sequence[Job], results: Results) -> list[Job]:

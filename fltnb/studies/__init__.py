@@ -8,14 +8,13 @@ per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what the
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
 
+from .. import results as room
 from ..errors import FltnbError, choose
-
-if TYPE_CHECKING:
-    from ..results import Job
+from ..results import Job, Ledger, Results, compute, stored
 
 PROFILES = ("demo", "small", "paper")
+JOBS_AT_A_TIME = {"demo": 1, "small": 2, "paper": 1}  # two cores in `small`, one GPU in `paper`
 NOTEBOOKS = {
     "00_start_here": "start_here",
     "01_scenario1": "scenario1",
@@ -64,3 +63,60 @@ def jobs(name: str, profile: str = "demo") -> list[Job]:
     """
     module = import_module(f".{NOTEBOOKS[full_name(name)]}", __name__)
     return module.jobs(choose(profile, PROFILES, "profile"))
+
+
+def results(
+    name: str,
+    profile: str = "stored",
+    n_jobs: int | None = None,
+    fresh: bool | None = None,
+    progress: bool = True,
+    **options: str,
+) -> Results:
+    """Return the results of a notebook.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"01_scenario1"``; ``"01"`` will do.
+    profile : {"stored", "demo", "small", "paper"}
+        ``stored`` reads what is committed and never computes: of every cell the ``paper`` results, else those of
+        ``small``. The others look up, resume or compute the jobs of that profile and add them to its ledger.
+    n_jobs : int, optional
+        Jobs at a time; by default what suits the profile.
+    fresh : bool, optional
+        Ignore what was stored before; by default ``FLTNB_FRESH`` decides.
+    progress : bool
+    **options
+        ``device`` and ``backend`` of :func:`fltnb.training.make_engine`.
+
+    Raises
+    ------
+    FltnbError
+        An unknown notebook or profile, nothing stored, or a job that cannot run.
+    """
+    name = full_name(name)
+    choose(profile, room.PROFILES, "profile")
+    if profile == "stored":
+        found = stored(name, jobs)
+        if not len(found):
+            raise FltnbError(
+                f"Nothing is stored for {name}: run `python -m fltnb compute {name} --profile small`, which says its"
+                " cost first with --plan."
+            )
+        return found
+    wanted = jobs(name, profile)
+    ledger = Ledger(profile, name)
+    done = compute(
+        wanted,
+        n_jobs or JOBS_AT_A_TIME[profile],
+        fresh,
+        progress,
+        ledgers=() if profile == "demo" else (ledger,),
+        **options,
+    )
+    ledger.merge(done)
+    return Results.of(done, name, profile, jobs)
+
+
+room.door = results  # fl.results(...)

@@ -1,0 +1,34 @@
+"""The house stays small: lines of the package and of its tests, size of the committed results, number of floors."""
+
+import subprocess
+import tomllib
+
+import pytest
+
+from fltnb import paths
+
+
+def files(pattern: str):
+    """Tracked files, or all of them where the project was downloaded without git."""
+    done = subprocess.run(["git", "ls-files", pattern], cwd=paths.ROOT, capture_output=True, text=True)
+    found = [paths.ROOT / name for name in done.stdout.split("\n") if name]
+    return [file for file in found if file.exists()] or sorted(paths.ROOT.glob(pattern.replace("/*", "/**/*")))
+
+
+def lines(pattern: str) -> int:
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files(pattern))
+
+
+@pytest.mark.parametrize(("pattern", "most"), [("fltnb/*.py", 21_000), ("tests/*.py", 12_000)])
+def test_code_stays_small(pattern, most):
+    assert 1_000 < lines(pattern) <= most
+
+
+def test_results_stay_small():
+    assert sum(file.stat().st_size for file in files("results/*")) <= 10_000_000
+
+
+def test_floors_are_few():
+    contract = tomllib.loads((paths.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (order,) = contract["contracts"]
+    assert order["type"] == "layers" and order["exhaustive"] and len(order["layers"]) <= 13
