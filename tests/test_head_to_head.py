@@ -75,7 +75,7 @@ def test_intensity_moves_shades_away_from_the_targets_green():
     brightest = [hidden.images[own].max((0, 1, 2)).tolist() for own in (hidden.train[0], hidden.train[2])]
     assert brightest[0] == brightest[1]  # attackers have the targets' green
     for bad in (-1, np.inf, "much", True):
-        with pytest.raises(FltnbError, match="intensity is a factor"):
+        with pytest.raises(FltnbError, match="intensity must be a number"):
             fl.federations.build(coloured | {"intensity": bad})
 
 
@@ -182,7 +182,7 @@ def test_own_models_refuse():
 @pytest.mark.parametrize("profile", studies.PROFILES)
 def test_jobs_name_every_combination_once(profile):
     jobs = studies.jobs("15", profile)
-    assert len({str(job) for job in jobs}) == len(jobs) == len({job.id for job in jobs})
+    assert len({str(job) for job in jobs}) == len(jobs)  # equal settings may stand on several axes
     assert {job.axes["method"] for job in jobs} <= set(plots.METHODS)
 
 
