@@ -5,6 +5,7 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from fltnb.methods.graph import distinct_rows, rewire, widened
 from fltnb.methods.soft import soft_graph
 from fltnb.relatedness import FCR
 from fltnb.rounds import participants, run
+from fltnb.studies import dynamic
 
 QUICK = {"model": "mlp", "lr": 0.05, "local_epochs": 2, "progress": False, "backend": "serial"}
 EVENTS = [{"round": 3, "join": 5, "drift": 4}]
@@ -457,66 +459,37 @@ def test_more_clusters_than_the_graph_tells_apart_are_said():
     assert fitted.n_clusters_ == 2 and "\n" not in str(found[0].message)
 
 
-# ---------------------------------------------------------------- tables and pictures
+# ---------------------------------------------------------------- the study of notebook 07
 
 
-def synthetic_curves():
-    """Two seeds of an oracle at 90 % and of a method that falls at round 3; one model costs 100 bytes each way."""
-    import pandas as pd
-
-    rows = []
-    for seed, method, path in (
-        (0, "oracle", [90] * 6),
-        (0, "flt_lambda", [90, 90, 40, 89, 87, 90]),
-        (1, "oracle", [90] * 6),
-        (1, "flt_lambda", [90, 90, 90, 90, 90, 90]),
-    ):
-        for round, accuracy in enumerate(path, start=1):
-            row = {"note": "n", "method": method, "seed": seed, "round": round, "split": "test", "accuracy": accuracy}
-            row |= {"accuracy_stayed": accuracy, "accuracy_drifted": accuracy - 5, "accuracy_joined": np.nan}
-            extra = 3000 * (method == "flt_lambda") + 1000 * seed * (method == "flt_lambda")
-            rows.append(row | {"bytes_up": 100 * round + extra, "bytes_down": 100 * round})
-    return pd.DataFrame(rows)
-
-
-def test_event_table_by_hand():
-    import pandas as pd
-
-    tidy = pd.DataFrame({"note": ["n"], "metric": ["ari"], "method": ["flt_lambda"], "value": [0.5]})
-    table = fl.analysis.dynamic.event_table(tidy, synthetic_curves(), "n", event=3).set_index("method")
-    assert table.loc["oracle", "rounds to recover"] == "0"
-    # last below 90 - 2 in round 5, the third round after the change; the other seed never fell
-    assert table.loc["flt_lambda", "rounds to recover"] == "3"
-    assert table.loc["flt_lambda", "clustering, KB"] == 3.5
-    assert table.loc["flt_lambda", "drifted"] == 85 and "joined" not in table
-    assert table.loc["flt_lambda", "ARI"] == 0.5
-    never = synthetic_curves()
-    never.loc[never["method"] == "flt_lambda", "accuracy"] = 50
-    table = fl.analysis.dynamic.event_table(tidy, never, "n", event=3).set_index("method")
-    assert table.loc["flt_lambda", "rounds to recover"] == "never"
+def test_rounds_to_recover_by_hand():
+    paths = {
+        (0, "oracle"): [90] * 6,
+        (1, "oracle"): [90] * 6,
+        (0, "flt_lambda"): [90, 90, 40, 89, 87, 90],  # last below 90 - 2 in round 5, the third after the change
+        (1, "flt_lambda"): [90] * 6,
+        (0, "flt"): [90, 90, 90, 90, 90, 50],
+        (1, "flt"): [90] * 6,
+        (0, "fedavg"): [10, 10, 88, 90, 90, 90],
+    }
+    rows = [
+        {"method": method, "seed": seed, "round": round, "accuracy": accuracy}
+        for (seed, method), path in paths.items()
+        for round, accuracy in enumerate(path, start=1)
+    ]
+    took = dynamic.rounds_to_recover(pd.DataFrame(rows), event=3)
+    assert took.to_dict() == {"oracle": 0, "flt_lambda": 3, "flt": np.inf, "fedavg": 0}
 
 
-def test_drift_is_listed_and_drawn(fed):
-    import matplotlib.pyplot as plt
-
-    table = fl.analysis.dynamic.drift_table(fed)
+def test_the_course_of_a_federation(fed):
+    method = {"name": "flt_tau", "kind": "DynamicFLT", "tau": 2}
+    found = dynamic.course(fed.settings, {"flt_tau": method}, rounds=5, participation=0.4, seed=0)
+    row = found["tables"]["schedule"].iloc[0]
+    assert row["clusters again after rounds"] == "2 (tau), 4 (tau)" and row["tau"] == 2 and np.isnan(row["lambda"])
+    arrays = found["arrays"]
+    assert arrays["rounds"].tolist() == [1, 3] and arrays["counts"].shape == (2, 25, 10)
+    assert (arrays["counts"][0, 20:] == 0).all() and (arrays["clusters"][0, 20:] == -1).all()  # not there yet
+    assert arrays["counts"][1].sum() == fed.sizes.sum() and (arrays["clusters"][1] == fed.clusters).all()
     moved = np.flatnonzero(fed.groups == "drifted")
-    assert table["client"].tolist() == moved.tolist()
-    assert (table["new cluster"].to_numpy() == fed.clusters[moved]).all()
-    fig, axes = fl.plots.before_and_after(fed)
-    assert len(axes) == 2 and axes[0].images[0].get_array().shape == (25, 10)
-    assert axes[0].images[0].get_array()[20:].sum() == 0  # not there yet
-    assert sorted(axes[1].lines[0].get_ydata()) == sorted([*moved, 20, 21, 22, 23, 24])
-    plt.close(fig)
-
-
-def test_curves_are_drawn_by_group_with_the_event():
-    import matplotlib.pyplot as plt
-
-    fig, axes = fl.plots.around_event(synthetic_curves(), 3, ("stayed", "drifted"))
-    assert [ax.get_title() for ax in axes] == ["clients that stayed", "clients that drifted"]
-    assert all(any(list(line.get_xdata()) == [2.5, 2.5] for line in ax.lines) for ax in axes)
-    assert axes[0].get_legend() is None and axes[1].get_legend() is not None
-    plt.close(fig)
-    with pytest.raises(FltnbError, match="accuracy_left"):
-        fl.plots.around_event(synthetic_curves(), 3, ("left",))
+    assert np.flatnonzero(arrays["changed"][1]).tolist() == [*moved, 20, 21, 22, 23, 24]
+    assert (arrays["clusters"][0, moved] != arrays["clusters"][1, moved]).all()

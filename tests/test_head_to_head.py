@@ -1,22 +1,21 @@
-"""Head to head: noise on what is sent, own models, graded federations, tables and ranks worked by hand."""
+"""Head to head: held-out samples, noise on what is sent, own models, ranks worked by hand."""
 
 from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
 import pytest
-from fltnb.experiments import head_to_head as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fltnb as fl
-from fltnb import FltnbError, oneshot, plots
-from fltnb.analysis import head_to_head as read
+from fltnb import FltnbError, plots, studies
 from fltnb.federations.backdoor import GREEN, shade
 from fltnb.methods.ownmodels import OwnModels
 from fltnb.metrics import adjusted_rand_index
-from fltnb.oneshot import ClusterSpec
 from fltnb.relatedness.noise import noisy, typical_length
+from fltnb.results import Job, compute
+from fltnb.studies import head_to_head as study
 
 BASE = {"kind": "label_clusters", "n_clients": 6, "n_clusters": 3, "classes_per_cluster": 2, "samples_per_client": 40}
 HELD = {"kind": "held_out", "dataset": "digits", "base": BASE}
@@ -53,7 +52,7 @@ def test_held_out_samples_come_from_the_clients_own():
         ({"base": "labels"}, "must be a dict with a kind"),
         ({"base": BASE | {"colour": 1}}, "colour"),
         ({"base": {k: v for k, v in TURNED.items() if k != "dataset"}}, "validation samples of its own"),
-        ({"val_fraction": 0}, "holds nothing back"),
+        ({"val_fraction": 0}, "above 0 and below 1"),
         ({"base": {"kind": "dirichlet", "n_clients": 700, "alpha": 0.3, "min_samples": 1}}, "."),
     ],
 )
@@ -76,7 +75,7 @@ def test_intensity_moves_shades_away_from_the_targets_green():
     brightest = [hidden.images[own].max((0, 1, 2)).tolist() for own in (hidden.train[0], hidden.train[2])]
     assert brightest[0] == brightest[1]  # attackers have the targets' green
     for bad in (-1, np.inf, "much", True):
-        with pytest.raises(FltnbError, match="intensity is a factor"):
+        with pytest.raises(FltnbError, match="intensity must be a number"):
             fl.federations.build(coloured | {"intensity": bad})
 
 
@@ -137,26 +136,29 @@ def test_noise_refuses():
 # Clusterers that need more than embeddings
 
 
+def clustered(*settings, **options):
+    """Final numbers of a clustering job."""
+    return compute(Job.clustering(*settings, **options), progress=False)[0].numbers
+
+
 def test_pacfl_gets_the_classes():
-    spec = ClusterSpec(HELD, {"name": "PACFL", "n_clusters": 3}, PIXELS)
-    row = oneshot.compute([spec], progress=False).iloc[0]
+    numbers = clustered(HELD, {"name": "PACFL", "n_clusters": 3}, PIXELS)
     fed = fl.federations.build(HELD)
     images = fl.encoders.embed_clients(fed, fl.encoders.EncoderSpec("pixels"))
     by_hand = fl.PACFL(n_clusters=3).fit(images, [fed.labels[own] for own in fed.train])
-    assert row["ari"] == adjusted_rand_index(fed.clusters, by_hand.labels_)
-    assert row["floats_up"] == 64 * 3 * 2  # three vectors for each of two classes
+    assert numbers["ari"] == adjusted_rand_index(fed.clusters, by_hand.labels_)
+    assert numbers["floats_up"] == 64 * 3 * 2  # three vectors for each of two classes
 
 
 def test_emd_clusters_under_every_clients_own_model():
     """The study of the clustering finds what the method finds after its first round."""
     training = {"local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
-    spec = ClusterSpec(TURNED, {"name": "EMDClustering"}, {"kind": "own", "seed": 2, **training}, seed=0)
-    row = oneshot.compute([spec], progress=False).iloc[0]
+    numbers = clustered(TURNED, {"name": "EMDClustering"}, {"kind": "own", "seed": 2, **training}, seed=0)
     fed = fl.federations.build(TURNED)
     options = training | {"model": "mlp_plain", "rounds": 1, "participation": 1.0, "seed": 2, "progress": False}
     run = fl.run(fl.methods.EMDCFL(), fed, **options)
-    assert row["ari"] == adjusted_rand_index(fed.clusters, run.labels)
-    assert row["n_clusters"] == len(np.unique(run.labels)) > 1
+    assert numbers["ari"] == adjusted_rand_index(fed.clusters, run.labels)
+    assert numbers["n_clusters"] == len(np.unique(run.labels)) > 1
 
 
 def test_own_models_refuse():
@@ -166,86 +168,52 @@ def test_own_models_refuse():
     fed = fl.federations.build(HELD)
     with pytest.raises(FltnbError, match="diverged"):
         OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed(fed)
-    for wrong, words in (
-        ({"clusterer": {"name": "FCR"}, "encoder": {"kind": "own"}}, "for EMDClustering alone"),
-        ({"clusterer": {"name": "EMDClustering"}, "encoder": {"kind": "own", "epochs": 3}}, "epochs"),
+    for clusterer, encoder, words in (
+        ({"name": "FCR"}, {"kind": "own"}, "for EMDClustering alone"),
+        ({"name": "EMDClustering"}, {"kind": "own", "epochs": 3}, "epochs"),
     ):
         with pytest.raises(FltnbError, match=words):
-            oneshot.compute([ClusterSpec(HELD, **wrong)], progress=False)
+            clustered(HELD, clusterer, encoder)
 
 
-def test_noise_enters_the_key_only_where_there_is_some():
-    plain = ClusterSpec(HELD, {"name": "PACFL"}, PIXELS)
-    assert "noise" not in plain.settings()
-    assert ClusterSpec(HELD, {"name": "PACFL"}, PIXELS, noise=0.5).key() != plain.key()
+# The study of notebook 15
 
 
-# Plans
-
-
-@pytest.mark.parametrize("profile", fl.experiments.PROFILES)
-def test_plans_name_every_combination_once(profile):
-    fits = plan.clusterings(profile)
-    keys = [(s.method_id, s.seed, *s.axes.values()) for s in fits]
-    assert len(set(keys)) == len(keys)
-    runs = plan.specs(profile)
-    assert len({(s.dataset, s.method_id, s.seed) for s in runs}) == len(runs)
-    for spec in runs:  # all can be built without loading any data
-        fl.methods.build(spec.method)
-        fl.federations.complete(spec.federation)
-    assert {s.method_id for s in runs} <= set(plots.METHODS)
-    assert {s.method_id for s in fits} <= set(plots.METHODS)
-
-
-# Tables
-
-
-def clusterings(rows):
-    columns = ["axis", "level", "K", "method", "seed", "ari", "n_clusters"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-TABLE = clusterings(
-    [
-        ("samples", 100.0, "given", "pacfl", 0, 1.0, 2),
-        ("samples", 100.0, "given", "pacfl", 1, 0.9, 2),
-        ("samples", 20.0, "given", "pacfl", 0, 0.5, 2),
-        ("samples", 20.0, "given", "pacfl", 1, 0.1, 2),
-        ("samples", 50.0, "given", "pacfl", 0, 1.0, 2),
-        ("samples", 50.0, "given", "pacfl", 1, 0.2, 2),
-        ("noise", 0.0, "given", "pacfl", 0, 0.2, 2),
-        ("noise", 1.0, "given", "pacfl", 0, 1.0, 2),
-        ("samples", 100.0, "not given", "eigen", 0, 1.0, 2),
-        ("samples", 50.0, "not given", "eigen", 0, 1.0, 2),
-        ("samples", 20.0, "not given", "eigen", 0, 0.0, 1),
-    ]
-)
-
-
-def test_difficulty_table_by_hand():
-    wide = read.difficulty_table(TABLE, "samples")
-    assert list(wide.columns) == ["method", "K", "100", "50", "20"]  # fewer is harder
-    assert wide.iloc[0].tolist() == ["pacfl", "given", 0.95, 0.6, pytest.approx(0.3)]
-    assert list(read.difficulty_table(TABLE, "noise").columns) == ["method", "K", "0", "1"]
+@pytest.mark.parametrize("profile", studies.PROFILES)
+def test_jobs_name_every_combination_once(profile):
+    jobs = studies.jobs("15", profile)
+    assert len({str(job) for job in jobs}) == len(jobs)  # equal settings may stand on several axes
+    assert {job.axes["method"] for job in jobs} <= set(plots.METHODS)
 
 
 def test_endurance_by_hand():
-    borne = read.endurance(TABLE).set_index("method")
-    assert borne.loc["pacfl", "samples"] == "100"  # 0.95 counts, 0.6 at the next does not
+    by_level = {
+        ("pacfl", True, "samples"): {100.0: [1.0, 0.9], 20.0: [0.5, 0.1], 50.0: [1.0, 0.2]},
+        ("pacfl", True, "noise"): {0.0: [0.2], 1.0: [1.0]},
+        ("eigen", False, "samples"): {100.0: [1.0], 50.0: [1.0], 20.0: [0.0]},
+    }
+    rows = [
+        {"method": method, "k_given": given, "difficulty": axis, "level": level, "seed": seed, "ari": ari}
+        for (method, given, axis), levels in by_level.items()
+        for level, values in levels.items()
+        for seed, ari in enumerate(values)
+    ]
+    borne = study.endurance(pd.DataFrame(rows)).set_index("method")
+    assert borne.loc["pacfl", "samples"] == "100"  # fewer is harder: 0.95 counts, 0.6 at the next does not
     assert borne.loc["pacfl", "noise"] == "none"  # a later success does not make up for the first level
     assert borne.loc["eigen", "samples"] == "50" and borne.loc["eigen", "noise"] == ""
-    assert borne.loc["pacfl", "ARI, mean"] == pytest.approx(((0.95 + 0.6 + 0.3) / 3 + 0.6) / 2)
-    assert borne["axes"].to_dict() == {"eigen": 1, "pacfl": 2}
+    assert borne["ARI, mean"].to_dict() == pytest.approx({"pacfl": ((0.95 + 0.6 + 0.3) / 3 + 0.6) / 2, "eigen": 2 / 3})
 
 
-def tidy(numbers, metric="accuracy", split="test"):
-    """Rows from {(dataset, seed): {method: value}}."""
-    rows = [
-        {"dataset": d, "seed": s, "method": m, "split": split, "metric": metric, "value": v, "note": ""}
-        for (d, s), values in numbers.items()
-        for m, v in values.items()
-    ]
-    return pd.DataFrame(rows)
+def trained(numbers):
+    """Rows of runs from {(federation, seed): {method: accuracy}}."""
+    return pd.DataFrame(
+        [
+            {"federation": federation, "seed": seed, "method": method, "accuracy": accuracy}
+            for (federation, seed), values in numbers.items()
+            for method, accuracy in values.items()
+        ]
+    )
 
 
 def test_ranks_by_hand():
@@ -255,7 +223,7 @@ def test_ranks_by_hand():
         ("b", 0): {"fedavg": 1.0, "ifca": 2.0, "local": 3.0, "fesem": 9.0},
         ("b", 1): {"fedavg": 1.0, "ifca": 2.0, "local": 3.0, "fesem": 9.0},
     }
-    placed = read.ranks(tidy(accuracy)).set_index("method")
+    placed = study.ranks(trained(accuracy))
     # a: seed 0 fedavg 3, the others 1.5 each; seed 1 fedavg 1, ifca 2, local 3; b: 3, 2, 1; fesem is not on a
     assert placed["a"].to_dict() == {"local": 2.25, "ifca": 1.75, "fedavg": 2.0}
     assert placed["mean rank"].to_dict() == {"local": 1.625, "ifca": 1.875, "fedavg": 2.5}
@@ -270,61 +238,7 @@ def test_ranks_by_hand():
 def test_ranks_add_up_and_do_not_care_for_scale(values):
     names = ["fedavg", "ifca", "local", "cfl"]
     numbers = {(str(i), 0): dict(zip(names, map(float, row), strict=True)) for i, row in enumerate(values)}
-    placed = read.ranks(tidy(numbers)).set_index("method")["mean rank"]
+    placed = study.ranks(trained(numbers))["mean rank"]
     assert placed.sum() == pytest.approx(1 + 2 + 3 + 4)
     other = {key: {m: 2 * v - 7 for m, v in row.items()} for key, row in numbers.items()}
-    pd.testing.assert_series_equal(read.ranks(tidy(other)).set_index("method")["mean rank"], placed)
-
-
-def test_grid_and_costs_by_hand():
-    accuracy = {("a", 0): {"fedavg": 90.0, "oracle": 96.0}, ("a", 1): {"fedavg": 92.0, "oracle": 98.0}}
-    assert read.grid(tidy(accuracy), "accuracy")["a"].to_dict() == {"fedavg": -6.0, "oracle": 0.0}
-    both = pd.concat(
-        [
-            tidy({("a", 0): {"fedavg": 10.0, "ifca": 30.0}, ("b", 0): {"fedavg": 1.0, "ifca": 5.0}}, metric, "")
-            for metric in ("bytes", "seconds")
-        ]
-    )
-    assert read.costs(both).set_index("method")["bytes, times FedAvg's"].to_dict() == {"fedavg": 1.0, "ifca": 4.0}
-
-
-def test_demo_runs_end_to_end():
-    fits = [s for s in plan.clusterings("demo") if s.axes["axis"] == "rotation" and s.axes["level"] == 90.0]
-    table = oneshot.compute(fits, progress=False)
-    assert set(table["method"]) == {"transport", "emdcfl", "eigen", "pacfl"}
-    assert (table.loc[table["K"] == "given", "n_clusters"] == 4).all()
-    runs = [s for s in plan.specs("demo") if s.dataset == "rotated"]
-    found = fl.store.tidy(fl.compute(runs, progress=False))
-    shown = read.result_table(found, "rotated").set_index("method")
-    assert shown.loc["oracle", "ARI"] == 1 and np.isnan(shown.loc["fedavg", "ARI"])
-    assert shown.loc["oracle", "accuracy"] > shown.loc["fedavg", "accuracy"]
-    assert shown["accuracy"].is_monotonic_decreasing
-    words = read.advice(table, found)
-    assert "Transport signatures" in words and "told K" in words
-    claims = read.head_to_head_claims(table, found).table()
-    assert "Who finds the true clusters" in " ".join(claims["sentence"])
-    first = claims[claims["sentence"].str.startswith("Who finds")].iloc[0]
-    assert first["verdict"] == "holds"  # the very same models as the oracle's
-
-
-# Pictures
-
-
-def test_pictures():
-    import matplotlib.pyplot as plt
-
-    fig, panels = read.curves_figure(TABLE, "by hand")
-    assert panels.shape == (2, 2)
-    assert [text.get_text() for text in panels[0, 0].get_xticklabels()] == ["100", "50", "20"]
-    line = panels[0, 0].lines[0]
-    assert line.get_ydata().tolist() == pytest.approx([0.95, 0.6, 0.3])
-    plt.close(fig)
-    values = pd.DataFrame({"a": [-20.0, 0.0], "b": [np.nan, -1.0]}, index=["fedavg", "oracle"])
-    fig, ax = plots.method_grid(values, limits=(-15, 0))
-    assert sorted(text.get_text() for text in ax.texts) == ["-1.0", "-20.0", "0.0"]
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["FedAvg", "Oracle"]
-    plt.close(fig)
-    with pytest.raises(FltnbError, match="no clusterings"):
-        plots.difficulty_curves(TABLE, {"rotation": "degrees"})
-    with pytest.raises(FltnbError, match="no numbers"):
-        plots.method_grid(pd.DataFrame())
+    pd.testing.assert_series_equal(study.ranks(trained(other))["mean rank"], placed)

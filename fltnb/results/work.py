@@ -228,12 +228,16 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
 
 def check_clustering(made: Prepared) -> None:
     """Refuse a clustering that cannot work, before any is computed."""
+    from ..methods.ownmodels import OwnModels
+
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
     if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
         raise FltnbError(
             f"{made.job.settings['clusterer']['name']} compares clients' embeddings, and every client's own network has"
             " other axes: the encoder of kind 'own' is for EMDClustering alone."
         )
+    for name in how.keys() - {"kind"} if how.get("kind") == "own" else ():
+        choose(name, OwnModels.__dataclass_fields__, "option of an encoder of kind 'own'")
     if hasattr(clusterer, "check"):
         clusterer.check(made.fed.sizes.tolist())
 

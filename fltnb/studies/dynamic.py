@@ -1,17 +1,22 @@
 """Runs of notebook 07: clients that join or get other data in the middle of a run, and soft client graphs.
 
-None of this is in the paper's tables, so the settings are ours: those of scenario 1, described variant.
+None of this is in the paper's tables, so the settings are ours: those of scenario 1, as written.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..store import Spec
-from .common import SEEDS, federation, method, training
+import numpy as np
+
+from ..results import Job
+from .common import SEEDS, clusterer, encoder, federation, method, training
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
-SCENARIOS = {"no label shared": 0, "one label shared": 1}  # soft against hard graphs: FLT's scenarios 1 and 2
 
 # clients, newcomers, drifting clients; first round after the change, rounds; lambda low and high; tau
 SIZES: dict[str, dict[str, int]] = {
@@ -22,63 +27,77 @@ SIZES["paper"] = SIZES["small"]
 # Newcomers flag at once, drifted clients when they are drawn. A low lambda therefore fires in the first round, a high
 # one when most of the drifted have been drawn; the next multiple of tau comes some rounds after the change.
 
-EVENT_METHODS = ("fedavg", "flt", "flt_tau", "flt_lambda_high", "flt_lambda", "flt_nearest", "oracle")
-NEW_KIND_METHODS = ("flt", "flt_nearest", "flt_lambda", "oracle")
+EVENT_METHODS = {
+    MIXED: ("fedavg", "flt", "flt_tau", "flt_lambda_high", "flt_lambda", "flt_nearest", "oracle"),
+    NEW_KIND: ("flt", "flt_nearest", "flt_lambda", "oracle"),
+}
 SOFT_METHODS = ("flt", "flt_full", "flt_soft", "flt_soft_linear", "oracle")
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return the runs of both events and of both scenarios with soft graphs."""
-    runs = [row(name, MIXED, seed, profile) for name in EVENT_METHODS for seed in SEEDS[profile]]
-    runs += [row(name, NEW_KIND, seed, profile) for name in NEW_KIND_METHODS for seed in SEEDS[profile]]
-    runs += [
-        row(name, scenario, seed, profile)
-        for scenario in scenarios(profile)
+def jobs(profile: str) -> list[Job]:
+    """Both events, soft against hard graphs, when each method clusters again, and the distances behind the graphs."""
+    dataset = "digits" if profile == "demo" else "mnist"
+    runs = [
+        _training(name, profile, dataset, seed, event=event)
+        for event, names in EVENT_METHODS.items()
+        for name in names
+        for seed in SEEDS[profile]
+    ]
+    # where no label is shared all graphs are one, which the demo need not show
+    soft = [
+        _training(name, profile, dataset, seed, shared_classes=shared)
+        for shared in ((1,) if profile == "demo" else (0, 1))
         for name in SOFT_METHODS
         for seed in SEEDS[profile]
     ]
-    return runs
+    courses = [_course(event, profile, dataset) for event in EVENT_METHODS]
+    distances = Job.clustering(
+        federation(dataset, "as_written", 0, 1, SIZES[profile]["M"]),
+        clusterer(dataset, "as_written", 3),
+        encoder(dataset, "enc1", "as_written", profile),
+        axes={"dataset": dataset, "method": "flt_full", "shared_classes": 1},
+        keep=("distance",),
+    )
+    return [*runs, *soft, *courses, distances]
 
 
-def scenarios(profile: str) -> list[str]:
-    """Where soft graphs are tried; where no label is shared all graphs are one, which the demo need not show."""
-    return list(SCENARIOS)[1 if profile == "demo" else 0 :]
-
-
-def row(name: str, note: str, seed: int, profile: str) -> Spec:
-    """One run; ``note`` names the event or the scenario."""
-    size, dataset = SIZES[profile], dataset_of(profile)
-    shared = SCENARIOS.get(note, 0)
-    fed = federation(dataset, "as_written", seed, shared_classes=shared, n_clients=size["M"])
-    if note not in SCENARIOS:
-        named = fed.pop("dataset")
-        fed = {"kind": "changing", "dataset": named, "base": fed, "events": events(note, profile), "seed": seed}
-    settings = training(dataset, "as_written", profile) | {"rounds": size["rounds"]}
+def _training(name: str, profile: str, dataset: str, seed: int, **axes: Any) -> Job:
     # an evaluation costs more than a round of MNIST: every second one, and few where nothing happens
-    settings["eval_every"] = (1 if profile == "demo" else 2) * (2 if note in SCENARIOS else 1)
-    return Spec(
-        fed,
-        settings_of(name, dataset, profile, n_classes=2 + shared),
+    every = (1 if profile == "demo" else 2) * (1 if "event" in axes else 2)
+    settings = training(dataset, "as_written", profile) | {"rounds": SIZES[profile]["rounds"], "eval_every": every}
+    fed = changing(axes["event"], profile, dataset, seed) if "event" in axes else None
+    shared = axes.get("shared_classes", 0)
+    return Job.training(
+        fed or federation(dataset, "as_written", seed, shared, SIZES[profile]["M"]),
+        settings_of(name, dataset, profile, 2 + shared),
         **settings,
         seed=seed,
-        experiment="07_dynamic_clustering",
-        dataset=dataset,
-        method_id=name,
-        note=note,
+        axes={"dataset": dataset, "method": name, "variant": "as_written", **axes},
     )
 
 
-def dataset_of(profile: str) -> str:
-    """Return the data set of a profile."""
-    return "digits" if profile == "demo" else "mnist"
+def _course(event: str, profile: str, dataset: str) -> Job:
+    names = [name for name in EVENT_METHODS[event] if name.startswith("flt_")]
+    settings = {
+        "federation": changing(event, profile, dataset, seed=0),
+        "methods": {name: settings_of(name, dataset, profile) for name in names},
+        "rounds": SIZES[profile]["rounds"],
+        "participation": training(dataset, "as_written", profile)["participation"],
+        "seed": 0,
+    }
+    return Job.study("dynamic.course", settings, axes={"dataset": dataset, "event": event, "seed": 0})
 
 
-def events(note: str, profile: str) -> list[dict[str, int]]:
-    """Return what happens to the federation (:func:`fltnb.federations.with_events`)."""
+def changing(event: str, profile: str, dataset: str, seed: int) -> dict[str, Any]:
+    """Return settings of scenario 1's federation with an event (:func:`fltnb.federations.with_events`)."""
     size = SIZES[profile]
-    if note == MIXED:
-        return [{"round": size["event"], "join": size["join"], "drift": size["drift"]}]
-    return [{"round": size["event"], "join": size["M"] // 5, "cluster": 4}]  # everybody of the last of five clusters
+    base = federation(dataset, "as_written", seed, n_clients=size["M"])
+    del base["dataset"]
+    what = {"join": size["join"], "drift": size["drift"]}
+    if event == NEW_KIND:
+        what = {"join": size["M"] // 5, "cluster": 4}  # everybody of the last of five clusters
+    events = [{"round": size["event"], **what}]
+    return {"kind": "changing", "dataset": dataset, "base": base, "events": events, "seed": seed}
 
 
 def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> dict[str, Any]:
@@ -101,3 +120,69 @@ def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> di
         del plain["graph"]
         return plain | {"kind": "SoftFLT", "weight": "linear" if name.endswith("linear") else "gaussian"}
     return plain
+
+
+def course(
+    federation: Mapping[str, Any], methods: Mapping[str, Mapping], rounds: int, participation: float, seed: int
+) -> dict[str, Any]:
+    """Tell what happens to a changing federation, and when each method will cluster again.
+
+    Returns
+    -------
+    dict
+        ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a time, and after
+        which rounds it clusters. ``arrays``, for P phases, M clients and C classes: ``rounds`` (P,), the first round of
+        each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P, M);
+        ``clusters`` (P, M), -1 for those.
+    """
+    import pandas as pd
+
+    from .. import federations
+    from .. import methods as room
+    from ..federations.phases import phases
+    from ..rounds import participants
+
+    fed = federations.build(federation)
+    parts = phases(fed)
+    drawn = []
+    for t in range(1, rounds + 1):
+        here = [phase.fed.n_clients for phase in parts if phase.round <= t][-1]
+        drawn.append(participants(here, participation, seed, t))
+    rows = []
+    for name, settings in methods.items():
+        method = room.build(settings)
+        fired, most = method.schedule(parts, drawn)
+        row = {"method": name, "lambda": method.lam, "tau": method.tau, "most flags at a time": most}
+        rows.append(row | {"clusters again after rounds": ", ".join(f"{t} ({why})" for t, why in fired.items())})
+    shape = (len(parts), fed.n_clients)
+    counts = np.zeros((*shape, fed.n_classes), dtype=np.int32)
+    changed, clusters = np.zeros(shape, dtype=bool), np.full(shape, -1, dtype=np.int32)
+    for place, phase in enumerate(parts):
+        here = phase.fed.n_clients
+        counts[place, :here], clusters[place, :here] = phase.fed.label_counts(), phase.fed.clusters
+        changed[place, : len(phase.changed)] = phase.changed
+    table = pd.DataFrame(rows).astype({"lambda": float, "tau": float})
+    arrays = {"rounds": np.array([phase.round for phase in parts]), "counts": counts}
+    return {"tables": {"schedule": table}, "arrays": arrays | {"changed": changed, "clusters": clusters}}
+
+
+def rounds_to_recover(curves: pd.DataFrame, event: int, near: float = 2.0) -> pd.Series:
+    """Count the rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
+
+    Parameters
+    ----------
+    curves : DataFrame
+        ``method, seed, round, accuracy``, the oracle among the methods.
+    event : int
+        First round after the change.
+
+    Returns
+    -------
+    Series
+        One number per method, of its slowest seed; infinite where one is further off at the last round.
+    """
+    after = curves[curves["round"] >= event].set_index(["seed", "round"])
+    behind = after[after["accuracy"] < (after.loc[after["method"] == "oracle", "accuracy"] - near).reindex(after.index)]
+    last = behind.reset_index().groupby("method")["round"].max()
+    took = (last - event + 1.0).where(last < curves["round"].max(), np.inf)
+    return took.reindex(curves["method"].unique(), fill_value=0.0)

@@ -1,23 +1,24 @@
 """Runs of notebook 15: every one-shot clusterer where it gets hard, and every method on every kind of federation.
 
-No paper has this comparison. :func:`clusterings` grades difficulty along one axis at a time, without training;
-:func:`specs` trains all methods on one federation of each kind. Settings are the papers' own (or, where a paper tuned
-one per data set, as the table says), the same on all federations: nothing is tuned to win here.
+No paper has this comparison. Clusterings grade difficulty along one axis at a time, without training; trainings run
+all methods on one federation of each kind. Settings are the papers' own (or, where a paper tuned one per data set, as
+the notebook says), the same on all federations: nothing is tuned to win here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ..encoders import EncoderSpec
 from ..federations import DIGITS_TASKS, FASHION_TASKS
-from ..oneshot import ClusterSpec
-from ..store import Spec
+from ..results import Job
 from .common import pixels
 
-NOTEBOOK = "15_head_to_head"
+if TYPE_CHECKING:
+    import pandas as pd
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -101,40 +102,22 @@ METHODS = (
 DEMO_METHODS = ("fedavg", "emdcfl", "transport", "pacfl", "ifca", "oracle")
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return every clusterer at every level of every axis, with and without the true number of clusters.
+def jobs(profile: str) -> list[Job]:
+    """Every clusterer at every level of every axis, with and without K; every method on every kind of federation.
 
-    Rows that see one federation through one encoder follow each other, so that it is embedded once.
+    Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
     dataset = "digits" if profile == "demo" else "mnist"
-    out, skipped = [], {("noise", name) for name in NO_NOISE}
-    for axis, levels in LEVELS[profile].items():
-        for seed in CURVE_SEEDS[profile]:
-            for level in levels:
-                fed, clusters = graded(axis, level, profile, seed)
-                for name in CLUSTERERS:
-                    if (axis, name) in skipped or (profile == "demo" and name in NOT_IN_DEMO):
-                        continue
-                    out += _both(name, dataset, fed, clusters, axis, level, seed)
-    return out
-
-
-def specs(profile: str) -> list[Spec]:
-    """Return one run of every method on every kind of federation, for each seed."""
     return [
-        Spec(
-            kind.settings | _seeded(kind.settings, seed),
-            method(name, kind),
-            kind.model,
-            **TRAINING[profile] | kind.options,
-            participation=1.0,
-            seed=seed,
-            eval_every=TRAINING[profile]["rounds"],
-            experiment=NOTEBOOK,
-            dataset=shown,
-            method_id=name,
-            note="K given" if name in (*NEEDS_K, *TOLD_K) else "",
-        )
+        _clustering(name, dataset, axis, level, profile, seed, given)
+        for axis, levels in LEVELS[profile].items()
+        for seed in CURVE_SEEDS[profile]
+        for level in levels
+        for name in CLUSTERERS
+        for given in ((False,) if name in OWN_THRESHOLD else (False, True))
+        if not (axis == "noise" and name in NO_NOISE) and not (profile == "demo" and name in NOT_IN_DEMO)
+    ] + [
+        _training(name, shown, kind, profile, seed)
         for shown, kind in kinds(profile).items()
         for name in (DEMO_METHODS if profile == "demo" else METHODS)
         for seed in RUN_SEEDS[profile]
@@ -142,13 +125,45 @@ def specs(profile: str) -> list[Spec]:
     ]
 
 
+def _clustering(name: str, dataset: str, axis: str, level: float, profile: str, seed: int, given: bool) -> Job:
+    fed, clusters = graded(axis, level, profile, seed)
+    settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
+    if name == "pacfl" and axis == "backdoor":
+        settings |= {"threshold": 2.5}  # again EMD-CFL's
+    return Job.clustering(
+        fed,
+        settings,
+        encoder(name, dataset, axis == "backdoor", seed),
+        seed=seed,
+        noise=level if axis == "noise" else 0.0,
+        axes={"dataset": dataset, "method": name, "difficulty": axis, "level": float(level), "k_given": given},
+    )
+
+
+def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job:
+    fed = kind.settings | {"seed": seed}
+    if "base" in fed:
+        fed["base"] = fed["base"] | {"seed": seed}
+    return Job.training(
+        fed,
+        method(name, kind),
+        kind.model,
+        **TRAINING[profile] | kind.options,
+        participation=1.0,
+        seed=seed,
+        eval_every=TRAINING[profile]["rounds"],
+        axes={
+            "dataset": fed["dataset"],
+            "method": name,
+            "variant": "as_written",
+            "federation": shown,
+            "k_given": name in (*NEEDS_K, *TOLD_K),
+        },
+    )
+
+
 UNKNOWN = ("writers",)
 """Federations whose true clusters nobody knows."""
-
-
-def _seeded(settings: dict[str, Any], seed: int) -> dict[str, Any]:
-    inner = {"base": settings["base"] | {"seed": seed}} if "base" in settings else {}
-    return {"seed": seed} | inner
 
 
 def kinds(profile: str) -> dict[str, Kind]:
@@ -266,19 +281,58 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
     return unseen(dataset)
 
 
-def _both(name, dataset, fed, clusters, axis, level, seed) -> Iterator[ClusterSpec]:
-    for given in (False,) if name in OWN_THRESHOLD else (False, True):
-        settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
-        if name == "pacfl" and axis == "backdoor":
-            settings = settings | {"threshold": 2.5}  # again EMD-CFL's
-        yield ClusterSpec(
-            fed,
-            settings,
-            encoder(name, dataset, axis == "backdoor", seed),
-            seed=seed,
-            experiment=NOTEBOOK,
-            dataset=dataset,
-            method_id=name,
-            noise=level if axis == "noise" else 0.0,
-            axes={"axis": axis, "level": float(level), "K": "given" if given else "not given"},
-        )
+def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
+    """Hardest level that each clusterer bears on each axis, and its mean ARI over everything.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Clusterings: ``method, k_given, difficulty, level, seed, ari``.
+    found : float
+        A level is borne if the mean ARI over seeds is at least this, there and at all easier levels.
+
+    Returns
+    -------
+    DataFrame
+        One row per method and ``k_given``, best first; a column per axis, "none" where not even the easiest level is
+        borne and "" where none was tried; ``ARI, mean``, every axis with the same weight.
+    """
+    import pandas as pd
+
+    rows = []
+    for (name, given), part in runs.groupby(["method", "k_given"], sort=False):
+        row, means = {"method": name, "k_given": given}, []
+        for axis in AXES:
+            over = part[part["difficulty"] == axis].groupby("level")["ari"].mean()
+            over = over.sort_index(ascending=axis not in HARDER_IS_LESS)
+            borne = over[(over >= found).cummin()]
+            row[axis] = f"{borne.index[-1]:g}" if len(borne) else "none" if len(over) else ""
+            means += [over.mean()] * bool(len(over))
+        rows.append(row | {"ARI, mean": float(np.mean(means))})
+    return pd.DataFrame(rows).sort_values(["k_given", "ARI, mean"], ascending=False, ignore_index=True)
+
+
+def ranks(runs: pd.DataFrame) -> pd.DataFrame:
+    """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        Trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no rank, nor has a
+        method that did not run everywhere.
+
+    Returns
+    -------
+    DataFrame
+        One row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a seed's mean rank;
+        ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for each.
+    """
+    import pandas as pd
+
+    rows = runs[runs["method"] != "oracle"]
+    wide = rows.pivot_table("accuracy", ["federation", "seed"], "method", sort=False).dropna(axis=1)
+    placed = wide.round(6).rank(axis=1, ascending=False)
+    on_each = placed.groupby(level="federation", sort=False).mean()
+    out = {"mean rank": on_each.mean(), "± seeds": placed.groupby(level="seed").mean().std()}
+    out |= {"± federations": on_each.std(), "best": on_each.min(), "worst": on_each.max()}
+    return pd.DataFrame(out).join(on_each.T).sort_values("mean rank", kind="stable")
