@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from . import __version__
+from . import __version__, studies
 from .errors import choose
 from .results import PROFILES, Results
 
@@ -36,8 +36,6 @@ class Settings:
 
     def results(self) -> Results:
         """Return the notebook's results: read (``stored``), or looked up, resumed and computed."""
-        from . import studies
-
         return studies.results(self.name, self.profile, n_jobs=self.n_jobs or None)
 
     def show(self, fig: Figure, name: str) -> None:
