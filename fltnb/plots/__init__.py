@@ -19,7 +19,6 @@ from .difficulty import difficulty_curves, method_grid
 from .dynamic import around_event, before_and_after, graphs_beside
 from .eigen import relevance_curves, separation, similarity_matrices
 from .emdcfl import distance_strip, method_dots
-from .fesem import attribute_strips, choosing_k, local_models
 from .holdings import gallery, sample_images, who_holds_what
 from .matrices import cluster_matrices, formation
 from .points import client_strip, dots, plane
@@ -43,9 +42,7 @@ __all__ = [
     "agreement",
     "ari_curves",
     "around_event",
-    "attribute_strips",
     "before_and_after",
-    "choosing_k",
     "classes_under_trigger",
     "client_graph",
     "client_strip",
@@ -67,7 +64,6 @@ __all__ = [
     "image_versions",
     "label",
     "lines",
-    "local_models",
     "matrices",
     "matrix_pair",
     "method_dots",

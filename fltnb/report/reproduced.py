@@ -34,7 +34,6 @@ NOTEBOOKS = {
 """Paper -> notebook -> tables whose numbers it reproduces. A paper's notebook adds its line here."""
 
 OWN = {
-    "08_fesem": "fesem_report",
     "09_mthfl_similarity": "mthfl_similarity",
     "11_emdcfl_rotated": "emdcfl_report",
     "12_emdcfl_pacs": "emdcfl_report",

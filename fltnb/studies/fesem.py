@@ -85,11 +85,11 @@ def jobs(profile: str) -> list[Job]:
         if first:
             dealt = ("nofed", "fedavg", *FESEM)
             result += [row(profile, name, method, seeds[0], shuffled=True) for method in dealt]
-        result += _studies(profile, name, seeds[0])
+        result += _studies(profile, name, seeds[0], first)
     return result
 
 
-def _studies(profile: str, name: str, seed: int) -> list[Job]:
+def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
     """Return what is neither a training nor a clustering, on one federation."""
     size, about = SIZES[profile], {"dataset": name, "seed": seed}
     common = training(profile, name) | {"federation": federation(profile, name, seed), "seed": seed}
@@ -99,7 +99,7 @@ def _studies(profile: str, name: str, seed: int) -> list[Job]:
 
     held = {"federation": common["federation"], "shown": 6 if name in HANDS else 0}
     result = [study("statistics", held, table="T1")]
-    for switch in ({}, {"grouping": "random"}):
+    for switch in ({}, {"grouping": "random"})[: 1 + first]:
         settings = common | {"method": method("fesem_4", "", 0) | switch, "shown": size["shown"]}
         result.append(study("local_models", settings, method="fesem_4", variant="as_written", **switch))
     for centers in FESEM:
