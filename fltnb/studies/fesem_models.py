@@ -231,7 +231,7 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
 
     from ..federations.pseudo_writers import STYLE, writer_styles
 
-    styles = writer_styles(federation["n_clients"], federation["seed"], federation.get("strength", 1.0))
+    styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))
     values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
     bold = cluster == max(np.unique(cluster), key=lambda one: values["width"][cluster == one].mean())
     sizes = f"{bold.sum()}, {(~bold).sum()}"
