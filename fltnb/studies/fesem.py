@@ -1,41 +1,36 @@
-"""Runs of notebook 08: FeSEM's Tables 2 and 3 and Figure 3, choosing K, and one-shot methods beside them.
+"""Jobs of notebook 08: FeSEM's Tables 1 to 3, Figures 3 to 5, choosing K, and one-shot methods beside them.
 
-From the paper: 80 % of each device's samples for training, everybody in every round, 5 local epochs at rate 0.003 on
-FEMNIST and 10 at 0.03 on FedCelebA, FedProx's factor 0.1, 100 iterations (Figure 3). It names neither lambda, batch
-nor the number of clients; 10 a batch is the public code's. Where LEAF's files are not at hand, pseudo-writers and
-mixtures of EMNIST's classes (Dirichlet, 0.5) take their place, under names of their own.
+From the paper (arXiv 2108.08647, Section 6.1): 80 % of each device's samples for training, everybody in every round, 5
+local epochs at rate 0.003 on FEMNIST and 10 at 0.03 on FedCelebA, FedProx's factor 0.1, 100 iterations (Figure 3). It
+names neither lambda, batch nor the number of clients; 10 a batch is the public code's. Where LEAF's files are not at
+hand, pseudo-writers and mixtures of EMNIST's classes (Dirichlet, 0.5) take their place, under names of their own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from ..store import Spec
-from .common import SEEDS, pixels
-from .scenario4 import clusterer, encoder, transport
+from ..encoders import EncoderSpec
+from ..results import Job
+from .common import SEEDS, clusterer, pixels
 
-NOTEBOOK = "08_fesem"
-CENTERS = (2, 3, 4)
-FESEM = tuple(f"fesem_{k}" for k in CENTERS)
+FESEM = ("fesem_2", "fesem_3", "fesem_4")
 METHODS = (
     *("nofed", "fedsgd", "fedavg", "feddist", "feddist_ws", "robust_tkm", "fedcluster", "hypocluster_3"),
     *("feddane", "fedprox", *FESEM, "fesem_ma_3"),
 )
 """The fourteen rows of Tables 2 and 3."""
 ONE_SHOT = ("flt", "transport", "pacfl", "emdcfl")
-SWITCHES = {
-    "no distance term": ("fesem_3", {"lam": 0.0}),
-    "weights by samples": ("fesem_3", {"weighting": "samples"}),
-}
-"""Single switches of FeSEM: what Equation 7's term and Equation 9's equal weights do."""
-LATE = 5  # FedCluster tries its first cut after a fifth of the rounds; the public code after 30, of a number unknown
+SWITCHES: tuple[dict[str, Any], ...] = ({"lam": 0.0}, {"weighting": "samples"})
+"""Single switches of FeSEM(3): what Equation 7's term and Equation 9's equal weights do."""
 
 SIZES: dict[str, dict[str, Any]] = {
     "demo": {
         "federations": ("digits writers", "digits mixtures"),
         "clients": 12,
-        "model": "mlp_plain",
-        "training": {"rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1},
+        "training": {"model": "mlp_plain", "rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1},
         "tried": (1, 2, 3, 4),
         "sample": {"clients": 6, "draws": 1, "rounds": 2},
         "shown": (1, 2, 3),
@@ -43,9 +38,8 @@ SIZES: dict[str, dict[str, Any]] = {
     "small": {
         "federations": ("pseudo-writers", "dirichlet"),
         "clients": 50,
-        "model": "cnn_small",
         # twenty rounds: the paper's step of 0.003 would have moved these networks next to nowhere
-        "training": {"rounds": 20, "local_epochs": 5, "batch_size": 32, "lr": 0.1},
+        "training": {"model": "cnn_small", "rounds": 20, "local_epochs": 5, "batch_size": 32, "lr": 0.1},
         "tried": (1, 2, 3, 4, 5, 6),
         "sample": {"clients": 20, "draws": 3, "rounds": 3},
         "shown": (1, 5, 10, 20),
@@ -53,16 +47,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper": {
         "federations": ("femnist", "fedceleba"),
         "clients": 400,
-        "model": "leaf_cnn",
-        "training": {"rounds": 100, "local_epochs": 5, "batch_size": 10, "lr": 0.003},
+        "training": {"model": "leaf_cnn", "rounds": 100, "local_epochs": 5, "batch_size": 10, "lr": 0.003},
         "tried": (1, 2, 3, 4, 5, 6),
         "sample": {"clients": 100, "draws": 3, "rounds": 3},
         "shown": (1, 5, 10, 100),
     },
 }
-"""By profile: federations; clients of each (the paper does not say how many it used; 400 are in Figure 4); network;
-training; numbers of centres K that are tried; the clients, draws and rounds of the short runs that choose K; the rounds
-at which local models are drawn."""
+"""By profile: federations; clients of each (the paper does not say how many it used; 400 are in Figure 4); training;
+numbers of centres K that are tried; the clients, draws and rounds of the short runs that choose K; the rounds at which
+local models are drawn."""
 OF_FEDERATION = {"fedceleba": {"model": "cnn_small", "local_epochs": 10, "lr": 0.03}}
 """What departs from the profile; LEAF's CNN for FEMNIST would have 58 million parameters on CelebA's pictures."""
 DATASETS = {
@@ -70,30 +63,50 @@ DATASETS = {
     **{"pseudo-writers": "emnist_byclass", "dirichlet": "emnist_balanced", "femnist": "femnist", "fedceleba": "celeba"},
 }
 """Federation -> image set."""
-SHUFFLED = "shuffled"  # note of the runs on the IID partition
+HANDS = ("pseudo-writers", "digits writers")  # clients whose images are kept for pictures: no persons'
 
 
-def specs(profile: str) -> list[Spec]:
+def jobs(profile: str) -> list[Job]:
     """Return the tables' rows and the one-shot methods', and of one seed what belongs to the other sections.
 
-    Those are other numbers of centres, single switches, the shipped code, the IID shuffle, and one-shot methods on the
-    second federation; notes say which.
+    Those are other numbers of centres, single switches, the variant as run, the IID shuffle, one-shot methods on the
+    second federation, and the studies of :mod:`fltnb.studies.fesem_models`.
     """
     seeds, size = SEEDS[profile], SIZES[profile]
-    runs = []
+    result = []
     for name in size["federations"]:
-        runs += [row(profile, name, method, seed) for method in METHODS for seed in seeds]
-        runs += [
-            row(profile, name, f"fesem_{k}", seeds[0], note="choosing K") for k in size["tried"] if k not in CENTERS
-        ]
-        for note, (method, options) in SWITCHES.items():
-            runs.append(row(profile, name, method, seeds[0], note=note, **options))
-        runs += [row(profile, name, method, seeds[0], "as_run") for method in FESEM]
-        few = seeds if name == size["federations"][0] else seeds[:1]
-        runs += [row(profile, name, method, seed) for method in ONE_SHOT for seed in few]
-    first = size["federations"][0]
-    runs += [row(profile, first, method, seeds[0], note=SHUFFLED) for method in ("nofed", "fedavg", *FESEM)]
-    return runs
+        first = name == size["federations"][0]
+        result += [row(profile, name, method, seed) for method in METHODS for seed in seeds]
+        others = [f"fesem_{k}" for k in size["tried"] if f"fesem_{k}" not in FESEM]
+        result += [row(profile, name, method, seeds[0]) for method in others]
+        result += [row(profile, name, "fesem_3", seeds[0], **switch) for switch in SWITCHES]
+        result += [row(profile, name, method, seeds[0], "as_run") for method in FESEM]
+        result += [row(profile, name, method, seed) for method in ONE_SHOT for seed in (seeds if first else seeds[:1])]
+        if first:
+            dealt = ("nofed", "fedavg", *FESEM)
+            result += [row(profile, name, method, seeds[0], shuffled=True) for method in dealt]
+        result += _studies(profile, name, seeds[0], first)
+    return result
+
+
+def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
+    """Return what is neither a training nor a clustering, on one federation."""
+    size, about = SIZES[profile], {"dataset": name, "seed": seed}
+    common = training(profile, name) | {"federation": federation(profile, name, seed), "seed": seed}
+
+    def study(function: str, settings: Mapping[str, Any], **axes: Any) -> Job:
+        return Job.study(f"fesem_models.{function}", settings, axes=about | {"study": function} | axes)
+
+    held = {"federation": common["federation"], "shown": 6 if name in HANDS else 0}
+    result = [study("statistics", held, table="T1")]
+    for switch in ({}, {"grouping": "random"})[: 1 + first]:
+        settings = common | {"method": method("fesem_4", "", 0) | switch, "shown": size["shown"]}
+        result.append(study("local_models", settings, method="fesem_4", variant="as_written", **switch))
+    for centers in FESEM:
+        settings = common | {"method": method(centers, "", 0, "as_run")}
+        result.append(study("centers", settings, method=centers, variant="as_run"))
+    small = {"method": {"name": "fesem", "n_clusters": 2}, "tried": size["tried"], "sample": size["sample"]}
+    return [*result, study("choosing_k", common | small)]
 
 
 def federation(
@@ -114,7 +127,7 @@ def federation(
         Keep a tenth of the training samples for validation, which EMD-CFL cannot do without.
     """
     m, dataset = SIZES[profile]["clients"], DATASETS[name]
-    if name in ("pseudo-writers", "digits writers"):
+    if name in HANDS:
         whole = {"kind": "pseudo_writers", "n_clients": m, "train_fraction": 0.8, "seed": seed}
     else:
         if name in ("dirichlet", "digits mixtures"):
@@ -131,56 +144,59 @@ def federation(
     return whole | {"dataset": dataset}
 
 
+def training(profile: str, name: str) -> dict[str, Any]:
+    """Return the training settings of a federation."""
+    return SIZES[profile]["training"] | OF_FEDERATION.get(name, {}) | {"participation": 1.0}
+
+
 def row(
-    profile: str, name: str, method_id: str, seed: int, variant: str = "as_written", note: str = "", **options: Any
-) -> Spec:
-    """Return one run; ``options`` go to the method."""
-    size = SIZES[profile]
-    training = {"model": size["model"], **size["training"]} | OF_FEDERATION.get(name, {})
-    rounds = training["rounds"]
+    profile: str,
+    name: str,
+    method_id: str,
+    seed: int,
+    variant: str = "as_written",
+    shuffled: bool = False,
+    **switch: Any,
+) -> Job:
+    """Return one run; a ``switch`` is an option of the method, and an axis."""
+    options = training(profile, name)
+    rounds, dealt = options["rounds"], {"shuffled": True} if shuffled else {}
     if method_id == "fedsgd":  # as many passes over the data as the others
-        training["rounds"] = rounds * training["local_epochs"]
-    return Spec(
-        federation(profile, name, seed, note == SHUFFLED, method_id == "emdcfl"),
-        method(method_id, DATASETS[name], rounds, variant, **options),
-        **training,
-        participation=1.0,
+        options["rounds"] = rounds * options["local_epochs"]
+    return Job.training(
+        federation(profile, name, seed, shuffled, method_id == "emdcfl"),
+        method(method_id, DATASETS[name], rounds, variant) | switch,
+        **options,
         seed=seed,
-        eval_every=training["rounds"] // rounds,
-        experiment=NOTEBOOK,
-        dataset=name,
-        method_id=method_id,
-        variant=variant,
-        note=note,
+        eval_every=options["rounds"] // rounds,
+        axes={"dataset": name, "method": method_id, "variant": variant} | switch | dealt,
     )
 
 
-def method(name: str, dataset: str, rounds: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
+def method(name: str, dataset: str, rounds: int, variant: str = "as_written") -> dict[str, Any]:
     """Return the settings of one row."""
     if name == "nofed":
         return {"name": "local"}
     if name == "fedprox":
         return {"name": "fedprox", "mu": 0.1, "rule": "participants"}
     if name == "fedcluster":
-        return {"name": "fedcluster", "period": max(rounds // LATE, 1)}
+        # its first cut comes after a fifth of the rounds; in the public code after 30, of a number unknown
+        return {"name": "fedcluster", "period": max(rounds // 5, 1)}
     if name in ("robust_tkm", "hypocluster_3"):
         return {"name": name.removesuffix("_3"), "n_clusters": 3}
     if name.startswith("fesem"):
         kind, k = name.rsplit("_", 1)
-        return {"name": kind, "n_clusters": int(k), "variant": variant} | options
+        return {"name": kind, "n_clusters": int(k), "variant": variant}
     if name == "fedavg":
         return {"name": "fedavg", "rule": "participants"}
-    if name == "flt":
-        return {"name": "flt", "graph": "clusters", "clusterer": clusterer(dataset, "as_written")} | _encoded(dataset)
-    if name == "transport":
-        return {"name": "transport", "kind": "FLT", "graph": "clusters", "clusterer": transport(dataset)} | _encoded(
-            dataset
-        )
+    if name in ("flt", "transport"):
+        found = clusterer(dataset, "as_written")
+        if name == "transport":
+            found = {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
+        # FLT's encoders are for one channel, and the digits are too small for them
+        plain = dataset in ("celeba", "digits")
+        encoder = pixels() if plain else asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
+        return {"name": name, "kind": "FLT", "graph": "clusters", "clusterer": found, "encoder": encoder}
     if name == "pacfl":
         return {"name": "pacfl", "clusterer": {"name": "PACFL", "threshold": 12}}
     return {"name": name}
-
-
-def _encoded(dataset: str) -> dict[str, Any]:
-    grey = dataset != "celeba"  # FLT's encoders are for one channel
-    return {"encoder": encoder(dataset, finetune_epochs=0) if grey else pixels()}

@@ -1,0 +1,272 @@
+"""What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1), the models they send (Figure 4), hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..methods import FeSEM
+from ..methods.modelspace import gram
+from ..randomness import stream
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..federations import Federation
+
+DRAWS = 200  # random groupings beside a silhouette
+PERMUTATIONS = 4999  # of the clients over two clusters
+# keys of the random streams: notebook 8, then the figure or the section
+FIGURE_4, FIGURE_5, SECTION_52 = (8, 4), (8, 5), (8, 52)
+
+
+def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
+    """Count samples, clients and classes: of the whole image set where its people are known, else of the federation.
+
+    Returns
+    -------
+    dict
+        Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes), training samples,
+        and ``images`` (M, shown, H, W): the first training images of every client.
+    """
+    import pandas as pd
+
+    from .. import data, federations
+
+    fed, images = federations.build(federation), data.load(federation["dataset"])
+    n_samples, n_clients = sum(map(len, (*fed.train, *fed.test))), fed.n_clients
+    if images.writers is not None:
+        n_samples, n_clients = len(images.labels), len(np.unique(images.writers))
+    rows = {"num_samples": n_samples, "num_clients": n_clients, "num_classes": fed.n_classes}
+    arrays = {"counts": fed.label_counts().astype(np.int32)}
+    if shown:
+        arrays["images"] = np.stack([fed.images[index[:shown]] for index in fed.train])
+    printed = pd.DataFrame({"metric": list(rows), "value": [float(value) for value in rows.values()]})
+    return {"tables": {"printed": printed}, "arrays": arrays}
+
+
+# ---------------------------------------------------------------- Figure 4 and Section 5.2: models that are sent
+
+
+class Watched(FeSEM):
+    """FeSEM that keeps what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
+
+    ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,) that
+    the E-step then put them in. Everybody must take part in these rounds.
+    """
+
+    shown: Sequence[int] = ()
+
+    def collect(self, state, clients, theta, round):
+        """As FeSEM; keeps the round if it is wanted."""
+        after = super().collect(state, clients, theta, round)
+        if round in self.shown:
+            own = theta[:, : int(state["trainable"])]
+            inner = gram(own, own.mean(axis=0))
+            # the mean was rounded to the models' type
+            inner += inner.mean() - inner.mean(axis=0) - inner.mean(axis=1)[:, None]
+            self.kept[round] = inner, np.array(after["labels"])
+        return after
+
+
+def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
+    """Run FeSEM and return ``kept`` of :class:`Watched`, and the :class:`fltnb.rounds.Run`."""
+    from .. import rounds
+
+    watched = Watched(**{name: value for name, value in method.items() if name != "name"})
+    watched.shown, watched.kept = tuple(shown), {}
+    done = rounds.run(watched, fed, **training, eval_every=training["rounds"], progress=False)
+    return watched.kept, done
+
+
+def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):
+    """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
+
+    Returns
+    -------
+    dict
+        Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text), the mean
+        ``silhouette`` of whole models (1: far apart, 0: touching; NaN for one cluster), the mean and the highest of
+        :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and
+        the share of the variance there (``explained``).
+    """
+    import pandas as pd
+
+    from .. import federations
+
+    kept, _ = watch(method, federations.build(federation), shown, **training)
+    points, rows = [], []
+    for r, (inner, labels) in kept.items():
+        flat, explained = plane(inner)
+        points.append(pd.DataFrame({"round": r, "client": np.arange(len(labels)), "cluster": labels}))
+        points[-1][["x", "y"]] = np.vectorize(lambda value: float(f"{value:.4g}"))(flat)
+        far = np.sqrt(np.maximum(np.diag(inner)[:, None] + np.diag(inner) - 2 * inner, 0))
+        np.fill_diagonal(far, 0)
+        rng = stream(training["seed"], "method", *FIGURE_4, r)
+        drawn = [silhouette(far, rng.permutation(labels)) for _ in range(DRAWS)]
+        sizes = ", ".join(map(str, sorted(np.unique(labels, return_counts=True)[1], reverse=True)))
+        apart = silhouette(np.linalg.norm(flat[:, None] - flat, axis=2), labels)
+        rows.append((r, sizes, silhouette(far, labels), np.mean(drawn), np.max(drawn), apart, explained))
+    names = ["round", "sizes", "silhouette", "chance", "highest", "in the plane", "explained"]
+    return {"tables": {"points": pd.concat(points), "separation": pd.DataFrame(rows, columns=names)}}
+
+
+def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the first two principal components (M, 2) of centred models, given inner products (M, M), and their share.
+
+    Signs are such that the client farthest out on an axis is on its positive side.
+    """
+    values, vectors = np.linalg.eigh(inner)
+    values = np.maximum(values, 0)
+    points = vectors[:, [-1, -2]] * np.sqrt(values[[-1, -2]])
+    points *= np.where(points[np.abs(points).argmax(axis=0), [0, 1]] < 0, -1, 1)
+    return points, float(values[-2:].sum() / values.sum()) if values.sum() > 0 else float("nan")
+
+
+def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
+    """Mean silhouette of clusters, given all distances (M, M); NaN for one cluster or one client in each."""
+    from sklearn.metrics import silhouette_score
+
+    if not 2 <= len(np.unique(labels)) < len(labels):
+        return float("nan")
+    return float(silhouette_score(distances, labels, metric="precomputed"))
+
+
+def inside(inner: np.ndarray, labels: np.ndarray) -> float:
+    """Mean squared distance of models to the mean of their cluster, given their inner products (M, M)."""
+    total = 0.0
+    for label in np.unique(labels):
+        own = inner[np.ix_(labels == label, labels == label)]
+        total += np.trace(own) - own.mean() * len(own)
+    return total / len(labels)
+
+
+def choosing_k(
+    federation: Mapping[str, Any],
+    method: Mapping[str, Any],
+    tried: Sequence[int],
+    sample: Mapping[str, int],
+    **training: Any,
+) -> dict[str, Any]:
+    """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
+
+    Returns
+    -------
+    dict
+        Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the last round).
+    """
+    import pandas as pd
+
+    from .. import federations
+
+    fed, rows, end = federations.build(federation), [], sample["rounds"]
+    for draw in range(sample["draws"]):
+        chosen = drawn(fed, sample["clients"], training["seed"], draw)
+        for k in tried:
+            few = some_clients(fed, chosen)
+            kept, done = watch(method | {"n_clusters": k}, few, (end,), **training | {"rounds": end})
+            test = done.history[done.history["split"] == "test"]
+            rows.append((draw, k, float(test["micro"].iloc[-1]), inside(*kept[end])))
+    return {"tables": {"short": pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])}}
+
+
+def drawn(fed: Federation, n: int, seed: int, draw: int) -> np.ndarray:
+    """Clients of a small run, drawn without replacement, ascending."""
+    return np.sort(stream(seed, "method", *SECTION_52, draw).choice(fed.n_clients, size=n, replace=False))
+
+
+def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
+    """Return the federation of some clients alone."""
+    parts = {split: [getattr(fed, split)[i] for i in chosen] for split in ("train", "val", "test")}
+    clusters = None if fed.clusters is None else fed.clusters[np.asarray(chosen)]
+    settings = fed.settings | {"clients": [int(i) for i in chosen]}
+    return replace(fed, **parts, probe=None, clusters=clusters, settings=settings)
+
+
+def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training: Any) -> dict[str, Any]:
+    """Train FeSEM as run and test every centre on everybody; its report is the best of these.
+
+    Returns
+    -------
+    dict
+        Numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and ``highest``
+        (a centre on everybody).
+    """
+    from .. import federations, methods, metrics, models, rounds
+
+    fed = federations.build(federation)
+    # the report changes what is tested, not what is trained
+    done = rounds.run(methods.build(method | {"report": "own"}), fed, **training, progress=False)
+    net = models.make(training["model"], fed.input_shape, fed.n_classes)
+    rows = [done.rows, *(np.full(fed.n_clients, k) for k in range(len(done.theta)))]
+    counts = (rounds.confusion(net, done.theta, row, fed) for row in rows)
+    own, *every = (metrics.micro_accuracy(np.trace(one, axis1=1, axis2=2), one.sum(axis=(1, 2))) for one in counts)
+    return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
+
+
+# ---------------------------------------------------------------- Figure 5: whose hands?
+
+
+def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
+    """Whether two clusters go with the hands of pseudo-writers, or with how many samples they hold.
+
+    Parameters
+    ----------
+    federation : dict
+        Settings of the pseudo-writers.
+    samples, cluster : array (M,)
+    seed : int
+
+    Returns
+    -------
+    DataFrame
+        One row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`, the cluster of
+        wider strokes first, so that the effect on width is never negative. NaN where all clients are in one cluster.
+        ``attrs["values"]`` has every client's attributes.
+    """
+    import pandas as pd
+
+    from ..federations.pseudo_writers import STYLE, writer_styles
+
+    styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))
+    values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
+    bold = cluster == max(np.unique(cluster), key=lambda one: values["width"][cluster == one].mean())
+    sizes = f"{bold.sum()}, {(~bold).sum()}"
+    rows = [
+        (name, sizes, *difference(own, bold, stream(seed, "method", *FIGURE_5, place)))
+        for place, (name, own) in enumerate(values.items())
+    ]
+    table = pd.DataFrame(rows, columns=["attribute", "sizes", "effect", "p"])
+    table.attrs["values"] = values
+    return table
+
+
+def difference(values: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+    """Difference of two groups' means in units of the spread inside them, and its two-sided permutation p-value.
+
+    Parameters
+    ----------
+    values : array (M,)
+    first : array of bool (M,)
+        Who is in the first group.
+    rng : Generator
+
+    Returns
+    -------
+    tuple of float
+        NaN where one group is empty or both have a single member; the p-value is at least
+        1 / (:data:`PERMUTATIONS` + 1).
+    """
+    n, other = int(first.sum()), int((~first).sum())
+    if min(n, other) == 0 or n + other < 3:
+        return float("nan"), float("nan")
+    within = (n * values[first].var() + other * values[~first].var()) / (n + other - 2)
+    found = values[first].mean() - values[~first].mean()
+    # the sum of the first group decides the difference of the means
+    sums = np.array([rng.permutation(values)[:n].sum() for _ in range(PERMUTATIONS)])
+    apart = sums / n - (values.sum() - sums) / other
+    as_large = (np.abs(apart) >= abs(found) - 1e-12 * np.abs(values).max()).sum()
+    return float(found / np.sqrt(within)) if within > 0 else float("nan"), float((1 + as_large) / (1 + PERMUTATIONS))
