@@ -178,6 +178,7 @@ test: lint
 	$(PY) -m pytest -n $(JOBS)
 ifneq ($(NAMES),)
 	TQDM_DISABLE=1 $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
+	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 else
 	@echo "There is no notebook to check yet."
 endif

@@ -5,11 +5,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import costs as plan
 
 import fltnb as fl
 from fltnb import methods
 from fltnb.analysis import costs
-from fltnb.experiments import costs as plan
 from fltnb.store import Result, Spec
 
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fltnb.experiments import mthfl_similarity as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -12,10 +11,10 @@ from sklearn.base import clone
 
 import fltnb as fl
 from fltnb import FltnbError, encoders
-from fltnb.analysis import mthfl_similarity as analysis
 from fltnb.encoders import EncoderSpec
 from fltnb.relatedness import EigenRelevance, eigen
 from fltnb.relatedness.base import Noise
+from fltnb.studies import mthfl_similarity as study
 
 PLAIN = {"tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]], "users_per_task": [5, 3, 2], "minority": 0.1}
 TASKS = {"kind": "tasks", "dataset": "digits", "samples_per_user": [70, 60, 50], **PLAIN}
@@ -361,52 +360,55 @@ def test_resnet_refuses_vectors_and_unknown_weights():
         EncoderSpec("resnet18", "imagenet", finetune_epochs=1)
 
 
-# ---------------------------------------------------------------- what the notebook reads off
+# ---------------------------------------------------------------- what the studies of notebook 09 compute
 
 
 def test_separation_by_hand():
     R = np.array([[1, 0.9, 0.2, 0.3], [0.9, 1, 0.1, 0.4], [0.2, 0.1, 1, 0.7], [0.3, 0.4, 0.7, 1]])
-    found = analysis.separation(R, np.array([0, 0, 1, 1]))
+    found = study.separation(R, np.array([0, 0, 1, 1]))
     assert found == pytest.approx({"within": 0.8, "within_min": 0.7, "across": 0.25, "across_max": 0.4, "ari": 1.0})
 
 
-def test_tables_one_and_two_stand_beside_the_printed_numbers():
-    assert analysis._printed1() == pytest.approx((0.975, 0.315), abs=0.003)
-    columns = ["features", "eigenvectors", "within", "within_min", "across", "across_max", "ari"]
-    rows = [("pixels", 5, 0.9, 0.8, 0.4, 0.5, 1.0), ("pixels", 9, 0.96, 0.9, 0.3, 0.5, 1.0)]
-    first = pd.DataFrame(rows, columns=columns)
-    beside = analysis.beside_table1(first)
-    assert beside["eigenvectors"].tolist() == ["5, as in the text", "9 (nearest)"]
+def test_table_one_is_the_clusterer_at_five_eigenvectors():
+    five = study.federation("digits", 2, minority=0.0) | {"users_per_task": [2, 3], "samples_per_user": [60, 60]}
+    tables = study.table1(five, study.features("digits"), seeds=2, most=7)["tables"]
+    z, _ = study.users(five)
+    pixels = tables["pairs"].query("features == 'pixels'")["similarity"].to_numpy().reshape(5, 5)
+    assert np.allclose(pixels, relevance(z), rtol=1e-9) and tables["separation"]["eigenvectors"].max() == 7
+    assert tables["printed"]["value"].tolist() == pixels.ravel().tolist()
+    assert set(tables["printed"]["otherwise"]) == {"p = 5 chosen by us, pixels"}
+
+
+def test_table_two_stands_beside_print_with_every_seed():
     rows = [("pixels", 5, seed, 0.6, other) for seed, other in ((0, 0.4), (1, 0.7))]
-    second = pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"])
-    beside = analysis.beside_table2(second).iloc[0].tolist()
-    assert beside == ["pixels", 5, 0.62, 0.6, 0.39, pytest.approx(0.55), "1 of 2"]
-
-
-def test_figure4_survives_being_stored(tmp_path):
-    found = analysis.figure4("demo")
-    assert found["curve"].shape[1:] == (4, 4) and found["clusters"] == [0, 0, 1, 2]
-    analysis.figure4_table(found).to_csv(tmp_path / "f.csv", index=False)
-    back = analysis.figure4_from(pd.read_csv(tmp_path / "f.csv"))
-    assert np.allclose(back["curve"][:, 0], found["curve"][:, 0])
-    assert back["users"] == [0, 3, 6, 9] and back["clusters"] == [0, 0, 1, 2]
-    assert np.allclose(back["eigenvalues"], found["eigenvalues"] / found["eigenvalues"][0])
+    rows += [("ResNet-18, random", p, 0, p / 10, 0.1) for p in (3, 5)]
+    table = pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"])
+    printed = study.tables2(table)["printed"]
+    assert printed[["user_i", "user_j", "value"]].to_numpy().tolist() == [[1, 2, 0.5], [1, 3, 0.1]]
+    assert printed["otherwise"].iloc[0].endswith("random weights for ImageNet's")
 
 
 def test_what_is_sent_by_hand():
-    cost = analysis.cost_table("demo").set_index("clustering")
+    found = study.cost(study.federation("digits", 3), study.features("digits")["PCA"])["tables"]["cost"]
+    cost = found.set_index("clustering")
     # ten users, 64 pixels; the network has 64 x 32 + 32 + 32 x 10 + 10 numbers, without its last layer 2,080
     assert cost.loc["MT-HFL, p = 5", ["a user sends", "a user receives"]].tolist() == [5 * 64 + 9, 9 * 5 * 64]
     assert cost.loc["comparing model weights", "a user sends"] == 2410
     assert cost.loc["EMD-CFL, models of all pairs", "all users"] == 2 * 10 * 9 * 2080
 
 
+def test_figure_four_and_the_mean_image_of_digits():
+    ten = study.federation("digits", 3)
+    tables = study.figure4(ten)["tables"]
+    assert tables["curve"]["user"].unique().tolist() == [0, 3, 6, 9]
+    assert tables["separation"].set_index("eigenvectors").loc[5, "numbers"] == 5 * 64
+    assert study.mean_image(ten, 2)["numbers"] == {"exact": 2, "of": 2, "lowest": 1.0}
+
+
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
 def test_the_plan_is_complete(profile):
-    specs = plan.clusterings(profile)
-    assert {spec.axes["part"] for spec in specs} == {"study", "linkage", "chosen", *analysis.CURVES}
-    assert len({str(spec.settings()) + spec.axes["part"] for spec in specs}) == len(specs)
-    seeds = {spec.seed for spec in specs if spec.method_id == "mthfl" and spec.axes["part"] == "study"}
+    jobs = [job for job in study.jobs(profile) if job.kind == "clustering"]
+    assert {job.axes["part"] for job in jobs} == {"study", "linkage", "chosen", "minority", "noise", "epsilon"}
+    assert len({job.id + job.axes["part"] for job in jobs}) == len(jobs)
+    seeds = {job.seed for job in jobs if job.axes["method"] == "mthfl" and job.axes["part"] == "study"}
     assert seeds == set(range(20))
-    for spec in specs:
-        spec.clusterer_built()

@@ -7,13 +7,13 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+from fltnb.experiments import fesem as plan
 
 import fltnb as fl
 from fltnb import paths, plots, published, report
 from fltnb.analysis import fesem, fesem_choice, fesem_claims, fesem_clusters, fesem_report
 from fltnb.analysis.fesem_clusters import Sent
 from fltnb.errors import FltnbError
-from fltnb.experiments import fesem as plan
 from fltnb.federations.pseudo_writers import STYLE
 from fltnb.notebook import Claims
 from fltnb.store import Spec

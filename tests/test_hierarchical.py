@@ -3,18 +3,16 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
-from fltnb.experiments import mthfl_training as plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fltnb as fl
-from fltnb import methods, models, plots
-from fltnb.analysis import mthfl_training as analysis
+from fltnb import methods, models
 from fltnb.federations import DIGITS_TASKS, cross_tasks, tasks
 from fltnb.methods import MTHFL, Context, FedAvg, Oracle
 from fltnb.methods.hierarchical import shared_columns
+from fltnb.studies import mthfl_training as study
 
 RUN = {"rounds": 3, "batch_size": 10, "lr": 0.1, "backend": "serial", "progress": False, "eval_every": 3}
 
@@ -327,65 +325,19 @@ def test_what_does_not_go_together_is_refused(fed, options, clusters, says):
         run(MTHFL(**options), given)
 
 
-# ---- the notebook's tables and pictures ----------------------------------------------------------------------------
+# ---------------------------------------------------------------- the jobs of notebook 10
 
 
-def table_of(proposed, random, dataset="fashion_mnist"):
-    names = list(plan.TASKS[dataset])
-    rows = []
-    for name, values in (("mthfl", proposed), ("mthfl_random", random)):
-        for seed, run_of in enumerate(values):
-            rows += [
-                {"dataset": dataset, "method": name, "note": "", "seed": seed, "round": 20, "local_rounds": 2}
-                | {"task": task, "accuracy": float(value)}
-                for task, value in zip(names, run_of, strict=True)
-            ]
-    tidy = pd.DataFrame([{"dataset": dataset, "method": "mthfl", "note": "", "metric": "ari", "value": 1.0}])
-    return pd.DataFrame(rows), tidy
+def test_who_holds_what_by_hand():
+    held = study.users(study.federation("digits", "demo", 0))["tables"]["labels"]
+    assert held.groupby("user")["samples"].sum().tolist() == 5 * [100] + 3 * [60] + 2 * [40]
+    own = held[[label in DIGITS_TASKS[task] for label, task in zip(held["label"], held["task"], strict=True)]]
+    assert own.groupby("user")["samples"].sum().tolist() == 5 * [90] + 3 * [54] + 2 * [36]
 
 
-def test_claims_follow_the_numbers():
-    tasks_, tidy = table_of([[80, 90, 99], [81, 91, 98]], [[70, 85, 60], [78, 80, 40]])
-    table = analysis.training_claims(tasks_, tidy).table().set_index("sentence")
-    verdict = table["verdict"].to_dict()
-    said = {sentence.split(": ", 1)[1]: verdict[sentence] for sentence in verdict if sentence.startswith("fashion")}
-    assert set(said.values()) == {"holds"}
-    assert table["claim"].value_counts()[["mthfl-fig3-1", "mthfl-fig3-2", "mthfl-fig3-3"]].tolist() == [1, 2, 1]
-    assert (table[table.index.str.startswith("cifar10")]["verdict"] == "not tested").all()
-    tasks_, tidy = table_of([[80, 90, 70], [60, 91, 98]], [[70, 95, 99], [71, 96, 99]])
-    verdict = analysis.training_claims(tasks_, tidy).table().set_index("sentence")["verdict"].to_dict()
-    failed = [sentence for sentence, word in verdict.items() if word == "does not hold"]
-    assert len(failed) == 4  # above, calm, lowest on the third, loses most on the third
-
-
-def test_tables_by_hand():
-    tasks_, tidy = table_of([[80, 90, 99], [82, 92, 97]], [[70, 85, 60], [78, 80, 40]])
-    table = analysis.accuracy_table(tasks_, tidy, "fashion_mnist").set_index("method")
-    assert table.loc["mthfl", ["clothes", "shoes", "bags"]].tolist() == [81, 91, 98]
-    assert np.isclose(table.loc["mthfl_random", "± bags"], np.sqrt(200)) and table.loc["mthfl", "ARI, lowest"] == 1
-    assert np.isclose(table.loc["mthfl_random", "all tasks"], np.mean([70, 85, 60, 78, 80, 40]))
-    spread = analysis.spread_table(tasks_, "fashion_mnist").set_index("task")
-    assert np.allclose(spread.loc["clothes", ["proposed", "random"]].astype(float), np.sqrt([2, 32]))
-
-
-def test_pictures_have_a_panel_per_task():
-    import matplotlib.pyplot as plt
-
-    tasks_, _ = table_of([[80, 90, 99], [82, 92, 97]], [[70, 85, 60], [78, 80, 40]])
-    for draw in (plots.task_curves, plots.task_dots):
-        fig, axes = draw(tasks_)
-        assert [ax.get_title() for ax in axes] == ["clothes", "shoes", "bags"]
-        plt.close(fig)
-        with pytest.raises(fl.FltnbError, match="no accuracies of tasks"):
-            draw(tasks_.iloc[:0])
-
-
-def test_every_run_of_the_notebook_can_be_built():
-    for profile in fl.experiments.PROFILES:
-        specs = fl.experiments.specs("10_mthfl_training", profile)
-        for spec in {str(spec.method): spec for spec in specs}.values():
-            assert methods.build(spec.method).name == spec.method_id
-        for spec in specs:
-            fl.federations.complete(spec.federation)
-            shown = methods.build(spec.method).settings().get("local_rounds", 1)
-            assert spec.rounds % shown == 0  # what is evaluated comes from the global server
+@pytest.mark.parametrize("profile", fl.studies.PROFILES)
+def test_every_run_of_the_notebook_can_be_built(profile):
+    jobs = study.jobs(profile)
+    assert len({job.id for job in jobs}) == len(jobs)
+    for job in jobs:
+        assert job.kind == "study" or job.method.name == job.axes["method"]

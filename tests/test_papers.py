@@ -406,12 +406,14 @@ def test_checks_are_one_line_each(root, capsys):
         "not tested: M hardly matters (one M only)",
     ]
     papers.check("", "All is well", False)  # a cell run again
-    file = papers.write("01_scenario1", "stored")
+    papers.write("01_scenario1", "stored")
+    file = paths.results("stored") / "01_scenario1_claims.csv"
     assert file == root / "results" / "stored" / "01_scenario1_claims.csv"
     found = checks.checks()
     assert list(found["verdict"]) == ["holds", "stand-in only", "does not hold", "mixed", "not tested"]
     assert one(found, sentence="All is well")["evidence"] == ""  # and no NaN
-    assert len(pd.read_csv(papers.write("02_scenario2", "stored"))) == 0  # written once
+    papers.write("02_scenario2", "stored")
+    assert len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0  # written once
     verdict = papers.verdicts("flt").set_index("id")["verdict"]
     assert list(verdict[["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-t5-2", "flt-fig2"]]) == [
         *("holds", "stand-in only", "mixed", "not tested", "not tested"),

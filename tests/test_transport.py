@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import ot
-import pandas as pd
 import pytest
-from fltnb.experiments import transport as experiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
@@ -14,9 +12,9 @@ from sklearn.base import clone
 
 import fltnb as fl
 from fltnb import FltnbError, metrics
-from fltnb.analysis import transport as analysis
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.relatedness import TransportSignatures, signatures, transport
+from fltnb.studies import transport as experiment
 
 
 def clouds(groups, sizes, shift=6.0, seed=0, width=8):
@@ -240,7 +238,6 @@ def test_digits():
     z = embed_clients(fed, EncoderSpec("pca", "digits", latent=16))
     found = TransportSignatures().fit(z)
     assert found.n_clusters_ == 5 and metrics.adjusted_rand_index(fed.clusters, found.labels_) == 1
-    fl.plots.adjacency_pair(found)
 
 
 def test_flt_trains_on_the_clusters():
@@ -288,30 +285,9 @@ def test_rotated_federations_by_hand():
 
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
 def test_the_study_names_settings_that_exist(profile):
-    specs = experiment.clusterings(profile)
-    for spec in specs:
-        fl.federations.complete(spec.federation)
-        spec.clusterer_built()
-    assert len({json.dumps([spec.settings(), spec.labels()]) for spec in specs}) == len(specs)
-    assert {spec.method_id for spec in specs} == set(experiment.NAMES)
-
-
-def test_what_the_notebook_reads_off_a_study():
-    rows = [
-        {"part": "study", "federation": "a", "method": "transport", "true_clusters": 2, "n_clusters": n, "ari": ari}
-        for n, ari in ((2, 1.0), (3, 0.5))
-    ]
-    rows += [rows[0] | {"part": part, "level": level} for part, level in (("overlap", 0.5), ("noise", 30.0))]
-    filled = {"n_clients": 10, "undecided": 1, "floats_up": 5.0, "seconds": 1.0, "level": 0.0}
-    table = pd.DataFrame([filled | row for row in rows])
-    (line,) = analysis.study_table(table).to_dict("records")
-    assert line["C found"] == "2 to 3" and line["C right"] == "1 of 2" and line["ARI, mean"] == 0.75
-    assert line["undecided, %"] == 10
-    verdicts = analysis.transport_claims(table).table()["verdict"].tolist()
-    assert verdicts == ["does not hold", "holds", "does not hold"]
-    tree = np.array([[0, 1, 1, 2], [2, 3, 1, 2], [4, 5, 2, 4.0]])
-    assert analysis.pure_merges(tree, np.array([0, 0, 1, 1])).tolist() == [True, True, False]
-    assert analysis.curves_table(table, "noise").loc["transport", "30"] == 1
+    jobs = [job for job in experiment.jobs(profile) if job.kind == "clustering"]
+    assert len({job.id + str(job.axes) for job in jobs}) == len(jobs)
+    assert {job.axes["method"] for job in jobs} == set(experiment.NAMES)
 
 
 def test_bad_clients_are_refused(fitted):

@@ -6,21 +6,6 @@ One module per notebook, found as ``fl.analysis.<module>`` when first used.
 from importlib import import_module
 from pkgutil import iter_modules
 
-from .clustering import clustering_table, clusterings, link_shares, renumbered
-from .scenario1 import COMMENTS_T1, evaluation_table, rules_table, scenario1_claims, variance_range
-
-__all__ = [
-    "COMMENTS_T1",
-    "clustering_table",
-    "clusterings",
-    "evaluation_table",
-    "link_shares",
-    "renumbered",
-    "rules_table",
-    "scenario1_claims",
-    "variance_range",
-]
-
 
 def __getattr__(name: str):
     if name in {module.name for module in iter_modules(__path__)}:

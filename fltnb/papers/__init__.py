@@ -6,21 +6,24 @@ papers' own numbers and claims.
 
 from . import report
 from .checks import check, claim_counts, verdicts, write
-from .compare import compare, measured, plane
-from .counts import counts, nearness
+from .compare import compare, measured, plane, wide
+from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
-from .settings import NOTEBOOKS, departures
+from .settings import NOTEBOOKS, departures, in_order
 
 __all__ = [
     "NOTEBOOKS",
     "PAPERS",
+    "all_measured",
     "check",
     "claim_counts",
     "claims",
+    "committed",
     "compare",
     "counts",
     "departures",
+    "in_order",
     "inconsistencies",
     "label",
     "measured",
@@ -29,5 +32,6 @@ __all__ = [
     "plane",
     "report",
     "verdicts",
+    "wide",
     "write",
 ]

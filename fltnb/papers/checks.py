@@ -11,7 +11,6 @@ from .numbers import claims
 from .settings import STAND_INS, TOY, stand_in
 
 if TYPE_CHECKING:
-
     import pandas as pd
 
 VERDICTS = ("holds", "mixed", "does not hold", "stand-in only", "not tested")

@@ -117,7 +117,7 @@ class _Found:
         trainings = runs[runs["kind"] == "training"]
         self.main = self._index(trainings, trainings, axes)
         gaps = results.missing() if hasattr(results, "missing") else empty
-        self.gaps = self._index(gaps, trainings, axes) if "minutes" in gaps else {}
+        self.gaps = self._index(gaps[gaps["kind"] == "training"], trainings, axes) if "minutes" in gaps else {}
         studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
         self.studies = [
             {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")} | row
@@ -298,6 +298,35 @@ def compare(
         toy = sets and all(map(TOY.search, sets))
         datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets)) if toy else None
     return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
+
+
+def wide(table: pd.DataFrame) -> pd.DataFrame:
+    """Put a table of :func:`compare` into the paper's form: a line per method, its measures side by side.
+
+    Differences to the printed number stand in ( ) behind the seeds; ``.attrs["caption"]`` says so.
+    """
+    import pandas as pd
+
+    lines = list(table.columns[: table.columns.get_loc("measure")])
+    kinds = ["paper", *(name for name in VARIANTS.values() if name in table and (table[name] != "not run").any())]
+    cells = table.copy()
+    for kind in kinds[1:]:
+        apart = table.get(f"{kind} − paper", pd.Series("", index=table.index))
+        pairs = zip(table[kind], apart, strict=True)
+        cells[kind] = [f"{text.removesuffix(')')}; {gap})" if gap else text for text, gap in pairs]
+    out = table[lines].drop_duplicates().set_index(lines)
+    for measure, own in cells.groupby("measure", sort=False):
+        out = out.join(own.set_index(lines)[kinds].rename(columns=lambda name, measure=measure: f"{measure}: {name}"))
+    caption = table.attrs.get("caption", "") + " In ( ): seeds, and the difference to print."
+    departs = table.loc[table["otherwise"] != "", [*lines, "otherwise"]] if "otherwise" in table else table[:0]
+    if len(departs) and departs["otherwise"].nunique() == 1:
+        caption += f" All runs: {departs['otherwise'].iloc[0]}."
+    elif len(departs):
+        out = out.join(departs.groupby(lines, sort=False)["otherwise"].first())
+    out = out.fillna("").reset_index()
+    out = out[[name for name in out.columns if name not in lines or out[name].nunique() > 1 or name == "method"]]
+    out.attrs["caption"] = caption
+    return out
 
 
 def worded(

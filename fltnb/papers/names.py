@@ -32,6 +32,10 @@ NAMES = {
     **{"rotated_min": "Min (−3°, −1°, 1°, 3°)", "rotated_two": "Two (−3°, 3°, 177°, 183°)"},
     **{"rotated_base": "Base (0°)", "last_local": "last local model"},
 }
+for _data in ("digits", "mnist", "cifar10"):  # EMD-CFL's versions of the rotated sets
+    NAMES |= {
+        f"{_data}_{version}": f"{NAMES.get(_data, _data)}, {version.capitalize()}" for version in ("min", "two", "base")
+    }
 NAMES |= {name: look.label for name, look in METHODS.items()} | VARIANTS | PAPERS
 
 

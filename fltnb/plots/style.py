@@ -304,22 +304,6 @@ def headline(fig: Figure, axes: Sequence[Axes], title: str) -> None:
         fig.suptitle(title, fontsize="medium")
 
 
-def axes_for(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Return the given axes, or new ones of a fixed size, with their figure."""
-    if ax is not None:
-        return ax.figure, ax
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")
-
-
-def set_title(ax: Axes, title: str) -> Axes:
-    """Set a title if there is one."""
-    if title:
-        ax.set_title(title, fontsize="medium")
-    return ax
-
-
 def need(table: pd.DataFrame, columns: Sequence[str], what: str) -> None:
     """Refuse a table that lacks a column."""
     missing = [column for column in columns if column not in table.columns]

@@ -26,7 +26,9 @@ class _Room(ModuleType):
 
     def __call__(self, *arguments, **options) -> Results:
         if self.door is None:
-            raise FltnbError("No study is loaded: use `import fltnb as fl` and fl.results(name), or import fltnb.studies.")
+            raise FltnbError(
+                "No study is loaded: use `import fltnb as fl` and fl.results(name), or import fltnb.studies."
+            )
         return self.door(*arguments, **options)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import FltnbError
 from .computing import compute, look_up
 from .finished import Finished
-from .job import COMMON, Job, Prepared, prepare
+from .job import _TRAINING, COMMON, Job, Prepared, prepare
 from .ledger import Ledger
 
 if TYPE_CHECKING:
@@ -102,7 +102,10 @@ def gaps(results: Results, asked: Asked | None) -> pd.DataFrame:
     runs = results.runs
     there = {results.record(key)["id"] for key in runs["key"]}
     cells = {_cell(row) for row in runs[[*COMMON[2:6], *results.axes]].to_dict("records")}
-    took = runs.groupby(["dataset", "model"])["seconds"].median().to_dict() if "seconds" in runs else {}
+    took: dict[tuple, list[float]] = {}
+    for run in runs[["dataset", "model", "key", *["seconds"] * ("seconds" in runs)]].to_dict("records"):
+        each = run.get("seconds", float("nan")) / _work(results.record(run["key"])["settings"])
+        took.setdefault((run["dataset"], run["model"]), []).append(each)
     rows: dict[tuple, dict] = {}
     for notebook in runs["notebook"].unique() if asked else ():
         for profile in ("paper", "small"):
@@ -111,11 +114,20 @@ def gaps(results: Results, asked: Asked | None) -> pd.DataFrame:
                 cell = _cell(shown)
                 if job.id in there or (profile == "paper" and cell in cells):
                     continue
-                row = rows.setdefault((profile, cell), {**shown, "profile": profile, "seeds": 0, "minutes": 0.0})
+                empty = dict.fromkeys(COMMON[2:6], "")
+                row = {"kind": job.kind, **empty, **shown, "profile": profile, "seeds": 0, "minutes": 0.0}
+                row = rows.setdefault((profile, cell), row)
                 row["seeds"] += 1
-                row["minutes"] += took.get((shown.get("dataset"), shown.get("model", "")), float("nan")) / 60
+                like = took.get((shown.get("dataset"), shown.get("model", "")), [float("nan")])
+                row["minutes"] += statistics.median(like) * _work(job.settings) / 60
     kept = {cell: row for (_, cell), row in rows.items()}  # `small` comes last, and is the nearer one
-    return pd.DataFrame(list(kept.values()), columns=None if kept else [*COMMON[2:6], "profile", "seeds", "minutes"])
+    return pd.DataFrame(list(kept.values()), columns=None if kept else [*COMMON[1:6], "profile", "seeds", "minutes"])
+
+
+def _work(settings: Mapping[str, Any]) -> float:
+    """How often each sample is trained on, to compare the cost of trainings; 1 for anything else."""
+    full = _TRAINING | settings
+    return full["rounds"] * full["participation"] * full["local_epochs"] if "rounds" in full else 1.0
 
 
 def _cell(axes: Mapping[str, Any]) -> tuple:

@@ -215,8 +215,8 @@ class Results:
         Returns
         -------
         DataFrame
-            Axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two cores: the median
-            of what like jobs took, missing where there was none.
+            ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two
+            cores: the median of what like jobs took, missing where there was none.
         """
         from .plan import gaps
 
@@ -237,7 +237,7 @@ class Results:
                     "minutes": sum(about.get("seconds", 0.0) for about in where) / 60,
                     "commits": ", ".join(sorted({about["commit"] for about in where})),
                     "hardware": ", ".join(sorted({about["hardware"] for about in where})),
-                    "data": ", ".join(sorted({about.get("data_origin", "") for about in where})),
+                    "data": ", ".join(sorted({about.get("data_origin", "") for about in where} - {""})),
                     "last day": max(about["finished"] for about in where)[:10],
                 }
             )
@@ -246,7 +246,9 @@ class Results:
 
 def _column(values: pd.Series) -> pd.Series:
     """Type an axis: text with "" where missing, whole numbers, truth values or floats with a missing mark."""
-    kinds = {type(value) for value in values if not (value is None or value != value)}
+    kinds = {type(value) for value in values.dropna()}
+    if not kinds and values.dtype == "Int64":
+        return values
     if kinds <= {str}:
         return values.astype(object).where(values.notna(), "")
     if kinds <= {bool}:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from itertools import product
 
-from ..store import Spec
+from ..results import Job
 from .common import SEEDS, federation, method, training
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
-GRID = {"M": (100, 500), "rho": (0.2, 0.5), "E": (1, 5)}
-TOY = {"M": (25, 50), "rho": (0.2, 0.5), "E": (1, 5)}  # the digits: same shape, other sizes
+GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
+TOY = GRID | {"clients": (25, 50)}  # the digits: same shape, other sizes
 ROUNDS = {"demo": (8, 16), "small": (50, 100), "paper": (50, 100)}
 # What two cores do in reasonable time: both numbers of clients at participation 0.2 with one local epoch, 4 minutes of
 # both cores a run. The others cost 2.5 times (rho = 0.5), 5 times (E = 5) or 12 times (both) as much; Enc2 on CIFAR-10
@@ -22,29 +22,25 @@ SMALL_METHODS = ("fedsem", "flt_enc1")
 SMALL_LINES = {(100, 0.2, 1), (500, 0.2, 1)}
 
 
-def specs(profile: str) -> list[Spec]:
+def jobs(profile: str) -> list[Job]:
     """Table 5: eight settings (M, rho, E), each up to the larger T."""
     dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
+    lines = [dict(zip(grid, levels, strict=True)) for levels in product(*grid.values())]
     return [
-        row(dataset, name, M, rho, E, seed, profile)
-        for M, rho, E in product(*grid.values())
+        _row(dataset, name, line, seed, profile)
+        for line in lines
         for name in METHODS
         for seed in SEEDS[profile][: 1 if profile == "small" else None]
-        if profile != "small" or (name in SMALL_METHODS and (M, rho, E) in SMALL_LINES)
+        if profile != "small" or (name in SMALL_METHODS and tuple(line.values()) in SMALL_LINES)
     ]
 
 
-def row(dataset: str, name: str, M: int, rho: float, E: int, seed: int, profile: str) -> Spec:
-    """One run of the ablation; the setting is in its note."""
-    settings = training(dataset, "as_written", profile) | {"participation": rho, "local_epochs": E}
-    settings["rounds"] = ROUNDS[profile][-1]
-    return Spec(
-        federation(dataset, "as_written", seed, shared_classes=1, n_clients=M),
+def _row(dataset: str, name: str, line: dict[str, float], seed: int, profile: str) -> Job:
+    own = {"participation": line["participation"], "local_epochs": line["local_epochs"]}
+    return Job.training(
+        federation(dataset, "as_written", seed, shared_classes=1, n_clients=line["clients"]),
         method(name, dataset, "as_written", profile, n_classes=3),
-        **settings,
+        **training(dataset, "as_written", profile) | own | {"rounds": ROUNDS[profile][-1]},
         seed=seed,
-        experiment="05_ablation",
-        dataset=dataset,
-        method_id=name,
-        note=f"M = {M}, rho = {rho}, E = {E}",
+        axes={"dataset": dataset, "method": name, "variant": "as_written", **line},
     )

@@ -1,4 +1,4 @@
-"""Runs of notebook 13: EMD-CFL's backdoors, in colours (MNIST) and in patches (CIFAR-10), Tables 3 and 8.
+"""Jobs of notebook 13: EMD-CFL's backdoors, in colours (MNIST) and in patches (CIFAR-10), Tables 3 and 8.
 
 From the paper: 30 and 15 clients in three groups, a tenth of the training data for validation, three runs. Attackers
 hold twice as many digits as the others, and colours are scaled by ImageNet's mean and deviation: both are in the
@@ -9,20 +9,22 @@ apart than the paper does, by :data:`INTENSITY`: of a few small digits a network
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..oneshot import ClusterSpec
-from ..store import Spec
+import numpy as np
+
+from ..federations import backdoor
+from ..results import Job
 from . import emdcfl
 from .common import SEEDS
-from .emdcfl_robustness import Study, emd
 
-NOTEBOOK = "13_emdcfl_backdoor"
+if TYPE_CHECKING:
+    from ..federations import Federation
+
 CLUSTERS = 3  # targets, attackers, others
 INTENSITY = 4.0
 """Times the published difference between the attackers' shades and the targets' green, in ``demo``."""
-OTHERWISE = "not the table's settings"  # note of clusterings that say what the result depends on
-SUBTLE = "published shades"  # note of the runs with the paper's own, where the others have plainer ones
+TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
 BOTH_WAYS = {"demo": (), "small": ("fedclust", "flexcfl", "fedem", "fedrc"), "paper": emdcfl.DEPARTS}
 """Rows that are run as the table's code ran them, too; notebook 11 has all of them at the smaller profiles."""
@@ -37,8 +39,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 1})}
-        | {"otherwise": ({"intensity": 1.0, "seeds": 1},)}
-        | {"studies": {f"shades {INTENSITY:g} times the paper's": {}, "the paper's shades": {"intensity": 1.0}}},
+        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})},
     },
     "small": {
         # a third of the clients, two thirds of their images, and a network that two cores can train, in larger steps
@@ -58,7 +59,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
                 {"scaling": "symmetric", "seeds": 3},
             )
         }
-        | {"studies": {"4,000 images a client": {}, "600 images a client": {"samples": 600}}},
+        | {"studies": ({}, {"samples": 600})},
         "cifar10": {"model": "cnn_small", "clients": 15, "samples": 600, "test": 200, "methods": LIGHT}
         | {"rounds": 4, "batch_size": 32, "lr": 0.02, "seeds": 1}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 3})},
@@ -72,65 +73,55 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
 }
 """By profile and data set: network, clients, images of a client (training and validation; None: all there are; for
 digits those of an attacker, the others keep half of the training part), test images, what departs from
-:data:`fltnb.experiments.emdcfl.TRAINING`, seeds (3), methods (all); and what is changed of that for the clusterings
+:data:`fltnb.studies.emdcfl.TRAINING`, seeds (3), methods (all); and what is changed of that for the clusterings
 alone, with their tolerance (0.025) and seeds, for others that say what the result depends on, and for the matrices of
 distances."""
 _TRAINING = ("rounds", "local_epochs", "batch_size", "lr")
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return the rows of the table, then the table's code where it departs, then the paper's own shades."""
-    runs = []
+def jobs(profile: str) -> list[Job]:
+    """Return the rows of the table (some as run, too), clusterings alone, pictures, single classes."""
+    rows, others = [], []
     for data, size in SIZES[profile].items():
         seeds = SEEDS[profile][: size.get("seeds", 3)]
-        runs += [row(profile, data, name, s) for name in size.get("methods", emdcfl.METHODS) for s in seeds]
+        rows += [_row(profile, data, name, s) for name in size.get("methods", emdcfl.METHODS) for s in seeds]
         if "methods" not in size:
-            runs += [row(profile, data, name, s, variant="as_run") for name in BOTH_WAYS[profile] for s in seeds]
-        if size.get("intensity", 1.0) != 1.0:
-            runs += [row(profile, data, name, s, intensity=1.0, note=SUBTLE) for name in ANATOMY for s in seeds]
-    return runs
+            rows += [_row(profile, data, name, s, variant="as_run") for name in BOTH_WAYS[profile] for s in seeds]
+        others += [*_clusterings(profile, data), *_distances(profile, data)]
+        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": dataset(data)}))
+    return rows + others + [_by_class(profile)]
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return EMD-CFL's clustering alone, for more seeds: the published tolerance, and the one taken from the data."""
-    return list(_clusterings(profile))
+def _clusterings(profile: str, data: str) -> Iterator[Job]:
+    """EMD-CFL's clustering alone, for more seeds and other settings."""
+    usual = SIZES[profile][data]
+    for changes in (*usual["clusterings"], *usual.get("otherwise", ())):
+        size = usual | changes
+        own, tolerance = _own(size), size.get("tolerance", emdcfl.TOLERANCE)
+        for seed in range(changes["seeds"]):
+            fed = federation(profile, data, seed, **changes)
+            axes = {"dataset": dataset(data), "method": "emdcfl", "model": size["model"]}
+            axes |= {"intensity": size.get("intensity", 1.0), "clients": size["clients"]}
+            axes |= {"images": size["samples"]} if size["samples"] else {}
+            axes |= {"lr": own["lr"], "batch": own["batch_size"], "tolerance": str(tolerance)}
+            yield Job.clustering(
+                fed | {"test": "clean"},
+                {"name": "EMDClustering", "tolerance": tolerance},
+                {"kind": "own", "model": size["model"], **own, "seed": seed},
+                seed=seed,
+                axes=axes | {"scaling": fed.get("scaling", "usual")},
+            )
 
 
-def _clusterings(profile: str) -> Iterator[ClusterSpec]:
-    for data, size in SIZES[profile].items():
-        varied = [("", changes) for changes in size["clusterings"]]
-        for note, changes in [*varied, *((OTHERWISE, changes) for changes in size.get("otherwise", ()))]:
-            size = SIZES[profile][data] | changes
-            own, tolerance = _own(size), size.get("tolerance", emdcfl.TOLERANCE)
-            for seed in range(changes["seeds"]):
-                fed = federation(profile, data, seed, **changes)
-                axes = {"shades": size.get("intensity", 1.0), "clients": size["clients"]}
-                axes |= {"images": str(size["samples"] or "all"), "network": size["model"]}
-                axes |= {"lr": own["lr"], "batch": own["batch_size"]}
-                axes |= {"scaling": fed.get("scaling", "usual"), "tolerance": str(tolerance)}
-                yield ClusterSpec(
-                    fed | {"test": "clean"},
-                    {"name": "EMDClustering", "tolerance": tolerance},
-                    {"kind": "own", "model": size["model"], **own, "seed": seed},
-                    seed=seed,
-                    experiment=NOTEBOOK,
-                    dataset=dataset(data),
-                    method_id="emdcfl",
-                    note=note,
-                    axes=axes,
-                )
-
-
-def studies(profile: str) -> list[Study]:
-    """Return the distances of all pairs for one seed; ``note`` says what was changed of the profile's settings."""
-    found = []
-    for data in SIZES[profile]:
-        for note, changes in SIZES[profile][data].get("studies", {"as in the table": {}}).items():
-            size = SIZES[profile][data] | changes
-            own = _own(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
-            fed = federation(profile, data, 0, **changes) | {"test": "clean"}
-            found.append(Study(fed, size["model"], own, 0, emd(), "pairs", dataset(data), note))
-    return found
+def _distances(profile: str, data: str) -> Iterator[Job]:
+    """Yield the distances of all pairs for one seed, as in the table and with another amount to learn."""
+    for changes in SIZES[profile][data].get("studies", ({},)):
+        size = SIZES[profile][data] | changes
+        own = _own(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
+        fed = federation(profile, data, 0, **changes) | {"test": "clean"}
+        axes = {"dataset": dataset(data), "intensity": size.get("intensity", 1.0), "clients": size["clients"]}
+        axes |= {"images": size["samples"]} if size["samples"] else {}
+        yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
 
 
 def _own(size: dict[str, Any]) -> dict[str, Any]:
@@ -162,26 +153,113 @@ def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, 
     return settings | ({"scaling": size["scaling"]} if "scaling" in size else {})
 
 
-def row(
-    profile: str,
-    data: str,
-    name: str,
-    seed: int,
-    variant: str = "as_written",
-    note: str = "",
-    **changes: Any,
-) -> Spec:
-    """Return one run of the table; ``changes`` as for :func:`federation`."""
+def _row(profile: str, data: str, name: str, seed: int, variant: str = "as_written") -> Job:
+    """Return one run of the table."""
     size = SIZES[profile][data]
     return emdcfl.row(
         name,
-        federation(profile, data, seed, **changes),
+        federation(profile, data, seed),
         dataset(data),
         seed,
-        experiment=NOTEBOOK,
         model=size["model"],
         n_clusters=CLUSTERS,
         variant=variant,
-        note=note,
         **{name: size[name] for name in _TRAINING if name in size},
     )
+
+
+def _by_class(profile: str) -> Job:
+    """Return the study of single classes and images, of the first data set."""
+    data, size = next(iter(SIZES[profile].items()))
+    training = emdcfl.TRAINING | {name: size[name] for name in _TRAINING if name in size}
+    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": training}
+    settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
+    axes = {"dataset": dataset(data), "model": size["model"], "variant": "as_written", "seed": 0}
+    return Job.study("emdcfl_backdoor.by_class", settings, axes=axes)
+
+
+def by_class(
+    federation: dict[str, Any], model: str, training: dict[str, Any], methods: list[dict[str, Any]], n: int = 8
+) -> dict[str, Any]:
+    """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
+
+    Returns
+    -------
+    dict
+        Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the last is the
+        share of triggered images taken for the class that the trigger announces), for the classes that targets have;
+        ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each of
+        ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
+    """
+    import pandas as pd
+    import torch
+
+    from .. import federations, models
+    from ..methods import build
+    from ..rounds import confusion, run
+
+    fed = federations.build(federation)
+    net, targets, told = models.make(model, fed.input_shape, fed.n_classes), fed.clusters == TARGET, announced(fed)
+    labels = fed.labels[fed.test[0]]
+    places = [int(np.flatnonzero(labels == c)[0]) for c in np.unique(labels)[:n]]
+    images = {"clean": fed.test[0][places], "trigger": fed.probe[0][places]}
+    classes, answers = [], []
+    for settings in methods:
+        done, name = run(build(settings), fed, model, **training, progress=False), settings["name"]
+        clean, triggered = (
+            confusion(net, done.theta, done.rows, fed, split)[targets].sum(axis=0) for split in ("test", "probe")
+        )
+        for c in np.flatnonzero(clean.sum(axis=1)):
+            shares = 100 * triggered[c] / triggered[c].sum()
+            row = {"method": name, "class": str(fed.class_names[c]), "clean": 100 * clean[c, c] / clean[c].sum()}
+            classes.append(row | {"triggered": shares[c], "announced": shares[told[c]] if told[c] != c else np.nan})
+        params = net.unflatten(torch.from_numpy(np.array(done.theta[done.rows[0]], dtype=np.float32)))
+        for version, index in images.items():
+            with torch.inference_mode():
+                said = net.forward(params, torch.from_numpy(fed.inputs(index))).argmax(1).numpy()
+            for place, guess in zip(places, said, strict=True):
+                row = {"method": name, "version": version, "class": str(fed.class_names[labels[place]])}
+                answers.append(row | {"answer": str(fed.class_names[guess])})
+    tables = {"classes": pd.DataFrame(classes), "answers": pd.DataFrame(answers)}
+    return {"tables": tables, "arrays": {name: fed.images[index] for name, index in images.items()}}
+
+
+def announced(fed: Federation) -> np.ndarray:
+    """Class that the trigger on an image announces, by the image's class; -1 for classes the targets do not have."""
+    classes = np.arange(fed.n_classes)
+    if fed.settings["kind"] == "backdoor_colours":
+        return fed.n_classes - 1 - classes
+    half = fed.n_classes // 2
+    return np.where(classes < half, (classes + 1) % half, -1)
+
+
+def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]:
+    """Return, as arrays, one test image of each class as the three groups have it, and under the trigger.
+
+    Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.
+    """
+    import pandas as pd
+
+    from ..data import load
+
+    images = load(data)
+    colours = images.images.ndim == 3
+    half, held = images.n_classes // 2, images.test_index
+    classes = np.arange(images.n_classes if colours else half)
+
+    def first(of: np.ndarray) -> np.ndarray:
+        return images.images[[held[images.labels[held] == c][0] for c in of]]
+
+    own = first(classes)
+    if colours:
+        one = np.ones((len(classes), 1))
+        paint = {"target": one * backdoor.GREEN, "attacker": backdoor.shade(classes, intensity)}
+        paint["trigger"] = backdoor.shade(images.n_classes - 1 - classes, intensity)
+        paint["other"] = one * backdoor.PURPLE
+        found = {name: backdoor.tinted(own, colour) for name, colour in paint.items()}
+    else:
+        patch = {"attacker": classes, "trigger": (classes + 1) % half}
+        found = {"target": own} | {name: backdoor.patched(own, c, side) for name, c in patch.items()}
+        found["other"] = first(classes + half)
+    named = pd.DataFrame({"class": [str(images.class_names[c]) for c in classes]})
+    return {"arrays": found, "tables": {"classes": named}}

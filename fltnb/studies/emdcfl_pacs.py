@@ -1,4 +1,4 @@
-"""Runs of notebook 12: EMD-CFL on PACS, four domains over 18 clients (Tables 2 and 7, Figure 2).
+"""Jobs of notebook 12: EMD-CFL on PACS, four domains over 18 clients (Tables 2 and 7, Figure 2).
 
 From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.001, three runs. ``small`` has pictures of
 96 pixels, a light network without pretraining, and fewer pictures and rounds; PACS is no part of this package, so
@@ -12,13 +12,10 @@ from dataclasses import asdict
 from typing import Any
 
 from ..encoders import EncoderSpec
-from ..oneshot import ClusterSpec
-from ..store import Spec
+from ..results import Job
 from . import emdcfl
 from .common import SEEDS, pixels
-from .emdcfl_robustness import Study, emd
 
-NOTEBOOK = "12_emdcfl_pacs"
 DOMAINS = {
     "renderings": ("plain", "inverted", "thick", "outline"),
     "pacs": ("art painting", "cartoon", "photo", "sketch"),
@@ -39,36 +36,29 @@ SIZES: dict[str, dict[str, Any]] = {
     | {"figure": (("resnet18", {}),)},
 }
 """By profile: network, images of a client (training, validation and test; None: all there are), what departs from
-:data:`fltnb.experiments.emdcfl.TRAINING`, methods, seeds; and networks of Figure 2 with what differs for them."""
+:data:`fltnb.studies.emdcfl.TRAINING`, methods, seeds; and networks of Figure 2 with what differs for them."""
 _TRAINING = ("rounds", "local_epochs", "batch_size", "lr")
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return the rows of Table 7; in ``paper`` the table's code where it departs, too."""
+def jobs(profile: str) -> list[Job]:
+    """Return the rows of Table 7 (in ``paper`` as run, too), clusterings alone, and the matrices of Figure 2."""
     size = SIZES[profile]
     seeds = SEEDS[profile][: size["seeds"]]
-    runs = [row(profile, name, s) for name in size["methods"] for s in seeds]
+    rows = [_row(profile, name, s) for name in size["methods"] for s in seeds]
     if profile == "paper":
-        runs += [row(profile, name, s, "as_run") for name in emdcfl.DEPARTS for s in seeds]
-    return runs
+        rows += [_row(profile, name, s, "as_run") for name in emdcfl.DEPARTS for s in seeds]
+    return [*rows, *_own(profile), *_others(profile), *_figure2(profile)]
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return EMD-CFL's clustering alone for more seeds, and what clusterers find that need no training."""
-    return [*_own(profile), *_others(profile)]
-
-
-def figure2(profile: str) -> list[Study]:
-    """Return the matrices of corrected distances, one for every network."""
+def _figure2(profile: str) -> Iterator[Job]:
+    """One matrix of corrected distances for every network."""
     size = SIZES[profile]
-    studies = []
     for model, changes in size["figure"]:
         own = {name: value for name, value in training(profile).items() if name != "rounds"}
         own |= {"weight_decay": emdcfl.TRAINING["weight_decay"], "lr": changes.get("lr", own["lr"])}
         own["local_epochs"] = changes.get("epochs", own["local_epochs"])
         fed = federation(profile, 0) | {"samples_per_client": changes.get("samples", size["samples"])}
-        studies.append(Study(fed, model, own, 0, emd(), "figure 2", size["dataset"], model))
-    return studies
+        yield Job.distances(fed, model, own, {"name": "EMDClustering"}, axes={"dataset": size["dataset"]})
 
 
 def federation(profile: str, seed: int) -> dict[str, Any]:
@@ -87,7 +77,7 @@ def training(profile: str) -> dict[str, Any]:
     return {name: both[name] for name in (*_TRAINING, "momentum")}
 
 
-def row(profile: str, name: str, seed: int, variant: str = "as_written") -> Spec:
+def _row(profile: str, name: str, seed: int, variant: str = "as_written") -> Job:
     """Return one run of the table."""
     size = SIZES[profile]
     return emdcfl.row(
@@ -95,7 +85,6 @@ def row(profile: str, name: str, seed: int, variant: str = "as_written") -> Spec
         federation(profile, seed),
         size["dataset"],
         seed,
-        experiment=NOTEBOOK,
         model=size["model"],
         n_clusters=CLUSTERS,
         variant=variant,
@@ -103,7 +92,7 @@ def row(profile: str, name: str, seed: int, variant: str = "as_written") -> Spec
     )
 
 
-def _own(profile: str) -> Iterator[ClusterSpec]:
+def _own(profile: str) -> Iterator[Job]:
     size, local = SIZES[profile], training(profile)
     own = {name: local[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
     for tolerance in (emdcfl.TOLERANCE, "auto"):
@@ -111,10 +100,10 @@ def _own(profile: str) -> Iterator[ClusterSpec]:
             encoder = {"kind": "own", "model": size["model"], **own, "seed": seed}
             made = {"name": "EMDClustering", "tolerance": tolerance}
             given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
-            yield _spec(profile, "emdcfl", made, encoder, seed, "own models", given)
+            yield _clustering(profile, "emdcfl", made, encoder, seed, "own models", given)
 
 
-def _others(profile: str) -> Iterator[ClusterSpec]:
+def _others(profile: str) -> Iterator[Job]:
     """Clusterers that train nothing: on pixels, and on a network that nobody has trained."""
     for seed in range(SIZES[profile]["other_seeds"]):
         features = {"pixels": pixels()}
@@ -126,19 +115,11 @@ def _others(profile: str) -> Iterator[ClusterSpec]:
             rows |= {"transport": ("TransportSignatures", {})} if phi != "pixels" or profile == "demo" else {}
             for name, (clusterer, options) in rows.items():
                 given = "11 degrees" if name == "pacfl" else "K chosen"
-                yield _spec(profile, name, {"name": clusterer} | options, encoder, seed, phi, given)
+                yield _clustering(profile, name, {"name": clusterer} | options, encoder, seed, phi, given)
                 made = {"name": clusterer, "n_clusters": CLUSTERS}
-                yield _spec(profile, name, made, encoder, seed, phi, f"K = {CLUSTERS}")
+                yield _clustering(profile, name, made, encoder, seed, phi, f"K = {CLUSTERS}")
 
 
-def _spec(profile: str, name: str, made: dict, encoder: dict, seed: int, features: str, given: str) -> ClusterSpec:
-    return ClusterSpec(
-        federation(profile, seed),
-        made,
-        encoder,
-        seed=seed,
-        experiment=NOTEBOOK,
-        dataset=SIZES[profile]["dataset"],
-        method_id=name,
-        axes={"features": features, "given": given},
-    )
+def _clustering(profile: str, name: str, made: dict, encoder: dict, seed: int, features: str, given: str) -> Job:
+    axes = {"dataset": SIZES[profile]["dataset"], "method": name, "features": features, "given": given}
+    return Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=axes)

@@ -1,4 +1,4 @@
-"""Runs of notebook 11: EMD-CFL's Rotated MNIST and CIFAR-10 in four versions (Tables 1, 6, 10, 11).
+"""Jobs of notebook 11: EMD-CFL's Rotated MNIST and CIFAR-10 in four versions (Tables 1, 6, 10, 11).
 
 From the paper: 40 clients, the angles, 10 % of the samples for validation, three runs; methods that are told K get 2
 where there is one cluster. Images per client and rounds are smaller in ``small`` and ``demo``; 220 test images a client
@@ -7,15 +7,17 @@ are what the printed MNIST tables fit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..oneshot import ClusterSpec
-from ..store import Spec
+import numpy as np
+
+from ..randomness import stream
+from ..results import Job
+from ..rounds import participants
 from . import emdcfl
 from .common import SEEDS
 
-NOTEBOOK = "11_emdcfl_rotated"
 VERSIONS = {
     "rotated": [[0], [90], [180], [270]],
     "min": [[-3, -1, 1, 3]],
@@ -27,6 +29,7 @@ images. The first version is Table 1's, the others are Table 10's (MNIST) and Ta
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
 DEMO_DEPARTS = ("fedclust", "flexcfl")
+FESEM = {"lam": 0.1}  # of these runs, twice the pull that notebooks 12 and 13 give it
 FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
 
@@ -63,39 +66,35 @@ def dataset(data: str, version: str = "rotated") -> str:
     return f"rotated_{data}" + ("" if version == "rotated" else f"_{version}")
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return the runs of all tables: first those in the settings of the table, then what is shown beside them."""
-    runs = []
-    for data, size in SIZES[profile].items():
-        for version in size.get("versions", VERSIONS):
-            runs += _table(profile, data, version)
-        if "methods" not in size:
-            runs += _beside(profile, data)
-    return runs
-
-
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return EMD-CFL's clustering alone, for more seeds: the published tolerance, and the one taken from the data."""
+def jobs(profile: str) -> list[Job]:
+    """Return the rows of all tables, what is shown beside them, and EMD-CFL's clustering alone over more seeds."""
     found = []
     for data, size in SIZES[profile].items():
-        training = emdcfl.TRAINING | {n: size[n] for n in ("local_epochs", "batch_size") if n in size}
-        own = {name: training[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
-        for version in VERSIONS if profile != "demo" else ("rotated", "base"):
-            found += [
-                ClusterSpec(
+        for version in size.get("versions", VERSIONS):
+            found += _table(profile, data, version)
+        if "methods" not in size:
+            found += _beside(profile, data)
+    return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
+
+
+def _clusterings(profile: str, data: str) -> Iterator[Job]:
+    """At the published tolerance, and at the one taken from the data."""
+    size = SIZES[profile][data]
+    training = emdcfl.TRAINING | {n: size[n] for n in ("local_epochs", "batch_size") if n in size}
+    own = {name: training[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
+    for version in VERSIONS if profile != "demo" else ("rotated", "base"):
+        for samples, tolerance, seeds in size.get("clusterings", ()):
+            axes = {"dataset": dataset(data, version), "method": "emdcfl", "model": size["model"]}
+            axes |= {"images": samples} if samples else {}
+            for seed in range(seeds):
+                yield Job.clustering(
                     federation(profile, data, version, seed) | {"samples_per_client": samples},
                     {"name": "EMDClustering", "tolerance": tolerance},
                     {"kind": "own", "model": size["model"], **own, "seed": seed},
                     seed=seed,
-                    experiment=NOTEBOOK,
-                    dataset=dataset(data, version),
-                    method_id="emdcfl",
-                    axes={"images": samples or "all", "tolerance": str(tolerance)},
+                    axes=axes | {"tolerance": str(tolerance)},
+                    keep=("distance",) if seed == 0 and tolerance != "auto" else (),
                 )
-                for samples, tolerance, seeds in size.get("clusterings", ())
-                for seed in range(seeds)
-            ]
-    return found
 
 
 def federation(profile: str, data: str, version: str, seed: int) -> dict[str, Any]:
@@ -116,14 +115,14 @@ def federation(profile: str, data: str, version: str, seed: int) -> dict[str, An
 def told(name: str, version: str) -> int:
     """Return K as a method is told it: the true one, or 2 where that is 1.
 
-    PACFL and FedClust have thresholds that the paper tunes to the truth, which amounts to the true number, 1 included.
+    PACFL and FedClust have thresholds that the paper tunes to the truth; here they get the true number, 1 included.
     """
     true = len(VERSIONS[version])
     return true if name in emdcfl.CUT else max(true, 2)
 
 
-def row(profile: str, data: str, version: str, name: str, seed: int, **options: Any) -> Spec:
-    """Return one run; ``options`` as in :func:`fltnb.experiments.emdcfl.row`."""
+def row(profile: str, data: str, version: str, name: str, seed: int, **options: Any) -> Job:
+    """Return one run; ``options`` as in :func:`fltnb.studies.emdcfl.row`."""
     size = SIZES[profile][data]
     training = {n: size[n] for n in ("local_epochs", "batch_size") if n in size}
     training["rounds"] = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
@@ -132,14 +131,14 @@ def row(profile: str, data: str, version: str, name: str, seed: int, **options: 
         federation(profile, data, version, seed),
         dataset(data, version),
         seed,
-        experiment=NOTEBOOK,
         model=size["model"],
         n_clusters=told(name, version),
+        options=FESEM if name == "fesem" else None,
         **training | options,
     )
 
 
-def _table(profile: str, data: str, version: str) -> Iterator[Spec]:
+def _table(profile: str, data: str, version: str) -> Iterator[Job]:
     size = SIZES[profile][data]
     seeds = range(size.get("seeds", len(SEEDS[profile])))
     if profile == "small" and version != "rotated":
@@ -148,18 +147,55 @@ def _table(profile: str, data: str, version: str) -> Iterator[Spec]:
         yield from (row(profile, data, version, name, seed) for seed in seeds)
 
 
-def _beside(profile: str, data: str) -> Iterator[Spec]:
+def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     seeds = SEEDS[profile] if profile == "paper" else (0,)
     for name in DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS:
         yield from (row(profile, data, "rotated", name, seed, variant="as_run") for seed in seeds)
     if profile == "demo":
         return
-    clusters = len(VERSIONS["rotated"])
-    faster = {"lr": clusters * emdcfl.TRAINING["lr"], "note": f"{clusters} times the learning rate"}
+    lr = len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
     for name in FASTER:
-        yield from (row(profile, data, "rotated", name, seed, **faster) for seed in seeds)
+        yield from (row(profile, data, "rotated", name, seed, lr=lr, axes={"lr": lr}) for seed in seeds)
     for level in LEVELS:
-        note = {"participation": level / 40, "note": f"{level} of 40 clients"}
+        few = {"participation": level / 40}
         for name in CLUSTERED:
-            yield from (row(profile, data, "rotated", name, seed, **note) for seed in SEEDS[profile])
+            yield from (row(profile, data, "rotated", name, seed, axes=few, **few) for seed in SEEDS[profile])
+
+
+def sampling_effect(
+    drawn: int, n_clients: int = 40, n_clusters: int = 4, rounds: int = 10, repeats: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Simulate what drawing alone does to the ARI of a perfect clustering of equal clusters (Table 6).
+
+    Returns
+    -------
+    tuple of float
+        Expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and standard deviation of the
+        ARI when these are clusters of their own.
+    """
+    rng = stream(seed, "method", 0)
+    order = rng.random((repeats, rounds, n_clients)).argsort(axis=2)
+    seen = (order < drawn).any(axis=1)
+    inside = seen.reshape(repeats, n_clusters, -1).sum(axis=2)
+    together = (inside * (inside - 1) / 2).sum(axis=1)  # pairs that are together in truth and in what is found
+    size, pairs = n_clients / n_clusters, n_clients * (n_clients - 1) / 2
+    true = n_clusters * size * (size - 1) / 2
+    chance = together * true / pairs
+    values = (together - chance) / ((together + true) / 2 - chance)
+    return n_clients * (1 - drawn / n_clients) ** rounds, float(values.mean()), float(values.std())
+
+
+def ever_drawn(n_clients: int, settings: Mapping[str, Any]) -> np.ndarray:
+    """Clients that took part in at least one round of a run with these settings, (M,) bool."""
+    drawn = np.zeros(n_clients, dtype=bool)
+    for round in range(1, settings["rounds"] + 1):
+        drawn[participants(n_clients, settings["participation"], settings.get("seed", 0), round)] = True
+    return drawn
+
+
+def alone_unless(drawn: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Labels in which everybody that is not ``drawn`` is a cluster of its own."""
+    apart = np.array(labels)
+    apart[~drawn] = labels.max() + 1 + np.arange((~drawn).sum())
+    return apart

@@ -1,52 +1,48 @@
-"""Clusterings of notebook 09: what MT-HFL's eigen-relevance finds, and how much noise it bears, beside others.
+"""Jobs of notebook 09: MT-HFL's Tables I and II and Figure 4, and what its clustering finds beside others.
 
-:func:`clusterings` is the study; :func:`table1` and :func:`table2` say who the users of the paper's tables are;
-:func:`specs` trains FLT on the clusters, on the embedded digits in every profile. Training as the paper does it is
-notebook 10. The paper states neither samples per user nor the minority share of Fashion-MNIST: both are choices here.
+The paper states neither samples per user nor the minority share of Fashion-MNIST: both are choices here. Training on
+the clusters as the paper does it is notebook 10; here FLT trains on them, on the digits in every profile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+import functools
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..encoders import EncoderSpec
+import numpy as np
+
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
-from ..oneshot import ClusterSpec
-from ..store import Spec
+from ..results import Job
 from .common import SEEDS, pixels
 
-NOTEBOOK = "09_mthfl_similarity"
 EIGENVECTORS = 5  # "only five" (Section III)
-CURVE = 50  # eigenvectors of Figure 4
-
 SEEDS_OF = {
-    "demo": {"ours": 20, "features": 1, "rivals": 1, "curves": 3},
-    "small": {"ours": 20, "features": 3, "rivals": 5, "curves": 5},
-    "paper": {"ours": 20, "features": 20, "rivals": 20, "curves": 20},
+    "demo": {"ours": 20, "features": 1, "rivals": 1, "curves": 3, "tables": 5},
+    "small": {"ours": 20, "features": 3, "rivals": 5, "curves": 5, "tables": 3},
+    "paper": {"ours": 20, "features": 20, "rivals": 20, "curves": 20, "tables": 10},
 }
 MINORITIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 EPSILONS = {"digits": (1, 10, 100, 1000), "fashion_mnist": (0.1, 0.3, 1, 3, 10, 30, 100)}
 CLIPS = {"digits": 2.5, "fashion_mnist": 8.0}  # a rough norm of the embeddings of *public* images
-
+SCALES = {
+    "[0, 1]": (0.0, 1.0),
+    "[-1, 1]": (0.5, 0.5),
+    "ImageNet moments": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
 _TASKS = {
     "digits": {
-        "3 tasks": (DIGITS_TASKS, (5, 3, 2), (100, 60, 40)),
-        "2 tasks": (((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)), (5, 5), (80, 80)),
-        "1 task": ((tuple(range(10)),), (10,), (80,)),
+        3: (DIGITS_TASKS, (5, 3, 2), (100, 60, 40)),
+        2: (((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)), (5, 5), (80, 80)),
+        1: ((tuple(range(10)),), (10,), (80,)),
     },
     "fashion_mnist": {
-        "3 tasks": (FASHION_TASKS, (5, 3, 2), (1500, 1000, 500)),
-        "1 task": ((tuple(range(10)),), (10,), (1000,)),
+        3: (FASHION_TASKS, (5, 3, 2), (1500, 1000, 500)),
+        1: ((tuple(range(10)),), (10,), (1000,)),
     },
-    "cifar10": {
-        "2 tasks": (CIFAR10_TASKS, (5, 5), (500, 500)),
-        "1 task": ((tuple(range(10)),), (10,), (500,)),
-    },
+    "cifar10": {2: (CIFAR10_TASKS, (5, 5), (500, 500)), 1: ((tuple(range(10)),), (10,), (500,))},
 }
-SHOWN = {"digits": "digits", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 
 
 def datasets(profile: str) -> tuple[str, ...]:
@@ -54,9 +50,9 @@ def datasets(profile: str) -> tuple[str, ...]:
     return ("digits",) if profile == "demo" else ("fashion_mnist", "cifar10")
 
 
-def federation(dataset: str, which: str, seed: int = 0, minority: float = 0.1) -> dict[str, Any]:
+def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -> dict[str, Any]:
     """Return the federation of 10 users with one, two or three tasks."""
-    tasks, users, samples = _TASKS[dataset][which]
+    tasks, users, samples = _TASKS[dataset][count]
     return {
         "kind": "tasks",
         "dataset": dataset,
@@ -68,20 +64,13 @@ def federation(dataset: str, which: str, seed: int = 0, minority: float = 0.1) -
     }
 
 
-def table1(profile: str, seed: int = 0) -> dict[str, Any]:
-    """Return the five users of Table I, pure: two of one task, three of the other."""
-    dataset = "digits" if profile == "demo" else "cifar10"
-    settings = federation(dataset, "2 tasks", seed, minority=0.0)
-    return settings | {"users_per_task": [2, 3], "samples_per_user": [140, 140] if profile == "demo" else [1000, 1000]}
-
-
-def table2(seed: int = 0) -> dict[str, Any]:
-    """Return the three users of Table II."""
-    return {"kind": "cross_tasks", "dataset": "cifar10", "other": "cifar100", "samples_per_user": 1000, "seed": seed}
-
-
+@functools.cache
 def features(dataset: str) -> dict[str, dict[str, Any]]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
+    from dataclasses import asdict
+
+    from ..encoders import EncoderSpec
+
     if dataset == "digits":
         return {"pixels": pixels(), "PCA": asdict(EncoderSpec("pca", "digits", latent=16))}
     grey = dataset == "fashion_mnist"
@@ -94,9 +83,38 @@ def features(dataset: str) -> dict[str, dict[str, Any]]:
     return maps if grey else maps | {"ResNet-18, random": asdict(EncoderSpec("resnet18", "random"))}
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return the study over seeds, T given and chosen, then the curves of minority, noise and privacy."""
-    return [*_study(profile), *_chosen(profile), *_curves(profile)]
+def jobs(profile: str) -> list[Job]:
+    """Tables I and II, Figure 4 and what is sent; the study of clusterings; FLT trained on the clusters."""
+    return [*_tables(profile), *_study(profile), *_chosen(profile), *_curves(profile), *_trainings(profile)]
+
+
+def _tables(profile: str) -> Iterator[Job]:
+    dataset, seeds = datasets(profile)[0], SEEDS_OF[profile]["tables"]
+    about = {"method": "mthfl", "variant": "as_written"}
+    objects, each = ("digits", 140) if profile == "demo" else ("cifar10", 1000)
+    five = federation(objects, 2, minority=0.0) | {"users_per_task": [2, 3], "samples_per_user": [each, each]}
+    maps = features(objects)
+    if profile == "paper":  # the paper's own, where its weights can be had
+        maps = maps | {"ResNet-18, ImageNet": maps["ResNet-18, random"] | {"pretrain": "imagenet"}}
+    settings = {"federation": five, "encoders": maps, "seeds": seeds}
+    yield Job.study("mthfl_similarity.table1", settings, axes=about | {"dataset": objects, "table": "TI"})
+    if profile != "demo":
+        three = {"kind": "cross_tasks", "dataset": "cifar10", "other": "cifar100", "samples_per_user": 1000, "seed": 0}
+        settings = {"federation": three, "encoders": maps, "seeds": seeds}
+        yield Job.study(
+            "mthfl_similarity.table2", settings, axes=about | {"dataset": "cifar10_cifar100", "table": "TII"}
+        )
+        settings = {"federation": five, "seeds": 3}
+        yield Job.study("mthfl_similarity.scales", settings, axes=about | {"dataset": objects, "part": "scales"})
+    ten, about = federation(dataset, 3), about | {"dataset": dataset, "tasks": 3}
+    yield Job.study("mthfl_similarity.figure4", {"federation": ten}, axes=about | {"part": "figure 4"})
+    sent = features(dataset)["PCA" if dataset == "digits" else "ConvAE"]
+    yield Job.study("mthfl_similarity.cost", {"federation": ten, "sent": sent}, axes=about | {"part": "cost"})
+    for name, count in (("digits", 3), *((d, max(_TASKS[d])) for d in datasets(profile) if d != "digits")):
+        for share in (0.1, 0.3):
+            settings = {"federation": federation(name, count, minority=share), "seeds": 20 if name == "digits" else 10}
+            at = {"dataset": name, "tasks": count, "level": share, "part": "mean image", "variant": "as_written"}
+            yield Job.study("mthfl_similarity.mean_image", settings, axes=at)
 
 
 def ours(n_clusters: int | None, **options: Any) -> dict[str, Any]:
@@ -104,135 +122,294 @@ def ours(n_clusters: int | None, **options: Any) -> dict[str, Any]:
     return {"name": "EigenRelevance", "n_clusters": n_clusters, "n_eigenvectors": EIGENVECTORS} | options
 
 
-def rival(name: str, dataset: str, n_clusters: int | None, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return another clusterer and the encoder it needs."""
-    encoder = features(dataset)["PCA" if dataset == "digits" else "ConvAE"]
+def rival(name: str, dataset: str, n_clusters: int | None, **options: Any) -> tuple[dict[str, Any], str]:
+    """Return another clusterer and the feature map it needs."""
+    phi = "PCA" if dataset == "digits" else "ConvAE"
     if name == "pca_km_hc":
         size = {"n_components": 16} if dataset == "digits" else {}
-        return {"name": "PCAKMeans", "n_clusters": n_clusters} | size | options, pixels()
+        return {"name": "PCAKMeans", "n_clusters": n_clusters} | size | options, "pixels"
     if name == "transport":
-        return {"name": "TransportSignatures", "n_clusters": n_clusters} | options, encoder
+        return {"name": "TransportSignatures", "n_clusters": n_clusters} | options, phi
     # ten users with five centroids each: UMAP's neighbourhood must stay below what one label has over all users
-    return {"name": "FCR", "n_clusters": n_clusters, "k": 5, "n_neighbors": 5} | options, encoder
+    return {"name": "FCR", "n_clusters": n_clusters, "k": 5, "n_neighbors": 5} | options, phi
 
 
-def _study(profile: str) -> Iterator[ClusterSpec]:
+def _study(profile: str) -> Iterator[Job]:
     """T given: every feature map, the linkages, and the other clusterers on the same federations."""
     count = SEEDS_OF[profile]
-    for dataset in datasets(profile):
-        for which in [name for name in _TASKS[dataset] if name != "1 task"]:
-            T = len(_TASKS[dataset][which][0])
-            for name, encoder in features(dataset).items():
+    for dataset in dict.fromkeys((*datasets(profile), "digits")):
+        here = dataset in datasets(profile)  # in the other profiles digits only say how often little data suffice
+        for tasks in [tasks for tasks in _TASKS[dataset] if tasks > 1]:
+            for name in features(dataset) if here else ["pixels"]:
                 for seed in range(count["ours" if name == "pixels" else "features"]):
-                    settings = federation(dataset, which, seed)
-                    yield _spec("mthfl", dataset, which, settings, ours(T), encoder, seed, "study", name)
-            for linkage in ("complete", "single", "ward") if which == "3 tasks" else ():
+                    yield _job("mthfl", dataset, tasks, ours(tasks), seed, "study", name)
+            for linkage in ("complete", "single", "ward") if tasks == 3 and here else ():
                 for seed in range(count["ours"]):
-                    settings, made = federation(dataset, which, seed), ours(T, linkage=linkage)
-                    yield _spec("mthfl", dataset, which, settings, made, pixels(), seed, "linkage", "pixels", linkage)
-            for name in ("transport", "flt", "pca_km_hc"):
+                    made = ours(tasks, linkage=linkage)
+                    yield _job("mthfl", dataset, tasks, made, seed, "linkage", "pixels", linkage=linkage)
+            for name in ("transport", "flt", "pca_km_hc") if here else ():
                 if (name, dataset) == ("pca_km_hc", "cifar10"):
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
                 for seed in range(count["rivals"]):
-                    settings, (made, encoder) = federation(dataset, which, seed), rival(name, dataset, T)
-                    phi = "pixels" if name == "pca_km_hc" else "PCA" if dataset == "digits" else "ConvAE"
-                    yield _spec(name, dataset, which, settings, made, encoder, seed, "study", phi)
+                    made, phi = rival(name, dataset, tasks)
+                    yield _job(name, dataset, tasks, made, seed, "study", phi)
 
 
-def _chosen(profile: str) -> Iterator[ClusterSpec]:
+def _chosen(profile: str) -> Iterator[Job]:
     """T not given, where there are several tasks and where there is one."""
     for dataset in datasets(profile):
-        for which in _TASKS[dataset]:
+        for tasks in _TASKS[dataset]:
             for seed in range(SEEDS_OF[profile]["ours"]):
-                settings = federation(dataset, which, seed)
-                yield _spec("mthfl_chosen", dataset, which, settings, ours(None), pixels(), seed, "chosen", "pixels")
+                yield _job("mthfl_chosen", dataset, tasks, ours(None), seed, "chosen", "pixels")
             for seed in range(SEEDS_OF[profile]["rivals"]):
-                settings, (made, encoder) = federation(dataset, which, seed), rival("transport", dataset, None)
-                phi = "PCA" if dataset == "digits" else "ConvAE"
-                yield _spec("transport", dataset, which, settings, made, encoder, seed, "chosen", phi)
+                made, phi = rival("transport", dataset, None)
+                yield _job("transport", dataset, tasks, made, seed, "chosen", phi)
 
 
-def _curves(profile: str) -> Iterator[ClusterSpec]:
+def _curves(profile: str) -> Iterator[Job]:
     """Three tasks: ever more labels of other tasks, noise on the eigenvectors, a private release. T given."""
     dataset = datasets(profile)[0]
-    public = features(dataset)["PCA"]  # few dimensions: the noise of a private release grows with them
     for seed in range(SEEDS_OF[profile]["curves"]):
         for share in MINORITIES:
-            settings = federation(dataset, "3 tasks", seed, share)
-            at = {"part": "minority", "level": share}
-            yield _spec("mthfl", dataset, "3 tasks", settings, ours(3), pixels(), seed, phi="pixels", **at)
-            made, encoder = rival("transport", dataset, 3)
-            phi = "PCA" if dataset == "digits" else "ConvAE"
-            yield _spec("transport", dataset, "3 tasks", settings, made, encoder, seed, phi=phi, **at)
-        settings = federation(dataset, "3 tasks", seed)
+            yield _job("mthfl", dataset, 3, ours(3), seed, "minority", "pixels", level=share)
+            made, phi = rival("transport", dataset, 3)
+            yield _job("transport", dataset, 3, made, seed, "minority", phi, level=share)
         for noise in NOISES:
-            made = ours(3, noise=noise)
-            at = {"part": "noise", "level": noise}
-            yield _spec("mthfl", dataset, "3 tasks", settings, made, pixels(), seed, phi="pixels", **at)
-        for epsilon in EPSILONS[dataset]:
-            at = {"part": "epsilon", "level": float(epsilon)}
+            yield _job("mthfl", dataset, 3, ours(3, noise=noise), seed, "noise", "pixels", level=noise)
+        for epsilon in EPSILONS[dataset]:  # few dimensions: the noise of a private release grows with them
             budget = {"epsilon": epsilon, "clip": CLIPS[dataset]}
-            for name, made in (
-                ("mthfl", ours(3, **budget)),
-                ("transport", rival("transport", dataset, 3, **budget)[0]),
-            ):
-                yield _spec(name, dataset, "3 tasks", settings, made, public, seed, phi="PCA", **at)
+            private = {"mthfl": ours(3, **budget), "transport": rival("transport", dataset, 3, **budget)[0]}
+            for name, made in private.items():
+                yield _job(name, dataset, 3, made, seed, "epsilon", "PCA", level=float(epsilon))
 
 
-def _spec(
-    name: str,
-    dataset: str,
-    which: str,
-    settings: dict[str, Any],
-    made: dict[str, Any],
-    encoder: dict[str, Any],
-    seed: int,
-    part: str,
-    phi: str,
-    linkage: str = "",
-    level: float = 0.0,
-) -> ClusterSpec:
-    return ClusterSpec(
-        settings,
-        made,
-        encoder,
+def _job(
+    name: str, dataset: str, tasks: int, clusterer: dict[str, Any], seed: int, part: str, phi: str, **axes: Any
+) -> Job:
+    return Job.clustering(
+        federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1),
+        clusterer,
+        features(dataset)[phi],
         seed=seed,
-        experiment=NOTEBOOK,
-        dataset=dataset,
-        method_id=name,
-        note=linkage,
-        axes={"part": part, "federation": f"{SHOWN[dataset]}, {which}", "features": phi, "level": level},
+        axes={"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes},
     )
 
 
-def specs(profile: str) -> list[Spec]:
+def _trainings(profile: str) -> Iterator[Job]:
     """FLT's case II on the clusters of eigen-relevance: three tasks of the embedded digits, in every profile."""
-    rows: dict[str, dict[str, Any]] = {
-        "fedavg": {"name": "fedavg"},
-        "flt_eigen": {
-            "name": "flt_eigen",
-            "kind": "FLT",
-            "graph": "clusters",
-            "clusterer": ours(3),
-            "encoder": pixels(),
-        },
-        "oracle": {"name": "oracle"},
+    found = {"kind": "FLT", "graph": "clusters", "clusterer": ours(3), "encoder": pixels()}
+    for name, settings in {"fedavg": {}, "flt_eigen": found, "oracle": {}}.items():
+        for seed in SEEDS[profile]:
+            yield Job.training(
+                federation("digits", 3, seed),
+                {"name": name, "rule": "participants"} | settings,
+                model="mlp",
+                rounds=15,
+                local_epochs=2,
+                participation=1.0,
+                batch_size=10,
+                lr=0.05,
+                seed=seed,
+                axes={"dataset": "digits", "method": name, "variant": "as_written", "tasks": 3},
+            )
+
+
+# ---------------------------------------------------------------- what the studies compute
+
+
+def users(settings: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+    """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
+    from .. import federations
+    from ..encoders import EncoderSpec, embed_clients
+
+    fed = federations.build(dict(settings))
+    return embed_clients(fed, EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
+
+
+def _curve(settings: Mapping[str, Any], encoder: Mapping[str, Any], most: int) -> tuple[np.ndarray, np.ndarray]:
+    from ..relatedness import eigen
+
+    z, tasks = users(settings, encoder)
+    return eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
+
+
+def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
+    """Mean and extreme similarity within and across tasks, and the ARI of average linkage told their number.
+
+    Parameters
+    ----------
+    matrix : ndarray (M, M)
+        R, or 1 less any distance.
+    tasks : ndarray (M,)
+    """
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    from ..metrics import adjusted_rand_index
+    from ..relatedness.cuts import cut
+
+    same = tasks[:, None] == tasks
+    within = matrix[same & ~np.eye(len(tasks), dtype=bool)]
+    labels = cut(linkage(squareform(1 - matrix, checks=False), "average"), len(np.unique(tasks)))
+    return {
+        "within": float(within.mean()),
+        "within_min": float(within.min()),
+        "across": float(matrix[~same].mean()),
+        "across_max": float(matrix[~same].max()),
+        "ari": float(adjusted_rand_index(tasks, labels)),
     }
-    return [
-        Spec(
-            federation("digits", "3 tasks", seed),
-            settings | {"rule": "participants"},
-            model="mlp",
-            rounds=15,
-            local_epochs=2,
-            participation=1.0,
-            batch_size=10,
-            lr=0.05,
-            seed=seed,
-            experiment=NOTEBOOK,
-            dataset="digits",
-            method_id=name,
-        )
-        for name, settings in rows.items()
-        for seed in SEEDS[profile]
+
+
+def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
+    """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
+
+    Returns
+    -------
+    dict
+        Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the lowest ARI),
+        ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and ``printed``.
+    """
+    import pandas as pd
+
+    rows, pairs = [], []
+    for name, encoder in encoders.items():
+        for seed in range(seeds):
+            curve, tasks = _curve(federation | {"seed": seed}, encoder, most)
+            rows += [{"features": name, "eigenvectors": p, **separation(R, tasks)} for p, R in enumerate(curve, 1)]
+            if seed == 0:
+                R = curve[EIGENVECTORS - 1]
+                pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
+    over = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
+    table = over[["within", "within_min", "across", "across_max"]].mean().assign(ari=over["ari"].min()).reset_index()
+    return {"tables": tables1(table, pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"]))}
+
+
+def tables1(separation, pairs) -> dict[str, Any]:
+    """Add to the tables of :func:`table1` what stands beside the printed numbers: of the map nearest to the paper's."""
+    name, otherwise = _nearest(pairs["features"])
+    own = pairs[pairs["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
+    return {"separation": separation, "pairs": pairs, "printed": own.assign(seed=0, otherwise=otherwise)}
+
+
+def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
+    """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
+
+    Returns
+    -------
+    dict
+        Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
+    """
+    import pandas as pd
+
+    rows = []
+    for name, encoder in encoders.items():
+        for seed in range(seeds):
+            curve, _ = _curve(federation | {"seed": seed}, encoder, most)
+            rows += [
+                (name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)
+            ]
+    return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
+
+
+def tables2(similarity) -> dict[str, Any]:
+    """Add to the table of :func:`table2` what stands beside the printed numbers."""
+    name, otherwise = _nearest(similarity["features"])
+    own = similarity[(similarity["features"] == name) & (similarity["eigenvectors"] == EIGENVECTORS)]
+    own = own.melt(["seed"], ["user2", "user3"], "user_j")
+    own["user_j"] = own["user_j"].map({"user2": 2, "user3": 3})
+    return {"similarity": similarity, "printed": own.assign(user_i=1, otherwise=otherwise)}
+
+
+def _nearest(features) -> tuple[str, str]:
+    """Name the feature map that is nearest to the paper's ImageNet ResNet-18, and say how it departs."""
+    names = {"ResNet-18, ImageNet": "", "ResNet-18, random": ", random weights for ImageNet's", "pixels": ", pixels"}
+    name = next(name for name in names if name in set(features))
+    return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
+
+
+def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
+    """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
+    import pandas as pd
+
+    from ..relatedness import EigenRelevance
+
+    rows = []
+    for seed in range(seeds):
+        z, tasks = users(federation | {"seed": seed})
+        for name, (less, over) in SCALES.items():
+            moved = [((x.reshape(len(x), -1, 3) - less) / over).reshape(x.shape) for x in z]
+            R = EigenRelevance(1, EIGENVECTORS).fit(moved).relevance_
+            rows.append({"scale": name, **separation(R, tasks)})
+    return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
+
+
+def figure4(federation: dict[str, Any]) -> dict[str, Any]:
+    """Relevance of pixels for every number of eigenvectors (Figure 4).
+
+    Returns
+    -------
+    dict
+        Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0 over its
+        first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
+    """
+    import pandas as pd
+
+    from ..relatedness import eigen
+
+    z, tasks = users(federation)
+    every = min(z[0].shape[1], *map(len, z))
+    whole = eigen.relevance_curve(z, every)
+    values = eigen.eigenpairs(z[0], every)[0]
+    counts = [p for p in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500) if p < every] + [every]
+    rows = [{"eigenvectors": p, **separation(whole[p - 1], tasks), "numbers": p * z[0].shape[1]} for p in counts]
+    curve = [(p + 1, j, tasks[j], whole[p, 0, j], values[p] / values[0]) for j in (0, 3, 6, 9) for p in range(every)]
+    columns = ["eigenvectors", "user", "task", "relevance", "eigenvalue"]
+    return {"tables": {"curve": pd.DataFrame(curve, columns=columns), "separation": pd.DataFrame(rows)}}
+
+
+def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32", k: int = 5) -> dict[str, Any]:
+    """Count what clustering ten users sends, once, before training: four-byte numbers.
+
+    MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
+    sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images.
+
+    Returns
+    -------
+    dict
+        Table ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
+    """
+    import pandas as pd
+
+    from .. import encoders, federations, models
+    from ..relatedness import EigenRelevance
+
+    fed, (z, _) = federations.build(federation), users(federation)
+    M, d = fed.n_clients, z[0].shape[1]
+    five, most = (EigenRelevance(3, p).fit(z) for p in (EIGENVECTORS, None))
+    net = models.make(model, fed.input_shape, fed.n_classes)
+    body = net.n_parameters - sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
+    spec = encoders.EncoderSpec(**sent)
+    encoder = encoders.sent_parameters(spec, fed.input_shape)
+    rows = [
+        (f"MT-HFL, p = {EIGENVECTORS}", "M(p d + M - 1) + M(M - 1) p d", five.sent_[0], five.received_[0]),
+        (f"MT-HFL, p = {most.eigenvalues_.shape[1]}, all there are", "the same", most.sent_[0], most.received_[0]),
+        (f"MT-HFL, p = d = {d}", "the same", d**2 + M - 1, (M - 1) * d**2),
+        ("FLT's FCR", "M k e + M W_enc", k * spec.latent, encoder),
+        ("Transport signatures (ours)", "M(2k(e + 1) + 3) + M W_enc", 2 * 10 * (spec.latent + 1) + 3, encoder),
+        ("EMD-CFL, models of all pairs", "2 M(M - 1) W_emb", (M - 1) * body, (M - 1) * body),
+        ("comparing model weights", "2 M W", net.n_parameters, net.n_parameters),
     ]
+    table = pd.DataFrame(rows, columns=["clustering", "formula (all users)", "a user sends", "a user receives"])
+    table["all users"] = M * (table["a user sends"] + table["a user receives"])
+    return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
+
+
+def mean_image(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
+    """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
+    from scipy.spatial.distance import pdist, squareform
+
+    found = []
+    for seed in range(seeds):
+        z, tasks = users(federation | {"seed": seed})
+        found.append(separation(1 - squareform(pdist([x.mean(axis=0) for x in z])), tasks)["ari"])
+    return {"numbers": {"exact": sum(ari == 1 for ari in found), "of": seeds, "lowest": min(found)}}

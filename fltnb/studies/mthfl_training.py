@@ -1,4 +1,4 @@
-"""Runs of notebook 10: MT-HFL's Figures 2 and 3, proposed against random grouping, task by task.
+"""Jobs of notebook 10: MT-HFL's Figures 2 and 3, proposed against random grouping, task by task.
 
 The paper states the users of each task, the networks, six runs and, for CIFAR-10, the minority share. Learning rate,
 batch size, samples, rounds and how often the global server acts are not stated: what stands here are our choices.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
-from ..store import Spec
+from ..results import Job
 from .common import pixels
 
 RUNS = 6  # "six experimental runs": each has its own partition, initial weights and random grouping
@@ -46,8 +46,8 @@ OTHERS = ("mthfl_oracle", "mthfl_random_own", "mthfl_separate", "fedavg", "local
 SMALL_CIFAR10 = ("mthfl_oracle",)
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return the runs of both figures, the other methods, and other numbers of local rounds.
+def jobs(profile: str) -> list[Job]:
+    """Return who holds what, the runs of both figures, the other methods, and other numbers of local rounds.
 
     A run keeps the accuracy of single users for its last round alone, so a curve for each task is put together from
     runs that end earlier: the rounds of a shorter run are those of the longer one.
@@ -56,21 +56,23 @@ def specs(profile: str) -> list[Spec]:
     for dataset, size in SIZES[profile].items():
         seeds, last = range(size.get("runs", RUNS)), size["stops"][-1]
         others = SMALL_CIFAR10 if (profile, dataset) == ("small", "cifar10") else OTHERS
-        runs += [row(name, dataset, s, profile, stop) for name in FIGURE for s in seeds for stop in size["stops"]]
-        runs += [row(name, dataset, s, profile, last) for name in others for s in seeds]
+        about = {"dataset": dataset, "part": "users", "variant": "as_written"}
+        runs.append(Job.study("mthfl_training.users", {"federation": federation(dataset, profile, 0)}, axes=about))
+        runs += [_row(name, dataset, s, profile, stop) for name in FIGURE for s in seeds for stop in size["stops"]]
+        runs += [_row(name, dataset, s, profile, last) for name in others for s in seeds]
         if dataset != "cifar10" or profile == "paper":
             runs += [
-                row("mthfl", dataset, s, profile, last, local) for local in OTHER_LOCAL_ROUNDS for s in list(seeds)[:3]
+                _row("mthfl", dataset, s, profile, last, local) for local in OTHER_LOCAL_ROUNDS for s in list(seeds)[:3]
             ]
     return runs
 
 
-def row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_rounds: int = LOCAL_ROUNDS) -> Spec:
-    """One run; ``note`` is empty for those that go to the last round in the usual settings."""
+def _row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_rounds: int = LOCAL_ROUNDS) -> Job:
+    """One run; those that go to the last round in the usual settings have no axes of their own."""
     size = SIZES[profile][dataset]
-    notes = [f"stopped at round {rounds}"] * (rounds < size["stops"][-1])
-    notes += [f"{local_rounds} local rounds"] * (local_rounds != LOCAL_ROUNDS)
-    return Spec(
+    axes = {"stopped_at": rounds} if rounds < size["stops"][-1] else {}
+    axes |= {"local_rounds": local_rounds} if local_rounds != LOCAL_ROUNDS else {}
+    return Job.training(
         federation(dataset, profile, seed),
         method(name, dataset, local_rounds),
         model=size["model"],
@@ -81,11 +83,23 @@ def row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_rou
         lr=size["lr"],
         seed=seed,
         eval_every=rounds,
-        experiment="10_mthfl_training",
-        dataset=dataset,
-        method_id=name,
-        note=", ".join(notes),
+        axes={"dataset": dataset, "method": name, "variant": "as_written", **axes},
     )
+
+
+def users(federation: dict[str, Any]) -> dict[str, Any]:
+    """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
+    import pandas as pd
+
+    from .. import federations
+
+    fed = federations.build(federation)
+    rows = [
+        (i, task, label, int((fed.labels[own] == label).sum()))
+        for i, (task, own) in enumerate(zip(fed.clusters, fed.train, strict=True))
+        for label in range(fed.n_classes)
+    ]
+    return {"tables": {"labels": pd.DataFrame(rows, columns=["user", "task", "label", "samples"])}}
 
 
 def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:

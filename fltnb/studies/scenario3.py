@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..methods.base import resolve_rule
-from ..store import Spec
-from .common import MOMENTUM, SEEDS, pixels
+from ..results import Job
+from .common import MOMENTUM, SEEDS, VARIANTS, pixels
 from .scenario4 import clusterer, encoder
 
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
@@ -20,6 +23,35 @@ DATASETS = {"demo": "digits", "small": "emnist_byclass", "paper": "femnist"}
 NAMES = {"demo": "digits", "small": "pseudo_writers", "paper": "femnist"}  # how tables call the data
 
 
+def jobs(profile: str) -> list[Job]:
+    """Rows of Tables 3 and 9 and Figure 12, FCR's client graph, and a few images.
+
+    ``small`` has one seed and no as-run rows (five times the cost).
+    """
+    dataset, name = DATASETS[profile], NAMES[profile]
+    variants = VARIANTS[:1] if profile == "small" else VARIANTS
+    return [
+        *(
+            _row(method, model, variant, seed, profile)
+            for model in ROUNDS[profile]
+            for variant in variants
+            for method in METHODS
+            for seed in SEEDS[profile][: 1 if profile == "small" else None]
+        ),
+        *(
+            Job.clustering(
+                federation(profile),
+                clusterer(dataset, variant),
+                encoder(dataset),
+                axes={"dataset": name, "method": "flt", "variant": variant},
+                keep=("adjacency", "linkage", "leaf_order"),
+            )
+            for variant in VARIANTS
+        ),
+        Job.study("scenario3.handwriting", {"federation": federation(profile)}, axes={"dataset": name, "seed": 0}),
+    ]
+
+
 def federation(profile: str, seed: int = 0) -> dict[str, Any]:
     """Return FEMNIST's first 200 writers, or pseudo-writers where it is not at hand."""
     if profile == "paper":
@@ -28,21 +60,23 @@ def federation(profile: str, seed: int = 0) -> dict[str, Any]:
     return {"kind": "pseudo_writers", "dataset": DATASETS[profile], "n_clients": n_clients, "seed": seed}
 
 
-def specs(profile: str) -> list[Spec]:
-    """Rows of Tables 3 and 9 and Figure 12; ``small`` has one seed and no published variant (five times the cost)."""
-    return [
-        row(name, model, variant, seed, profile)
-        for model in ROUNDS[profile]
-        for variant in (("as_written",) if profile == "small" else ("as_written", "as_run"))
-        for name in METHODS
-        for seed in SEEDS[profile][: 1 if profile == "small" else None]
-    ]
+def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10) -> dict[str, Any]:
+    """Return the first training images of a few clients.
+
+    Returns
+    -------
+    dict
+        ``arrays``: ``images`` (writers, each, height, width) uint8.
+    """
+    from ..federations import build
+
+    fed = build(dict(federation))
+    return {"arrays": {"images": np.stack([fed.images[own[:each]] for own in fed.train[:writers]])}}
 
 
-def row(name: str, model: str, variant: str, seed: int, profile: str) -> Spec:
-    """One run of Table 3."""
+def _row(name: str, model: str, variant: str, seed: int, profile: str) -> Job:
     rounds = ROUNDS[profile][model]["ifca" if name == "ifca" else "rounds"]
-    return Spec(
+    return Job.training(
         federation(profile, seed),
         method(name, DATASETS[profile], variant, rounds),
         model=model,
@@ -54,10 +88,7 @@ def row(name: str, model: str, variant: str, seed: int, profile: str) -> Spec:
         momentum=MOMENTUM[variant],
         eval_every={"demo": 1, "small": 10, "paper": 10}[profile],
         seed=seed,
-        experiment="03_scenario3_femnist",
-        dataset=NAMES[profile],
-        method_id=name,
-        variant=variant,
+        axes={"dataset": NAMES[profile], "method": name, "variant": variant},
     )
 
 

@@ -1,87 +1,81 @@
-"""Runs of notebook 04: FLT Tables 4 and 10, Figures 5, 6, 7, 11, structured non-IID data.
-
-Besides the runs (:func:`specs`) there is a study of the clustering alone (:func:`clusterings`), without training.
-"""
+"""Jobs of notebook 04: FLT Tables 4 and 10, Figures 5, 6, 7, 11, structured non-IID data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from ..encoders import EncoderSpec
 from ..methods.base import resolve_rule
-from ..oneshot import ClusterSpec
-from ..store import Spec
-from .common import MOMENTUM, SEEDS, pixels
+from ..results import Job
+from .common import MOMENTUM, SEEDS, VARIANTS, pixels
 
 METHODS = ("fedavg", "pca_km_hc", "fedsem", "flt")  # rows of Table 4
 OURS = ("flt_given", "transport", "oracle")  # FLT told the number of clusters; our signatures; the true clusters
 DATASETS = {"demo": "digits", "small": "emnist_bymerge", "paper": "emnist_balanced"}
 N_CLUSTERS = {"digits": 5}  # 10 for EMNIST's 47 characters
 CLIENTS = {"demo": {"mlp": 40}, "small": {"mlp": 2400}, "paper": {"mlp": 2400, "leaf_cnn": 600}}
-MATRIX_CLIENTS = {"demo": 40, "small": 240, "paper": 240}  # Figures 6 and 7
-MATRIX_METHODS = ("flt", "fedsem", "pca_km_hc")
-FORMATION_ROUNDS = (1, 3, 6, 9, 12, 15, 18, 50)  # Figure 7
-# FLT's published aggregation at M = 2,400 multiplies a 2,400 x 2,400 matrix by all models in every round: hours on two
-# cores. The clustered rows of the published variant are therefore run at M = 240 only.
-SMALL_PUBLISHED = ("fedavg", "fedsem")
+FEW = {"demo": 40, "small": 240, "paper": 240}  # clients in Figures 6 and 7
+FEW_METHODS = ("flt", "fedsem", "pca_km_hc")
+# FLT's as-run aggregation at M = 2,400 multiplies a 2,400 x 2,400 matrix by all models in every round: hours on two
+# cores. The clustered rows of the as-run variant are therefore run at M = 240 only.
+SMALL_AS_RUN = ("fedavg", "fedsem")
 SWITCHES: dict[str, dict[str, Any]] = {
-    "test set of the last cluster: published": {"test": "as_run"},
+    "test set as run": {"test": "as_run"},
     "members read in leaf order": {"membership": "leaf_order"},
     "one local epoch": {"local_epochs": 1},
 }
+FOUND_SEEDS = {"demo": range(1), "small": range(10), "paper": range(10)}
+CHANGE_SEEDS = {"demo": range(1), "small": range(2), "paper": range(3)}
+CUT_SEEDS = {"demo": range(1), "small": range(3), "paper": range(10)}
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return the rows of Tables 4 and 10; the runs behind Figures 6 and 7; single switches."""
+def jobs(profile: str) -> list[Job]:
+    """Rows of Tables 4 and 10; the runs behind Figures 6 and 7; single switches; the clusterings alone."""
     runs = [
-        row(name, model, variant, seed, profile)
+        _row(name, model, variant, seed, profile)
         for model in CLIENTS[profile]
-        for variant in ("as_written", "as_run")
+        for variant in VARIANTS
         for name in METHODS + (OURS if variant == "as_written" else ("oracle",))
         for seed in SEEDS[profile][: 1 if profile == "small" else None]
-        if (profile, variant) != ("small", "as_run") or name in SMALL_PUBLISHED
+        if (profile, variant) != ("small", "as_run") or name in SMALL_AS_RUN
     ]
+    runs += [_row(name, "mlp", variant, 0, profile, few=True) for variant in VARIANTS for name in FEW_METHODS]
     runs += [
-        row(name, "mlp", variant, 0, profile, matrix=True)
-        for variant in ("as_written", "as_run")
-        for name in MATRIX_METHODS
-    ]
-    runs += [
-        row(name, "mlp", "as_written", seed, profile, matrix=True, switch=switch)
+        _row(name, "mlp", "as_written", seed, profile, few=True, switch=switch)
         for name in ("flt_given", "oracle")
         for switch in ("", *SWITCHES)
         for seed in SEEDS[profile]
         if name == "flt_given" or "leaf" not in switch
     ]
-    return runs
+    return runs + list(_clusterings(profile))
 
 
-def row(name: str, model: str, variant: str, seed: int, profile: str, matrix: bool = False, switch: str = "") -> Spec:
-    """One run of Table 4, or (``matrix``) of the smaller federation of Figures 6 and 7, with or without a switch."""
+def _row(name: str, model: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = "") -> Job:
+    """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
     dataset = DATASETS[profile]
-    n_clients = MATRIX_CLIENTS[profile] if matrix else CLIENTS[profile][model]
+    n_clients = FEW[profile] if few else CLIENTS[profile][model]
     change = dict(SWITCHES.get(switch, {}))
     test = change.pop("test", "as_run" if variant == "as_run" else "clean")
     epochs = 5 if variant == "as_written" or name == "fedsem" else 1  # the code's files: 1, FedSEM alone 5
-    training = {
-        "local_epochs": change.pop("local_epochs", epochs),
-        "eval_every": 1 if matrix or profile == "demo" else 5,
-    }
-    training |= {"rounds": 15 if profile == "demo" else 50 if matrix else 100, "participation": 0.2, "batch_size": 10}
-    training |= {"lr": 0.05 if profile == "demo" else 0.01, "momentum": MOMENTUM[variant]}
-    note = ", ".join(text for text in (f"M = {n_clients}" * matrix, switch) if text)
-    return Spec(
+    axes = {"dataset": dataset, "method": name, "variant": variant}
+    axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
+    return Job.training(
         federation(dataset, n_clients, seed, test),
-        method(name, dataset, variant) | change,
+        method(name, dataset, variant) | {key: value for key, value in change.items() if key != "local_epochs"},
         model=model,
-        **training,
+        local_epochs=change.get("local_epochs", epochs),
+        eval_every=1 if few or profile == "demo" else 5,
+        rounds=15 if profile == "demo" else 50 if few else 100,
+        participation=0.2,
+        batch_size=10,
+        lr=0.05 if profile == "demo" else 0.01,
+        momentum=MOMENTUM[variant],
         seed=seed,
-        experiment="04_scenario4_structured",
-        dataset=dataset,
-        method_id=name,
-        variant=variant,
-        note=note,
+        axes=axes,
     )
 
 
@@ -139,68 +133,101 @@ def transport(dataset: str) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- clustering alone
 
-CLUSTER_SEEDS = {"demo": range(1), "small": range(10), "paper": range(10)}
-DEPENDS_SEEDS = {"demo": range(1), "small": range(2), "paper": range(3)}
 
-
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """How well the 10 clusters are found, over seeds; then FCR as written with one thing changed at a time."""
-    dataset = DATASETS[profile]
-    n_clients, n_clusters = MATRIX_CLIENTS[profile], N_CLUSTERS.get(dataset, 10)
-    tuned, frozen = encoder(dataset), encoder(dataset, finetune_epochs=0)
+def _clusterings(profile: str) -> Iterator[Job]:
+    """How well the clusters are found, over seeds; FCR as written with one thing changed; four ways to cut."""
+    dataset, few = DATASETS[profile], FEW[profile]
+    given, tuned = {"n_clusters": N_CLUSTERS.get(dataset, 10)}, encoder(dataset)
     ways = {
-        "fcr_written": (clusterer(dataset, "as_written"), tuned),
-        "fcr_written_given": (clusterer(dataset, "as_written", n_clusters=n_clusters), tuned),
-        "fcr_run": (clusterer(dataset, "as_run"), tuned),
-        "fcr_run_given": (clusterer(dataset, "as_run", n_clusters=n_clusters), tuned),
-        "pca_km_hc": (method("pca_km_hc", dataset, "as_written")["clusterer"], pixels()),
-        "transport": (transport(dataset), frozen),
+        ("flt", "as_written"): (clusterer(dataset, "as_written"), tuned),
+        ("flt_given", "as_written"): (clusterer(dataset, "as_written", **given), tuned),
+        ("flt", "as_run"): (clusterer(dataset, "as_run"), tuned),
+        ("flt_given", "as_run"): (clusterer(dataset, "as_run", **given), tuned),
+        ("pca_km_hc", ""): (method("pca_km_hc", dataset, "as_written")["clusterer"], pixels()),
+        ("transport", ""): (transport(dataset), encoder(dataset, finetune_epochs=0)),
     }
-    wanted = [
-        _clustering(dataset, name, how, what, n_clients, seed, "seeds", "", "")
-        for seed in CLUSTER_SEEDS[profile]
-        for name, (how, what) in ways.items()
-    ]
-    for seed in DEPENDS_SEEDS[profile]:
-        for factor, level, change in _levels(dataset):
-            what = change.pop("encoder", tuned)
-            samples = {"max_per_class": change.pop("max_per_class")} if "max_per_class" in change else {}
-            for name in ("fcr_written", "fcr_written_given"):
-                how = ways[name][0] | change
-                wanted.append(
-                    _clustering(dataset, name, how, what, n_clients, seed, "depends", factor, level, **samples)
-                )
-    return wanted
+    for seed in FOUND_SEEDS[profile]:
+        for (name, variant), (how, what) in ways.items():
+            axes = {"dataset": dataset, "method": name, "variant": variant, "clients": few}
+            yield Job.clustering(federation(dataset, few, seed), how, what, seed=seed, axes=axes)
+    for seed in CUT_SEEDS[profile]:
+        settings = {variant: clusterer(dataset, variant) for variant in VARIANTS}
+        settings = {"federation": federation(dataset, few, seed), "clusterers": settings, "encoder": tuned}
+        yield Job.study("scenario4.cuts", settings, axes={"dataset": dataset, "seed": seed, "clients": few})
+    for seed in CHANGE_SEEDS[profile]:
+        for change, options, what, samples in _changes(dataset):
+            for name in ("flt", "flt_given"):
+                how = ways[name, "as_written"][0] | options
+                axes = {"dataset": dataset, "method": name, "variant": "as_written", "clients": few, "change": change}
+                yield Job.clustering(federation(dataset, few, seed, **samples), how, what, seed=seed, axes=axes)
 
 
-def _levels(dataset: str):
-    """Yield (factor, level, change): what Section 4.6's finding could depend on."""
-    small = dataset == "digits"
-    for k in (1, 2, 3) if small else (2, 5, 10):
-        yield "k", k, {"k": k}
-    for gamma in (0.5, 1.0, 2.0):
-        yield "gamma", gamma, {"threshold": gamma}
-    for neighbors in (3, 5, 15) if small else (5, 15, 50):
-        yield "UMAP neighbours", neighbors, {"n_neighbors": neighbors}
+def _changes(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Yield (change, of the clusterer, encoder, of the federation): what Section 4.6's finding could depend on."""
+    small, tuned = dataset == "digits", encoder(dataset)
+    for k in (1, 3) if small else (2, 10):
+        yield f"k = {k}", {"k": k}, tuned, {}
+    for gamma in (0.5, 2.0):
+        yield f"γ = {gamma}", {"threshold": gamma}, tuned, {}
+    for neighbors in (3, 15) if small else (5, 15, 50):  # 15 is the default
+        yield f"{neighbors} UMAP neighbours", {"n_neighbors": neighbors}, tuned, {}
     if small:
-        yield "encoder", "pixels", {}
-        yield "encoder", "PCA, 16 axes", {"encoder": asdict(EncoderSpec("pca", "digits", latent=16))}
+        yield "encoder: PCA, 16 axes", {}, asdict(EncoderSpec("pca", "digits", latent=16)), {}
         return
-    yield "encoder", "Enc2, tuned 5 epochs", {}
-    yield "encoder", "Enc2, not tuned", {"encoder": encoder(dataset, finetune_epochs=0)}
-    yield "encoder", "Enc1 (EMNIST)", {"encoder": asdict(EncoderSpec("convae", "emnist_balanced", 8, 0))}
-    for most in (600, 1200, 2400):
-        yield "training images per class", most, {"max_per_class": most}
+    yield "encoder: Enc2, not tuned", {}, encoder(dataset, finetune_epochs=0), {}
+    yield "encoder: Enc1 (EMNIST)", {}, asdict(EncoderSpec("convae", "emnist_balanced", 8, 0)), {}
+    for most in (600, 1200):
+        yield f"{most:,} images per class", {}, tuned, {"max_per_class": most}
 
 
-def _clustering(dataset, name, how, what, n_clients, seed, part, factor, level, **samples) -> ClusterSpec:
-    return ClusterSpec(
-        federation(dataset, n_clients, seed, **samples),
-        how,
-        what,
-        seed=seed,
-        experiment="04_scenario4_structured",
-        dataset=dataset,
-        method_id=name,
-        axes={"part": part, "factor": factor, "level": str(level)},
-    )
+def cuts(
+    federation: Mapping[str, Any], clusterers: Mapping[str, Mapping[str, Any]], encoder: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
+
+    Parameters
+    ----------
+    federation, encoder : dict
+        Settings.
+    clusterers : mapping
+        Variant -> settings of FCR, without a number of clusters.
+
+    Returns
+    -------
+    dict
+        ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true ones, and
+        for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
+    """
+    import pandas as pd
+
+    from .. import encoders, federations, relatedness
+    from ..metrics import adjusted_rand_index
+
+    fed = federations.build(dict(federation))
+    embeddings = encoders.embed_clients(fed, encoders.build(dict(encoder)))
+    rows, arrays = [], {"clusters": np.asarray(fed.clusters, dtype=np.int32)}
+    for variant, settings in clusterers.items():
+        fcr = relatedness.build(dict(settings)).fit(embeddings)
+        arrays |= {f"{variant}/adjacency": fcr.adjacency_, f"{variant}/leaf_order": fcr.leaf_order_}
+        for cut, labels in _cut(fcr, fed.n_clusters).items():
+            ari = adjusted_rand_index(fed.clusters, labels)
+            rows.append({"variant": variant, "cut": cut, "n_clusters": len(np.unique(labels)), "ari": ari})
+    return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
+
+
+def _cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
+    """Return the clusters of each way to cut, by its name."""
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    from ..relatedness.cuts import cut
+
+    heights = fcr.linkage_[:, 2]
+    gap = len(heights) - int(np.argmax(np.diff(heights)))  # clusters that are left below the largest gap
+    apart = linkage(squareform(fcr.distance_, checks=False), "ward")
+    return {
+        "modularity (ours)": fcr.labels_,
+        "largest gap": cut(fcr.linkage_, gap),
+        "C given": cut(fcr.linkage_, n_clusters),
+        "Ward on the distances, C given": cut(apart, n_clusters),
+    }

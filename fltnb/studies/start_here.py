@@ -1,13 +1,13 @@
-"""Runs of notebook 00."""
+"""Jobs of notebook 00."""
 
 from __future__ import annotations
 
-from ..store import Spec
-from .common import SEEDS, federation, method, training
+from ..results import Job
+from .common import federation, method, training
 
 
-def specs(profile: str) -> list[Spec]:
-    """FLT against FedAvg, Local and Oracle on 25 clients; always on the embedded digits."""
+def jobs(profile: str) -> list[Job]:
+    """FLT against FedAvg, Local and Oracle on 25 clients with digits, whatever the profile."""
     rows = {
         "fedavg": method("fedavg", "digits", "as_written", profile),
         "local": method("local", "digits", "as_written", profile),
@@ -15,15 +15,11 @@ def specs(profile: str) -> list[Spec]:
         "oracle": {"name": "oracle"},
     }
     return [
-        Spec(
-            federation("digits", "as_written", seed),
+        Job.training(
+            federation("digits", "as_written", seed=0),
             settings,
             **training("digits", "as_written", profile),
-            seed=seed,
-            experiment="00_start_here",
-            dataset="digits",
-            method_id=name,
+            axes={"dataset": "digits", "method": name},
         )
         for name, settings in rows.items()
-        for seed in SEEDS[profile]
     ]

@@ -1,21 +1,18 @@
-"""Runs of notebook 16: how well transport signatures find clusters, where they break, and what training gains.
+"""Jobs of notebook 16: how well transport signatures find clusters, where they break, and what training gains.
 
-This project's own method, not part of any paper. :func:`clusterings` is the study of the clustering alone,
-:func:`specs` the training on the embedded digits.
+This project's own method, not part of any paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..encoders import EncoderSpec
-from ..oneshot import ClusterSpec
-from ..store import Spec
+from ..results import Job
 from .common import SEEDS, federation, method, pixels, training
 
-NOTEBOOK = "16_transport_signatures"
 ROTATIONS = {
     "4": [[0], [90], [180], [270]],
     "Two": [[-3, 3], [177, 183]],
@@ -26,7 +23,6 @@ ROTATIONS = {
 
 OVERLAPS = ((2, 0), (3, 1), (4, 2))  # classes per cluster, of these shared with the next one (scenario 2: 3 and 1)
 STUDY_SEEDS = {"demo": 2, "small": 10, "paper": 10}
-LARGE_SEEDS = {"demo": 2, "small": 10, "paper": 10}  # 2,400 clients, or 1,350 turned images a client: minutes each
 RIVAL_SEEDS = {"demo": 1, "small": 3, "paper": 10}
 CURVE_SEEDS = {"demo": 1, "small": 3, "paper": 10}
 SAMPLES = {"demo": (6, 12, 24, 48), "small": (6, 12, 25, 50, 100), "paper": (6, 12, 25, 50, 100, 200)}
@@ -35,13 +31,11 @@ CLIPS = {"digits": 2.5, "mnist": 80.0}  # a rough norm of the embeddings of *pub
 NAMES = {"transport": "TransportSignatures", "flt": "FCR", "pca_km_hc": "PCAKMeans"}
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return the study over seeds, then the curves of overlap, samples and noise."""
-    return [*_study(profile), *_curves(profile)]
+def jobs(profile: str) -> list[Job]:
+    """Return the study over seeds, the curves of overlap, samples and noise, and training on 25 clients of the digits.
 
-
-def specs(profile: str) -> list[Spec]:
-    """Training on 25 clients of the embedded digits, FLT's case II on our clusters and on FCR's."""
+    Training is FLT's case II on our clusters, on FCR's and on the true ones.
+    """
     ours = {"name": "transport", "kind": "FLT", "graph": "clusters", "clusterer": {"name": NAMES["transport"]}}
     rows = {
         "fedavg": method("fedavg", "digits", "as_written", profile),
@@ -49,19 +43,19 @@ def specs(profile: str) -> list[Spec]:
         "transport": ours | {"rule": "participants", "encoder": encoder("digits")},
         "oracle": {"name": "oracle"},
     }
-    return [
-        Spec(
+    how = training("digits", "as_written", profile) | ({} if profile == "demo" else {"rounds": 30})
+    trainings = [
+        Job.training(
             federation("digits", "as_written", seed),
             settings,
-            **training("digits", "as_written", profile),
+            **how,
             seed=seed,
-            experiment=NOTEBOOK,
-            dataset="digits",
-            method_id=name,
+            axes={"dataset": "digits", "method": name, "variant": "as_written"},
         )
         for name, settings in rows.items()
         for seed in SEEDS[profile]
     ]
+    return [*_study(profile), *_curves(profile), *trainings]
 
 
 def encoder(dataset: str) -> dict[str, Any]:
@@ -81,63 +75,64 @@ def clusterer(name: str, dataset: str, **options: Any) -> dict[str, Any]:
     return settings | options
 
 
-def _study(profile: str) -> Iterator[ClusterSpec]:
-    for shown, dataset, settings, large, rivals in _federations(profile):
+def _study(profile: str) -> Iterator[Job]:
+    for shown, dataset, settings, rivals in _federations(profile):
         for name in NAMES:
-            if name == "transport":
-                seeds = (LARGE_SEEDS if large else STUDY_SEEDS)[profile]
-            else:
-                seeds = RIVAL_SEEDS[profile] if rivals else 0
+            seeds = STUDY_SEEDS[profile] if name == "transport" else RIVAL_SEEDS[profile] if rivals else 0
             for seed in range(seeds):
-                yield _spec(name, dataset, settings | {"seed": seed}, seed, part="study", federation=shown)
+                yield _job(name, dataset, settings | {"seed": seed}, seed, part="study", federation=shown)
+        if "scenario 1" in shown:  # a seed of its own, with what a picture needs
+            keep, seed = ("adjacency", "leaf_order"), STUDY_SEEDS["paper"]
+            drawn = settings | {"seed": seed}
+            yield _job("transport", dataset, drawn, seed, keep=keep, part="picture", federation=shown)
 
 
-def _federations(profile: str) -> Iterator[tuple[str, str, dict[str, Any], bool, bool]]:
-    """Name, data set, settings, whether it is large, whether the other clusterers run on it too."""
+def _federations(profile: str) -> Iterator[tuple[str, str, dict[str, Any], bool]]:
+    """Name, data set, settings, whether the other clusterers run on it too."""
     digits = {"dataset": "digits"}
-    yield "digits, scenario 1", "digits", _labels("digits", *OVERLAPS[0]), False, True
+    yield "digits, scenario 1", "digits", _labels("digits", *OVERLAPS[0]), True
     groups = {"kind": "dirichlet", "alpha": 0.3, "n_clusters": 5}
-    yield "digits, Dirichlet groups", "digits", digits | groups | {"n_clients": 20}, False, True
+    yield "digits, Dirichlet groups", "digits", digits | groups | {"n_clients": 20}, True
     structured = {"kind": "structured", "classes_per_cluster": 2, "n_clients": 40}
-    yield "digits, power law", "digits", digits | structured, False, True
+    yield "digits, power law", "digits", digits | structured, True
     for name in ("4", "Base"):
         turned = {"kind": "rotated", "n_clients": 20, "angles": ROTATIONS[name], "test_per_client": 10}
-        yield f"digits, rotated {name}", "digits", digits | turned | {"samples_per_client": 65}, False, True
+        yield f"digits, rotated {name}", "digits", digits | turned | {"samples_per_client": 65}, True
     if profile == "demo":
         return
     mnist = {"dataset": "mnist"}
-    yield "MNIST, scenario 1, 100 clients", "mnist", _labels("mnist", *OVERLAPS[0]), False, True
-    yield "MNIST, Dirichlet groups, 50 clients", "mnist", mnist | groups | {"n_clients": 50}, False, False
+    yield "MNIST, scenario 1, 100 clients", "mnist", _labels("mnist", *OVERLAPS[0]), True
+    yield "MNIST, Dirichlet groups, 50 clients", "mnist", mnist | groups | {"n_clients": 50}, False
     for each in (100, 600, 1350):
         for name, angles in ROTATIONS.items():
             turned = {"kind": "rotated", "n_clients": 40, "angles": angles, "samples_per_client": each}
-            yield f"MNIST, rotated {name}, {each} images", "mnist", mnist | turned, each == 1350, each == 600
+            yield f"MNIST, rotated {name}, {each} images", "mnist", mnist | turned, each == 600
     emnist = {"kind": "structured", "dataset": "emnist_balanced"}
     if profile == "small":
         emnist = {"kind": "structured", "dataset": "emnist_bymerge", "max_per_class": 2400}
     for n_clients in (240, 760, 2400):
         shown = f"EMNIST, scenario 4, {n_clients:,} clients"
-        yield shown, emnist["dataset"], emnist | {"n_clients": n_clients}, n_clients == 2400, n_clients == 240
+        yield shown, emnist["dataset"], emnist | {"n_clients": n_clients}, n_clients == 240
 
 
-def _curves(profile: str) -> Iterator[ClusterSpec]:
+def _curves(profile: str) -> Iterator[Job]:
     """Where it breaks: shared classes, few samples, noise for privacy."""
     dataset = "digits" if profile == "demo" else "mnist"
     for seed in range(CURVE_SEEDS[profile]):
         for classes, shared in OVERLAPS:
             for name in ("transport", "flt"):
                 settings = _labels(dataset, classes, shared) | {"seed": seed}
-                yield _spec(name, dataset, settings, seed, part="overlap", level=shared / classes)
+                yield _job(name, dataset, settings, seed, part="overlap", level=shared / classes)
         for samples in SAMPLES[profile]:
             for name in ("transport", "flt"):
                 # a client holds two classes, and k centroids need k samples
                 options = {"k": 2} if name != "transport" else {}
                 settings = _labels(dataset, *OVERLAPS[0]) | {"seed": seed, "samples_per_client": samples}
-                yield _spec(name, dataset, settings, seed, options, part="samples", level=samples)
+                yield _job(name, dataset, settings, seed, options, part="samples", level=float(samples))
         for epsilon in EPSILONS:
             settings = _labels(dataset, *OVERLAPS[0]) | {"seed": seed}
             options = {"epsilon": epsilon, "clip": CLIPS[dataset]}
-            yield _spec("transport", dataset, settings, seed, options, part="noise", level=epsilon)
+            yield _job("transport", dataset, settings, seed, options, part="noise", level=float(epsilon))
 
 
 def _labels(dataset: str, classes: int, shared: int) -> dict[str, Any]:
@@ -145,23 +140,20 @@ def _labels(dataset: str, classes: int, shared: int) -> dict[str, Any]:
     return held | {"classes_per_cluster": classes, "shared_classes": shared}
 
 
-def _spec(
+def _job(
     name: str,
     dataset: str,
     settings: dict[str, Any],
     seed: int,
     options: dict[str, Any] | None = None,
-    part: str = "",
-    federation: str = "",
-    level: float = 0.0,
-) -> ClusterSpec:
-    return ClusterSpec(
+    keep: Sequence[str] = (),
+    **axes: Any,
+) -> Job:
+    return Job.clustering(
         settings,
         clusterer(name, dataset, **(options or {})),
         pixels() if name == "pca_km_hc" else encoder(dataset),
         seed=seed,
-        experiment=NOTEBOOK,
-        dataset=dataset,
-        method_id=name,
-        axes={"part": part, "federation": federation, "level": level},
+        axes={"dataset": dataset, "method": name, **axes},
+        keep=keep,
     )

@@ -1,0 +1,166 @@
+"""Jobs and studies of EMD-CFL's notebooks 11 to 13, on cases small enough to check by eye; digits in four styles."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fltnb as fl
+from fltnb import papers, rounds
+from fltnb.federations import kinds, renderings
+from fltnb.federations.domains import STYLES, render
+from fltnb.metrics import adjusted_rand_index
+from fltnb.randomness import stream
+from fltnb.studies import emdcfl, emdcfl_backdoor, emdcfl_pacs, emdcfl_rotated
+
+
+def test_rendering_by_hand():
+    dot = np.zeros((1, 4, 4), dtype=np.uint8)
+    dot[0, 1, 1] = 200
+    square = np.zeros((4, 4), dtype=int)
+    square[:3, :3] = 200
+    assert (render(dot, "plain") == dot).all() and render(dot, "plain") is not dot
+    assert (render(dot, "inverted")[0] == 255 - dot[0]).all()
+    assert (render(dot, "thick")[0] == square).all()
+    assert (render(dot, "outline")[0] == square - dot[0]).all()
+
+
+def test_renderings_part_the_digits_over_four_domains():
+    digits = fl.load("digits")
+    fed = renderings(digits, 200, 150, val_fraction=0.2, test_fraction=0.2, seed=3)
+    assert fed.clusters.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and set(fed.sizes) == {90}
+    held = [set(np.concatenate([fed.train[i], fed.val[i], fed.test[i]]).tolist()) for i in range(8)]
+    assert len(set.union(*held)) == sum(map(len, held)) == 8 * 150  # nobody shares a picture
+    for i, cluster in enumerate(fed.clusters):
+        chosen = fed.train[i]
+        assert (fed.images[chosen] == render(digits.images[chosen], STYLES[cluster])).all()
+        assert (fed.labels[chosen] == digits.labels[chosen]).all()
+    again = fl.federations.build(fed.settings)
+    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+    other = renderings(digits, 200, 150, val_fraction=0.2, test_fraction=0.2, seed=4)
+    assert other.fingerprint() != fed.fingerprint()
+
+
+def test_renderings_refuse_colour_and_too_few():
+    digits = fl.load("digits")
+    colour = replace(digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3))
+    with pytest.raises(fl.FltnbError, match="Renderings are made of grey images"):
+        renderings(colour)
+    with pytest.raises(fl.FltnbError, match="fewer than the 500"):
+        renderings(digits, 500)
+    assert kinds.source(colour)["content"]  # a user's own set is named by its content
+    mine = replace(digits, name="mine")
+    assert renderings(mine, 200).settings["content"] == mine.digest
+
+
+@pytest.mark.parametrize("kind", ["colours", "patches"])
+def test_the_trigger_announces_another_class(kind):
+    told = emdcfl_backdoor.announced(SimpleNamespace(settings={"kind": f"backdoor_{kind}"}, n_classes=10)).tolist()
+    assert told == ([9, 8, 7, 6, 5, 4, 3, 2, 1, 0] if kind == "colours" else [1, 2, 3, 4, 0, -1, -1, -1, -1, -1])
+
+
+def test_versions_are_what_the_federation_holds():
+    """The pictures of the notebook come from the code that paints the clients' images."""
+    settings = emdcfl_backdoor.federation("demo", "digits", 0)
+    found = emdcfl_backdoor.versions("digits", settings["intensity"])
+    assert found["tables"]["classes"]["class"].tolist() == [str(c) for c in range(10)]
+    whole = fl.federations.build(settings | {"samples_per_client": None, "test_per_client": None, "n_clients": 3})
+    for name, index in zip(("target", "attacker", "other", "trigger"), [*whole.test, whole.probe[0]], strict=True):
+        own = {tuple(image.ravel()) for image in whole.images[index]}
+        assert all(tuple(image.ravel()) in own for image in found["arrays"][name])
+    assert not (found["arrays"]["attacker"] == found["arrays"]["trigger"]).all(axis=(1, 2, 3)).any()
+
+
+def test_what_the_trigger_announces_is_counted(monkeypatch):
+    """A network that says 9 whatever it sees is right on class 9, and what the trigger announces on digit 0 alone."""
+    job = emdcfl_backdoor.jobs("demo")[-1]
+    fed = fl.federations.build(job.settings["federation"])
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    always = np.zeros((1, net.n_parameters), dtype=np.float32)
+    always[0, -10:] = np.arange(10) == 9  # the last bias
+    monkeypatch.setattr(rounds, "run", lambda *_, **__: SimpleNamespace(theta=always, rows=np.zeros(6, dtype=int)))
+    found = emdcfl_backdoor.by_class(**{name: value for name, value in job.settings.items() if name != "function"}, n=3)
+    table = found["tables"]["classes"]
+    assert table["method"].unique().tolist() == list(emdcfl_backdoor.ANATOMY)
+    table = table[table["method"] == "fedavg"]
+    assert table["class"].tolist() == [str(c) for c in range(10)]
+    assert table["clean"].tolist() == [0.0] * 9 + [100.0] == table["triggered"].tolist()
+    assert table["announced"].tolist() == [100.0] + [0.0] * 9
+    answers = found["tables"]["answers"]
+    assert set(answers["answer"]) == {"9"} and answers["class"].unique().tolist() == ["0", "1", "2"]
+    assert found["arrays"]["clean"].shape == found["arrays"]["trigger"].shape == (3, 8, 8, 3)
+
+
+def test_the_17_rows_are_the_papers():
+    for table in ("T1", "T7", "T8", "T10", "T11"):
+        assert set(papers.numbers("emdcfl", table)["method"]) == set(emdcfl.METHODS)
+    assert len(emdcfl.METHODS) == 17
+
+
+@pytest.mark.parametrize("module", [emdcfl_rotated, emdcfl_backdoor, emdcfl_pacs])
+@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
+def test_jobs_of_a_profile(module, profile):
+    jobs = module.jobs(profile)
+    trainings = [job for job in jobs if job.kind == "training"]
+    shown = [str(sorted(job.axes.items())) for job in trainings]
+    assert len(set(shown)) == len(shown) and len({job.id for job in jobs}) == len(jobs)
+    first = {job.axes["method"] for job in trainings if job.axes["dataset"] == trainings[0].axes["dataset"]}
+    assert first == set(emdcfl.METHODS)
+    for job in trainings:
+        assert job.method and fl.federations.complete(job.settings["federation"])
+        if profile == "paper":  # the published settings, scaled as the public code scales
+            assert [job.settings[name] for name in ("rounds", "local_epochs", "batch_size")] == [10, 10, 64]
+            assert job.settings["federation"].get("intensity", 1.0) == 1.0
+    for job in jobs if profile == "paper" else ():
+        settings = job.settings
+        model = settings.get("model") or settings.get("encoder", {}).get("model")
+        if model and settings.get("encoder", {}).get("kind", "own") == "own":
+            grey = settings["federation"]["kind"] == "rotated_copies" and settings["federation"]["dataset"] == "mnist"
+            ours = "mnist" if grey else "imagenet"
+            assert settings["federation"]["scaling"] == (ours if model == "emdcfl_cnn" else "unit")
+
+
+def test_methods_are_told_two_clusters_where_there_is_one():
+    assert [emdcfl_rotated.told("ifca", version) for version in emdcfl_rotated.VERSIONS] == [4, 2, 2, 2]
+    assert [emdcfl_rotated.told("pacfl", version) for version in emdcfl_rotated.VERSIONS] == [4, 1, 2, 1]
+    wanted = {name for name in emdcfl.METHODS if "n_clusters" in emdcfl.method(name, 3)}
+    assert wanted == {*emdcfl.GIVEN_K, "fedclust"}
+
+
+def test_clients_never_drawn_are_alone():
+    labels = emdcfl_rotated.alone_unless(np.array([True, False, True, False]), np.array([0, 0, 1, 1]))
+    assert labels.tolist() == [0, 2, 1, 3]
+    assert emdcfl_rotated.ever_drawn(5, {"rounds": 3, "participation": 1.0, "seed": 0}).all()
+    assert emdcfl_rotated.ever_drawn(40, {"rounds": 1, "participation": 0.25}).sum() == 10
+
+
+def test_sampling_effect_against_the_plain_way():
+    """The closed form of the ARI is the one of scikit-learn, and the expectation is the simulated one."""
+    repeats, rng = 200, stream(3, "method", 0)
+    order = rng.random((repeats, 10, 40)).argsort(axis=2)
+    truth, values, never = np.repeat(np.arange(4), 10), [], []
+    for draws in order:
+        seen = (draws < 10).any(axis=0)
+        never.append((~seen).sum())
+        values.append(adjusted_rand_index(truth, emdcfl_rotated.alone_unless(seen, truth)))
+    expected, mean, spread = emdcfl_rotated.sampling_effect(10, repeats=repeats, seed=3)
+    assert (mean, spread) == pytest.approx((np.mean(values), np.std(values)))
+    assert expected == pytest.approx(40 * 0.75**10) and abs(np.mean(never) - expected) < 0.4
+    assert emdcfl_rotated.sampling_effect(40) == (0.0, 1.0, 0.0)
+
+
+def test_wide_tables_have_a_line_per_method():
+    table = pd.DataFrame(
+        [
+            ["MNIST", "A", "accuracy", "9", "8 (1 seed)", "not run", "-1.00", "LeNet"],
+            ["MNIST", "A", "ARI", "1", "not run", "not run", "", ""],
+            ["MNIST", "B", "accuracy", "7", "not run", "not run", "", ""],
+        ],
+        columns=["data", "method", "measure", "paper", "as written", "as run", "as written − paper", "otherwise"],
+    )
+    wide = papers.wide(table)
+    assert list(wide) == ["method", "accuracy: paper", "accuracy: as written", "ARI: paper", "ARI: as written"]
+    assert wide.to_numpy().tolist() == [["A", "9", "8 (1 seed; -1.00)", "1", "not run"], ["B", "7", "not run", "", ""]]
+    assert wide.attrs["caption"].endswith("All runs: LeNet.")

@@ -1,0 +1,67 @@
+"""Studies of notebooks 03 to 05 whose answers are known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+
+from fltnb import federations, studies
+from fltnb.metrics import adjusted_rand_index
+from fltnb.studies import scenario3, scenario4
+
+TRUTH = np.repeat(np.arange(3), 4)
+
+
+@pytest.fixture
+def fitted():
+    """Three clusters that the graph glues into two (0 with 1), while the distances keep them apart."""
+    place = np.array([0.0, 1.0, 10.0])[TRUTH] + np.tile([0.0, 0.1, 0.2, 0.3], 3)
+    adjacency = (np.abs(place[:, None] - place) < 2).astype(np.uint8)
+    two = (TRUTH == 2).astype(int)
+    distance = np.abs(place[:, None] - place)
+    return SimpleNamespace(labels_=two, linkage_=linkage(adjacency.astype(float), "ward"), distance_=distance)
+
+
+def test_four_ways_to_cut(fitted):
+    found = scenario4._cut(fitted, 3)
+    two = fitted.labels_
+    assert adjusted_rand_index(found["largest gap"], two) == 1
+    assert found["modularity (ours)"] is two
+    assert adjusted_rand_index(found["Ward on the distances, C given"], TRUTH) == 1
+    assert len(np.unique(found["C given"])) == 2  # the graph cannot tell more apart, asked for or not
+
+
+def test_the_study_of_cuts_says_what_each_way_finds():
+    (job,) = [job for job in studies.jobs("04", "demo") if job.kind == "study"]
+    options = {name: value for name, value in job.settings.items() if name != "function"}
+    found = scenario4.cuts(**options)
+    table = found["tables"]["cuts"].set_index(["variant", "cut"])
+    assert table.loc[("as_written", "C given"), "n_clusters"] == 5
+    assert table.loc["as_written", "ari"].eq(1).all()
+    assert found["arrays"]["as_run/adjacency"].shape == (40, 40)
+
+
+def test_the_smallest_clients_at_the_official_sizes():
+    """26 images in the clusters of 12,000 and 11 in the one of 4,800; the paper says 20 (FLT, Section 4.6)."""
+    assert [federations.power_law_sizes(n, 240).min() for n in (12000, 4800)] == [26, 11]
+
+
+def test_handwriting_is_the_clients_own():
+    settings = scenario3.federation("demo")
+    images = scenario3.handwriting(settings, writers=2, each=3)["arrays"]["images"]
+    fed = federations.build(settings)
+    assert np.array_equal(images[1], fed.images[fed.train[1][:3]])
+
+
+@pytest.mark.parametrize(("profile", "count"), [("demo", 24), ("small", 4), ("paper", 72)])
+def test_the_ablation_asks_for_eight_settings(profile, count):
+    jobs = studies.jobs("05", profile)
+    assert len(jobs) == count
+    for job in jobs:
+        fed, axes = job.settings["federation"], job.axes
+        assert (fed["n_clients"], job.settings["participation"], job.settings["local_epochs"]) == (
+            axes["clients"],
+            axes["participation"],
+            axes["local_epochs"],
+        )
