@@ -1,16 +1,12 @@
 """FLT's theorems: known answers, the printed lines that fail, and the corrected bounds as properties."""
 
-import json
-
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fltnb as fl
-from fltnb import paths
-from fltnb.analysis import tables, theorem1, theorem2
+from fltnb.studies import theory
 from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
 from fltnb.theory import problems
@@ -263,48 +259,45 @@ def test_two_over_l_is_sharp():
     assert inside.gap[-1] < inside.gap[1] < beyond.gap[-1]
 
 
+def table_of(study):
+    return study["tables"]["table"]
+
+
 def test_lines_of_the_proof():
-    table = theorem2.lines_table(rounds=60).set_index("line")
-    assert table.index[table["holds"]].tolist() == ["24, disjoint clusters"]
+    table = table_of(theory.proof_lines(rounds=60)).set_index("line")
+    assert table.index[table["holds"] == "yes"].tolist() == ["24, disjoint clusters"]
     assert {"13", "23", "24, linked clusters", "27", "28", "21", "29", "32", "36"} <= set(table.index)
 
 
-def test_tables_have_what_the_claims_read():
+def test_studies_of_the_theorems():
     sizes = {"rounds": 40, "seeds": (0,)}
-    gap = pd.concat([theorem2.gap_curves(kind, **sizes) for kind in problems.KINDS], ignore_index=True)
+    gap = table_of(theory.gap_curves(problems.KINDS, **sizes))
     assert {1, 10, 40} <= set(gap["T"])
-    steps = theorem2.step_table((0.3, 0.9, 2.5), 300, (0,))
+    assert ((gap["gap"] <= gap["printed"]) == (gap["T"] > 1)).all()  # at T = 1 the printed right side is 0
+    steps = table_of(theory.steps((0.3, 0.9, 2.5), 300, (0,)))
     alone = steps[steps["graph"] == "alone"].set_index("eta L")
     assert alone["settles"].tolist() == [1, 1, 0]
     assert (steps["printed factor"] > 0).tolist() == [True, True, False, True, False, False]
-    epochs = theorem2.epochs_table((1, 50), 60, (0,))
-    assert epochs["38 holds"].tolist() == [1, 0]
-    reading = theorem2.reading_table(60, (0,)).set_index("graph")
-    assert reading["training loss"].idxmin() == "alone"
-    assert reading["error on new data"].idxmin() == "true clusters"
-    first = theorem1.theorem1_table((0.2,), (4, 8, 32), 50)
-    real = pd.DataFrame({"samples": [4, 10, 40], "ari": [0.7, 1, 1], "lowest ari": [0.6, 1, 1]})
-    real = real.assign(**{"wrong pairs": [0.1, 0.01, 0], "all pairs right": [0, 0.5, 1]})
-    claims = fl.notebook.Claims()
-    theorem1.theorem1_claims(claims, first, real)
-    theorem2.theorem2_claims(claims, gap, steps, epochs)
-    evidence = claims.table()["evidence"]
-    assert evidence.str.endswith("some seed wrong up to 4").sum() == 1  # the clusters
-    assert evidence.str.endswith("some seed wrong up to 10").sum() == 1  # the links
-    verdicts = claims.table().groupby("claim")["verdict"].first()
-    expected = {"flt-thm1": "does not hold", "flt-thm1-samples": "holds", "flt-thm2": "holds"}
-    expected |= {"flt-thm2-step": "does not hold", "flt-thm2-epochs": "does not hold"}
-    assert {claim: verdict for claim, verdict in verdicts.items() if claim} == expected
-    assert set(expected) <= set(fl.published.claims("flt")["id"])
+    assert steps["limit"].unique() == pytest.approx([1, (np.sqrt(5) - 1) / 2])
+    assert table_of(theory.epochs((1, 50), 60, (0,)))["38 holds"].tolist() == [1, 0]
+    graphs = table_of(theory.client_graphs(60, (0,))).set_index("graph")
+    assert graphs["training loss"].idxmin() == "alone"
+    assert graphs["error on new data"].idxmin() == "true clusters"
+    first = table_of(theory.centroids((0.2,), (4, 8, 32), 50))
+    assert (first["exact"] <= first["corrected"]).all() and (first["exact"] > first["printed, labels held"]).any()
+    pipeline = table_of(theory.pipeline(0.2, (1, 2), (1, 4), repeats=1))
+    assert pipeline[["k", "n"]].to_numpy().tolist() == [[1, 1], [1, 2], [4, 2]]  # four centroids need two samples each
 
 
-def test_tables_come_back_as_they_were_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "results", lambda profile: tmp_path / profile)
-    table = pd.DataFrame({"n": [1, 2], "value": [0.5, np.nan], "line": ["a", "b"]})
-    tables.write_tables({"first": table}, {"seeds": (0, 1)}, "small", "06_x")
-    (back,) = tables.stored_tables("06_x")
-    assert back.profile == "small" and "commit" in back.caption
-    pd.testing.assert_frame_equal(back.tables["first"], table)
-    record = json.loads((tmp_path / "small" / "06_x_tables_provenance.json").read_text(encoding="utf-8"))
-    assert record["settings"] == {"seeds": [0, 1]} and "packages" in record["provenance"]
-    assert tables.stored_tables("07_y") == []
+@pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
+def test_the_bound_for_real_embeddings():
+    federation = {
+        "kind": "label_clusters",
+        "dataset": "digits",
+        "n_clients": 25,
+        "n_clusters": 5,
+        "classes_per_cluster": 2,
+    }
+    found = theory.sample_bound(federation, {"kind": "pixels"}, seeds=(0, 1))["numbers"]
+    assert found["e"] == 64 and 0 < found["p"] < 0.5
+    assert found["printed"] > found["corrected"] > found["printed, labels held"] > 0

@@ -1,31 +1,24 @@
-"""Runs of notebook 06: FLT's methods once in scenario 1, for the bytes they send, and sizes of the theory's tables.
+"""Notebook 06: what FLT's methods send (FLT, arXiv 2103.15947, Table 6), network sizes, and jobs of its two theorems.
 
 The runs take scenario 1's settings, so what that notebook has computed is not computed again (but for `demo`, which is
-shorter here).
+shorter here). The tables of the theorems are made in :mod:`fltnb.studies.theory`.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ..methods import FLT, METHODS
-from ..oneshot import ClusterSpec
-from ..store import Spec
+from ..results import Job
+from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .common import clusterer, datasets, encoder, federation, method, training
 
 COUNTED = (
-    "FedAvg",
-    "FedProx",
-    "Local",
-    "Oracle",
-    "FLT",
-    "PCAKMHC",
-    "FedSEM",
-    "FeSEM",
-    "IFCA",
-    "CFL",
-    "DynamicFLT",
+    *("FedAvg", "FedProx", "Local", "Oracle", "FLT", "PCAKMHC", "FedSEM", "FeSEM", "IFCA", "CFL", "DynamicFLT"),
     "SoftFLT",
 )
 """FLT's methods and their kin; what the other papers' methods send is counted in those papers' notebooks."""
@@ -33,48 +26,65 @@ N_CLUSTERS = 5
 DEMO_ROUNDS = 20
 WARMUP = {"demo": 6, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
 TAU = {"demo": 8, "small": 40, "paper": 40}  # rounds between two clusterings of dynamic FLT; T is no multiple
+WEIGHED = 4  # rounds whose arrays are weighed; half of them are the warm-up of an IFCA that has one
 
 # FCR on growing clients: training images per client; the smallest must serve k centroids
-SAMPLES = {
-    "demo": (4, 6, 10, 16, 24, 40),
-    "small": (6, 10, 20, 40, 80, 160, 320, 500),
-    "paper": (6, 10, 20, 40, 80, 160, 320, 500),
-}
+SAMPLES = {"demo": (4, 6, 10, 16, 24, 40), "small": (6, 10, 20, 40, 80, 160, 320, 500)}
 SAMPLE_SEEDS = {"demo": (0, 1), "small": (0, 1, 2), "paper": tuple(range(10))}
 
-_SMALL = {
-    "theorem1": {"errors": (0.1, 0.2, 0.3, 0.4), "samples": (1, 2, 4, 8, 16, 32, 64), "repeats": 2000},
-    "pipeline": {"p": 0.2, "samples": (2, 4, 8, 16, 32, 64), "ks": (1, 2, 5), "repeats": 100},
-    "gap": {"rounds": 1000, "seeds": tuple(range(10))},
-    "reading": {"rounds": 1000, "seeds": tuple(range(10))},
-    "steps": {"steps": (0.1, 0.3, 0.6, 0.9, 1.5, 1.9, 2.1, 3.0, 4.0, 6.0), "rounds": 1000, "seeds": tuple(range(10))},
-    "epochs": {"local_steps": (1, 2, 5, 10, 20, 50), "rounds": 200, "seeds": tuple(range(10))},
+SEEDS = {"rounds": 1000, "seeds": tuple(range(10))}
+_SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+    "theorem1": ("centroids", {"errors": (0.1, 0.2, 0.3, 0.4), "samples": (1, 2, 4, 8, 16, 32, 64), "repeats": 2000}),
+    "pipeline": ("pipeline", {"p": 0.2, "samples": (2, 4, 8, 16, 32, 64), "ks": (1, 2, 5), "repeats": 100}),
+    "lines": ("proof_lines", {}),
+    "gap": ("gap_curves", {"kinds": ("least squares", "logistic"), **SEEDS}),
+    "steps": ("steps", {"steps": (0.1, 0.3, 0.6, 0.9, 1.5, 1.9, 2.1, 3.0, 4.0, 6.0), **SEEDS}),
+    "epochs": ("epochs", {"local_steps": (1, 2, 5, 10, 20, 50), **SEEDS, "rounds": 200}),
+    "graphs": ("client_graphs", SEEDS),
 }
-THEORY: dict[str, dict[str, dict[str, Any]]] = {
-    "demo": {
-        "theorem1": _SMALL["theorem1"] | {"errors": (0.2, 0.4), "repeats": 200},
-        "pipeline": _SMALL["pipeline"] | {"samples": (2, 4, 8, 16), "repeats": 5},
-        "gap": {"rounds": 200, "seeds": (0, 1, 2)},
-        "reading": {"rounds": 200, "seeds": (0, 1, 2)},
-        "steps": _SMALL["steps"] | {"rounds": 200, "seeds": (0, 1, 2)},
-        "epochs": _SMALL["epochs"] | {"rounds": 100, "seeds": (0, 1)},
-    },
-    "small": _SMALL,
-    "paper": _SMALL,
+_DEMO: dict[str, dict[str, Any]] = {
+    "theorem1": {"errors": (0.2, 0.4), "repeats": 200},
+    "pipeline": {"samples": (2, 4, 8, 16), "repeats": 5},
+    **{name: {"rounds": 200, "seeds": (0, 1, 2)} for name in ("gap", "steps", "graphs")},
+    "epochs": {"rounds": 100, "seeds": (0, 1)},
 }
-"""Arguments of the functions of :mod:`fltnb.analysis.theorem1` and :mod:`~fltnb.analysis.theorem2`."""
 
 
-def specs(profile: str) -> list[Spec]:
-    """Return one run per method of :data:`COUNTED`, and IFCA again with a warm-up."""
+def jobs(profile: str) -> list[Job]:
+    """One run per method of :data:`COUNTED`, IFCA again with a warm-up, FCR on growing clients, and the studies."""
     dataset = datasets(profile)[0]
-    runs = [_row(settings_of(METHODS[name], dataset, profile), profile) for name in COUNTED]
-    warm = {"name": "ifca", "n_clusters": N_CLUSTERS, "warmup": WARMUP[profile]}
-    return [*runs, _row(warm, profile, note=f"warm-up of {WARMUP[profile]} rounds")]
+    axes = {"dataset": dataset, "variant": "as_written"}
+    options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
+    runs = {name: settings_of(METHODS[name], dataset, profile) for name in COUNTED}
+    runs["warm"] = runs["IFCA"] | {"warmup": WARMUP[profile]}
+    result = []
+    for settings in runs.values():
+        own = axes | {"method": settings["name"]} | ({"warmup": settings["warmup"]} if "warmup" in settings else {})
+        result.append(Job.training(federation(dataset, "as_written", 0), settings, **options, axes=own))
+    own = {"federation": federation(dataset, "as_written", 0), "methods": runs, "training": options, "weighed": WEIGHED}
+    result += [
+        Job.study("costs.traffic", own, axes=axes | {"study": "traffic"}),
+        Job.study("costs.networks", axes={"study": "networks"}),
+    ]
+    enc = encoder(dataset, "enc1", "as_written", profile)
+    for samples in SAMPLES.get(profile, SAMPLES["small"]):
+        held = [federation(dataset, "as_written", seed) | {"samples_per_client": samples} for seed in range(10)]
+        own = axes | {"method": "flt", "samples": samples}
+        result += [
+            Job.clustering(held[seed], clusterer(dataset, "as_written"), enc, seed=seed, axes=own | {"seed": seed})
+            for seed in SAMPLE_SEEDS[profile]
+        ]
+        # embedding is most of the work: one seed tells the error of a single sample
+        settings = {"federation": held[0], "encoder": enc, "seeds": SAMPLE_SEEDS[profile]}
+        result.append(Job.study("theory.sample_bound", settings, axes=own | {"study": "sample_bound"}))
+    for name, (function, settings) in _SMALL.items():
+        own = settings | (_DEMO.get(name, {}) if profile == "demo" else {})
+        result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
+    return result
 
 
 def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
-    """Return a method's settings in scenario 1; what :func:`~fltnb.experiments.common.method` does not know is plain.
+    """Return a method's settings in scenario 1; what :func:`~fltnb.studies.common.method` does not know is plain.
 
     Options without a default get scenario 1's value where it is the number of clusters.
     """
@@ -91,36 +101,64 @@ def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
     return {"name": cls.name} | {name: N_CLUSTERS for name in needed if name == "n_clusters"}
 
 
-def _row(settings: dict[str, Any], profile: str, note: str = "") -> Spec:
-    dataset = datasets(profile)[0]
-    options = training(dataset, "as_written", profile)
-    if profile == "demo":
-        options["rounds"] = DEMO_ROUNDS
-    return Spec(
-        federation(dataset, "as_written", 0),
-        settings,
-        **options,
-        experiment="06_costs_and_theory",
-        dataset=dataset,
-        method_id=settings["name"],
-        note=note,
-    )
+def networks() -> dict[str, Any]:
+    """Count the parameters of the networks that Tables 11 to 13 describe, beside the printed counts."""
+    import pandas as pd
+
+    from .. import encoders, models
+
+    ours = {
+        "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
+        "CNN": models.make("leaf_cnn", (1, 28, 28), 62).n_parameters,
+        # all of the autoencoder travels only if clients tune it
+        "ConvAE": encoders.sent_parameters(encoders.EncoderSpec("convae", finetune_epochs=1), (1, 28, 28)),
+    }
+    rows = [{"network": name, "paper": PRINTED_SIZES[name], "as written": count} for name, count in ours.items()]
+    return {"tables": {"table": pd.DataFrame(rows)}}
 
 
-def clusterings(profile: str) -> list[ClusterSpec]:
-    """Return FCR as scenario 1 runs it, on clients with more and more samples."""
-    dataset = datasets(profile)[0]
-    return [
-        ClusterSpec(
-            federation(dataset, "as_written", seed) | {"samples_per_client": samples},
-            clusterer(dataset, "as_written"),
-            encoder(dataset, "enc1", "as_written", profile),
-            seed=seed,
-            experiment="06_costs_and_theory",
-            dataset=dataset,
-            method_id="flt",
-            axes={"samples": samples},
-        )
-        for samples in SAMPLES[profile]
-        for seed in SAMPLE_SEEDS[profile]
-    ]
+def traffic(
+    federation: Mapping[str, Any], methods: Mapping[str, Any], training: Mapping[str, Any], weighed: int
+) -> dict[str, Any]:
+    """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
+
+    Parameters
+    ----------
+    federation, methods, training : dict
+        Of the runs; ``methods`` has one entry for each.
+    weighed : int
+        Rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
+
+    Returns
+    -------
+    dict
+        ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once, total`` (scalars);
+        for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has no row).
+    """
+    import pandas as pd
+
+    from .. import encoders, federations, models
+    from ..methods import build
+
+    fed = federations.build(federation)
+    rows = []
+    for settings in methods.values():
+        made, family = build(settings), settings["name"].partition("_enc")[0]
+        warmup = settings.get("warmup", 0)
+        sizes = {"M": fed.n_clients, "rho": training["participation"], "C": settings.get("n_clusters", 1)}
+        sizes["W_local"] = models.make(training["model"], fed.input_shape, fed.n_classes).n_parameters
+        if hasattr(made, "encoder"):
+            sizes |= {"W_enc": encoders.sent_parameters(made.encoder, fed.input_shape), "k": made.clusterer.k}
+            sizes["e"] = made.clusterer.n_components if family == "pca_km_hc" else made.encoder.latent
+        again = training["rounds"] // settings["tau"] if "tau" in settings else 0
+        cost = formula(family, T=training["rounds"], warmup=warmup, again=again, **sizes)
+        written, source = FORMULAS[family]
+        row = {"method": settings["name"], "warmup": warmup, "formula": written, "source": source}
+        row |= {"once": cost.once, "total": cost.total, "weighed_formula": np.nan, "weighed_moved": np.nan}
+        if source == "Table 6":
+            made = build(settings | ({"warmup": weighed // 2} if warmup else {}))
+            short = formula(family, T=weighed, warmup=weighed // 2 if warmup else 0, **sizes)
+            row["weighed_formula"] = short.total
+            row["weighed_moved"] = sum(moved(fed, made, {**training, "rounds": weighed}))
+        rows.append(row)
+    return {"tables": {"table": pd.DataFrame(rows)}}

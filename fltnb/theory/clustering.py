@@ -194,22 +194,22 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
     same = groups[:, None] == groups[None]
     pair = np.triu(np.ones_like(same), 1)
     wrong_centroids, wrong_pairs = [], []
-    for repeat in range(repeats):
-        rng = stream(seed, "split", n, repeat)
-        sent, bad = [], False
-        for client in range(mixture.n_clients):
-            labels = np.repeat(mixture.held(client), n)
-            z = means[labels] + rng.standard_normal((len(labels), mixture.dimension))
-            with threadpool_limits(1):  # threads cost more than they bring on a few samples
+    with threadpool_limits(1):  # threads cost more than they bring on a few samples
+        for repeat in range(repeats):
+            rng = stream(seed, "split", n, repeat)
+            sent, bad = [], False
+            for client in range(mixture.n_clients):
+                labels = np.repeat(mixture.held(client), n)
+                z = means[labels] + rng.standard_normal((len(labels), mixture.dimension))
                 kmeans = KMeans(k, n_init=2, random_state=integer(seed, "kmeans", n, repeat, client)).fit(z)
-            sent.append(kmeans.cluster_centers_)
-            for label in mixture.held(client):
-                most = np.bincount(kmeans.labels_[labels == label], minlength=k).argmax()
-                bad |= bool((kmeans.cluster_centers_[most] * means[label] < 0).any())
-        distance = np.array([[cdist(a, b).min() for b in sent] for a in sent])
-        wrong = ((distance < gamma) != same)[pair]
-        wrong_centroids.append(bad)
-        wrong_pairs.append(wrong)
+                sent.append(kmeans.cluster_centers_)
+                for label in mixture.held(client):
+                    most = np.bincount(kmeans.labels_[labels == label], minlength=k).argmax()
+                    bad |= bool((kmeans.cluster_centers_[most] * means[label] < 0).any())
+            distance = np.array([[cdist(a, b).min() for b in sent] for a in sent])
+            wrong = ((distance < gamma) != same)[pair]
+            wrong_centroids.append(bad)
+            wrong_pairs.append(wrong)
     pairs = np.array(wrong_pairs)
     return PipelineErrors(float(np.mean(wrong_centroids)), float(pairs.any(axis=1).mean()), float(pairs.mean()))
 

@@ -1,20 +1,107 @@
-"""Tables of FLT's Theorem 2: gap and bounds, step sizes, local epochs, and the lines of its proof one by one."""
+"""Studies of notebook 06: FLT's two theorems (arXiv 2103.15947, Section 3, Appendix B) beside what is measured.
+
+Each function returns ``{"tables": {"table": DataFrame}}``, which :meth:`fltnb.results.Job.study` keeps.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..theory import clustering as t1
 from ..theory import convergence as t2
 from ..theory import problems
 
-if TYPE_CHECKING:
+EDGE = 0.9  # share of the printed limit that the runs take as their step
+
+
+def _study(rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ()) -> dict[str, Any]:
+    """Return rows as a study's table, or their means over the seeds of each group."""
     import pandas as pd
 
-    from ..notebook import Claims
+    table = pd.DataFrame(rows)
+    table = table.groupby(list(by), sort=False).mean().reset_index() if by else table
+    return {"tables": {"table": table}}
 
-EDGE = 0.9  # share of the printed limit that the runs take as their step
+
+# ---------------------------------------------------------------- Theorem 1
+
+
+def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
+    """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
+
+    Parameters
+    ----------
+    errors, samples : sequence
+        Errors p of a single sample, samples n per client and label.
+    repeats : int
+        Draws behind each measured number.
+    seed : int
+
+    Returns
+    -------
+    dict
+        Columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
+    """
+    rows = []
+    for p in errors:
+        mixture = t1.Mixture(error=p)
+        for n in samples:
+            counts, e = mixture.counts(n), mixture.dimension
+            row = {"p": p, "n": n, "measured": t1.measured_error(mixture, n, repeats, seed)}
+            row["exact"] = t1.exact_error(counts, e, p)
+            rows.append(row | {form: t1.bound(counts, e, p, form) for form in t1.FORMS})
+    return _study(rows)
+
+
+def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
+    """K-means and a distance threshold on the same embeddings (:func:`fltnb.theory.clustering.pipeline_errors`).
+
+    Returns
+    -------
+    dict
+        Columns ``k, n, centroids, graph, pairs``; a k above a client's number of samples is left out.
+    """
+    mixture = t1.Mixture(error=p)
+    return _study(
+        [
+            {"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)._asdict()}
+            for k in ks
+            for n in samples
+            if k <= n * mixture.labels_per_client
+        ]
+    )
+
+
+def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+    """Theorem 1 for the embeddings of real clients.
+
+    Parameters
+    ----------
+    federation, encoder : dict
+        Embedded to find the error of a single sample.
+    seeds : sequence of int
+        Of the partitions over which the bound is averaged.
+
+    Returns
+    -------
+    dict
+        ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
+    """
+    from .. import encoders, federations
+
+    fed = federations.build(federation)
+    z = encoders.embed_clients(fed, encoders.build(encoder), n_jobs=1)
+    p, e = t1.sample_error(z, [fed.labels[index] for index in fed.train]), z[0].shape[1]
+    counts = [federations.build({**federation, "seed": seed}).label_counts() for seed in seeds]
+    bounds = {form: float(np.mean([t1.bound(own, e, p, form) for own in counts])) for form in t1.FORMS}
+    return {"numbers": {"p": p, "e": e} | bounds}
+
+
+# ---------------------------------------------------------------- Theorem 2
 
 
 def graphs(labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -44,49 +131,44 @@ def drawn(kind: str, seed: int) -> Drawn:
     return Drawn(problem, labels, *problem.curvature)
 
 
-def gap_curves(kind: str, rounds: int, seeds: tuple[int, ...]) -> pd.DataFrame:
+def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Mean optimality gap and its bounds against T, at 0.9 of the admissible step.
 
     Returns
     -------
-    DataFrame
+    dict
         For about 25 values of T: ``problem, graph, seed, T, gap, printed, projection, contraction``, and ``fifth``: the
         gap with 20 % of the clients per round.
     """
-    import pandas as pd
-
-    frames = []
+    rows = []
     # 1 to T in equal ratios, and T / 4 to compare with
     shown = np.unique(np.append(np.geomspace(1, rounds, 24).round().astype(int), rounds // 4))
-    for seed in seeds:
+    for kind, seed in product(kinds, seeds):
         problem, labels, mu, L = drawn(kind, seed)
         for name, A in graphs(labels).items():
             step = EDGE * t2.step_limit(L, A)
             path = t2.iterate(problem, A, step, rounds)
-            part = t2.iterate(problem, A, step, rounds, participation=0.2, seed=seed)
             columns = {
                 "gap": path.mean_gap,
                 "printed": t2.printed_bound(path, step, L, A),
                 "projection": t2.projection_bound(path, step, L),
                 "contraction": t2.contraction_bound(path, step, (mu, L), A),
-                "fifth": part.mean_gap,
+                "fifth": t2.iterate(problem, A, step, rounds, participation=0.2, seed=seed).mean_gap,
             }
-            frame = pd.DataFrame(columns).assign(problem=kind, graph=name, seed=seed, T=np.arange(rounds + 1))
-            frames.append(frame[["problem", "graph", "seed", "T", *columns]].iloc[shown])
-    return pd.concat(frames, ignore_index=True)
+            about = {"problem": kind, "graph": name, "seed": seed}
+            rows += [about | {"T": int(T)} | {name: float(own[T]) for name, own in columns.items()} for T in shown]
+    return _study(rows)
 
 
-def reading_table(rounds: int, seeds: tuple[int, ...]) -> pd.DataFrame:
+def client_graphs(rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Compare what Theorem 2 sees of five client graphs with what it does not see.
 
     Returns
     -------
-    DataFrame
+    dict
         Means over seeds on least squares: gap and its slope against T (``log gap / log T`` over the last half),
         training loss per client, and the squared error of the weights, which is twice the excess loss on new data.
     """
-    import pandas as pd
-
     rows = []
     for seed in seeds:
         problem, labels, _, L = drawn("least squares", seed)
@@ -97,86 +179,79 @@ def reading_table(rounds: int, seeds: tuple[int, ...]) -> pd.DataFrame:
             row = {"graph": name, "mean gap": path.mean_gap[rounds], "slope": slope}
             row["training loss"] = path.loss[rounds] / len(labels)
             rows.append(row | {"error on new data": ((path.end - problem.truth) ** 2).sum(axis=1).mean()})
-    return pd.DataFrame(rows).groupby("graph", sort=False).mean().reset_index()
+    return _study(rows, by=["graph"])
 
 
-def step_table(steps: tuple[float, ...], rounds: int, seeds: tuple[int, ...]) -> pd.DataFrame:
+def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Step sizes through and beyond the admissible range, least squares.
 
     Parameters
     ----------
-    steps : tuple of float
+    steps : sequence of float
         eta L.
     rounds : int
-    seeds : tuple of int
+    seeds : sequence of int
 
     Returns
     -------
-    DataFrame
-        For two graphs, means over seeds: ``eta L``, ``printed factor`` (denominator of Equation 28, times eta; must
-        be positive), the mean gap, its printed and corrected bound (NaN where they say nothing), and ``settles``: the
-        share of seeds in which the last gap is below the first by a factor of 100 or more.
+    dict
+        For two graphs, means over seeds: ``eta L``, ``limit`` (Equation 29, times L), ``printed factor`` (denominator
+        of Equation 28, times eta; must be positive), the mean gap, its printed and corrected bound (NaN where they say
+        nothing), and ``settles``: the share of seeds in which the last gap is below the first by a factor of 100 or
+        more.
     """
-    import pandas as pd
-
     rows = []
-    for name in ("alone", "true clusters"):
-        for scaled in steps:
-            for seed in seeds:
-                problem, labels, _, L = drawn("least squares", seed)
-                A, step = graphs(labels)[name], scaled / L
-                path = t2.iterate(problem, A, step, rounds)
-                factor = t2.denominator(step, L, A)
-                row = {"graph": name, "eta L": scaled, "printed factor": step * factor, "mean gap": path.mean_gap[-1]}
-                row["printed bound"] = t2.printed_bound(path, step, L, A)[-1] if factor > 0 else np.nan
-                row["corrected bound"] = t2.projection_bound(path, step, L)[-1] if scaled < 2 else np.nan
-                rows.append(row | {"settles": float(path.gap[-1] < 0.01 * path.gap[1])})
-    return pd.DataFrame(rows).groupby(["graph", "eta L"], sort=False).mean().reset_index()
+    for name, scaled, seed in product(("alone", "true clusters"), steps, seeds):
+        problem, labels, _, L = drawn("least squares", seed)
+        A, step = graphs(labels)[name], scaled / L
+        path = t2.iterate(problem, A, step, rounds)
+        factor = t2.denominator(step, L, A)
+        row = {"graph": name, "eta L": scaled, "limit": t2.step_limit(1.0, A), "printed factor": step * factor}
+        row["mean gap"] = path.mean_gap[-1]
+        row["printed bound"] = t2.printed_bound(path, step, L, A)[-1] if factor > 0 else np.nan
+        row["corrected bound"] = t2.projection_bound(path, step, L)[-1] if scaled < 2 else np.nan
+        rows.append(row | {"settles": float(path.gap[-1] < 0.01 * path.gap[1])})
+    return _study(rows, by=["graph", "eta L"])
 
 
-def epochs_table(local_steps: tuple[int, ...], rounds: int, seeds: tuple[int, ...]) -> pd.DataFrame:
+def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Several local steps per round (Appendix B.2, Equations 30 to 38), true clusters, least squares.
 
     Returns
     -------
-    DataFrame
+    dict
         Means over seeds: ``mean gap`` after all rounds, the bounds of Equations 34 and 38 (``holds``: share of
         seeds in which they do), left and right side of Equation 36 in the last round, and the excess of the
         training loss over the best that the clusters can reach, after 5 rounds and after all.
     """
-    import pandas as pd
-
     rows = []
-    for E in local_steps:
-        for seed in seeds:
-            problem, labels, _, L = drawn("least squares", seed)
-            A = t2.of_clusters(labels)
-            step = EDGE * t2.step_limit(L, A)
-            path = t2.iterate(problem, A, step, rounds, local_steps=E)
-            own = problem.optimum(np.arange(len(labels)))
-            best = problem.losses(problem.optimum(labels)).sum()
-            gap, T = path.mean_gap[-1], rounds
-            eq34 = t2.printed_bound(path, step, L, A)[T]
-            eq38 = t2.local_epochs_bound(path, step, L, A, E, own)[T]
-            row = {"E": E, "mean gap": gap, "Eq. 34": eq34, "34 holds": float(gap <= eq34)}
-            row |= {"Eq. 38": eq38, "38 holds": float(gap <= eq38)}
-            row["Eq. 36, left"] = path.loss[-1] - problem.losses(own).sum()
-            row["Eq. 36, right"] = ((path.before - own) ** 2).sum() / (2 * step * E)
-            row["excess after 5"] = (path.loss[5] - best) / len(labels)
-            rows.append(row | {"excess at the end": (path.loss[-1] - best) / len(labels)})
-    return pd.DataFrame(rows).groupby("E", sort=False).mean().reset_index()
+    for E, seed in product(local_steps, seeds):
+        problem, labels, _, L = drawn("least squares", seed)
+        A = t2.of_clusters(labels)
+        step = EDGE * t2.step_limit(L, A)
+        path = t2.iterate(problem, A, step, rounds, local_steps=E)
+        own = problem.optimum(np.arange(len(labels)))
+        best = problem.losses(problem.optimum(labels)).sum()
+        gap, T = path.mean_gap[-1], rounds
+        eq34 = t2.printed_bound(path, step, L, A)[T]
+        eq38 = t2.local_epochs_bound(path, step, L, A, E, own)[T]
+        row = {"E": E, "mean gap": gap, "Eq. 34": eq34, "34 holds": float(gap <= eq34)}
+        row |= {"Eq. 38": eq38, "38 holds": float(gap <= eq38)}
+        row["Eq. 36, left"] = path.loss[-1] - problem.losses(own).sum()
+        row["Eq. 36, right"] = ((path.before - own) ** 2).sum() / (2 * step * E)
+        row["excess after 5"] = (path.loss[5] - best) / len(labels)
+        rows.append(row | {"excess at the end": (path.loss[-1] - best) / len(labels)})
+    return _study(rows, by=["E"])
 
 
-def lines_table(seed: int = 0, rounds: int = 200) -> pd.DataFrame:
+def proof_lines(seed: int = 0, rounds: int = 200) -> dict[str, Any]:
     """Check the lines of the proof of Theorem 2 one by one on one least-squares problem.
 
     Returns
     -------
-    DataFrame
-        ``line, says, holds, measured, instead``.
+    dict
+        Columns ``line, says, holds, measured, instead``.
     """
-    import pandas as pd
-
     problem, labels, _, L = drawn("least squares", seed)
     clusters, ring = t2.of_clusters(labels), t2.ring_of(labels)
     step = EDGE * t2.step_limit(L, clusters)
@@ -185,7 +260,8 @@ def lines_table(seed: int = 0, rounds: int = 200) -> pd.DataFrame:
     rows = []
 
     def add(line: str, says: str, holds: bool, measured: str, instead: str) -> None:
-        rows.append((line, says, bool(holds), measured, instead))
+        values = (line, says, "yes" if holds else "no", measured, instead)
+        rows.append(dict(zip(("line", "says", "holds", "measured", "instead"), values, strict=True)))
 
     far = abs(problem.losses(1000 * own).sum() - path.loss[0]) / np.linalg.norm(1000 * own)
     add("13", "|F(a) - F(b)| ≤ L ‖a - b‖", far <= L, f"factor {far:.0f}, L is {L:.1f}", "holds for the gradient of F")
@@ -220,10 +296,10 @@ def lines_table(seed: int = 0, rounds: int = 200) -> pd.DataFrame:
     add("29", "η must be below 0.62 / L", not settles, text, "below 2 / L is enough")
     off = _equation24(problem, clusters, step, 5)
     add("32", "as 24, with E = 5", off < 1e-9, _off(off), "a sum of E gradients at E points")
-    e = epochs_table((50,), rounds, (seed,)).iloc[0]
+    e = epochs((50,), rounds, (seed,))["tables"]["table"].iloc[0]
     left, right = e["Eq. 36, left"], e["Eq. 36, right"]
     add("36", "averaging keeps 35", left <= right, f"E = 50: {left:.2f} against {right:.2f}", "true without averaging")
-    return pd.DataFrame(rows, columns=["line", "says", "holds", "measured", "instead"])
+    return _study(rows)
 
 
 def _off(share: float) -> str:
@@ -239,78 +315,3 @@ def _equation24(problem: problems.Problem, A: np.ndarray, step: float, local_ste
         worst = max(worst, float(np.linalg.norm(new - W - moved) / np.linalg.norm(new - W)))
         W = new
     return worst
-
-
-def theorem2_claims(claims: Claims, gap: pd.DataFrame, steps: pd.DataFrame, epochs: pd.DataFrame) -> None:
-    """Check what the paper says about Theorem 2.
-
-    Parameters
-    ----------
-    claims : Claims
-        List to add to.
-    gap, steps, epochs : DataFrame
-        Of :func:`gap_curves` (several kinds stacked), :func:`step_table` and :func:`epochs_table`.
-    """
-    _gap_claims(claims, gap)
-    _step_claim(claims, steps)
-    _epochs_claims(claims, epochs)
-
-
-def _gap_claims(claims: Claims, gap: pd.DataFrame) -> None:
-    last = gap["T"].max()
-    runs = gap.set_index(["problem", "graph", "seed", "T"])["gap"].unstack("T")
-    fall = runs[last // 4] / runs[last]
-    claims.check(
-        "the mean gap falls like 1 / T, on every graph",
-        bool(((fall > 3.5) & (fall < 4.5)).all()),
-        f"four times the rounds: {fall.min():.2f} to {fall.max():.2f} times smaller",
-        claim="flt-thm2",
-    )
-    holds = gap["gap"] <= gap["printed"]
-    first = gap["T"] == 1
-    claims.check(
-        "the bound of Theorem 2 holds as printed for every T looked at",
-        bool(holds.all()),
-        f"T = 1: in {holds[first].mean():.0%} of the runs (its right side is 0); T > 1: in {holds[~first].mean():.0%}",
-    )
-    disjoint = gap[gap["graph"] != "linked clusters"]
-    claims.check(
-        "both corrected bounds hold for every T looked at",
-        bool((disjoint["gap"] <= disjoint["projection"]).all() and (gap["gap"] <= gap["contraction"]).all()),
-        f"{len(gap)} cases",
-        must=True,
-    )
-    fifth = gap[(gap["T"] == last) & (gap["graph"] == "true clusters")]
-    ratio = (fifth["fifth"] / fifth["gap"]).median()
-    sentence = "the gap falls as fast with a fifth of the clients per round, as FLT is run"
-    claims.check(sentence, bool(ratio < 2), f"after {last} rounds {ratio:.0f} times the gap with all clients (median)")
-
-
-def _step_claim(claims: Claims, steps: pd.DataFrame) -> None:
-    beyond = steps[(steps["printed factor"] <= 0) & (steps["eta L"] < 2)]
-    worst = steps[steps["settles"] < 1].groupby("graph")["eta L"].min()
-    claims.check(
-        "the step must be below the printed limit for the gap to fall",
-        bool((beyond["settles"] < 1).any()),
-        "settles in all draws up to 2 / L; not any more at " + ", ".join(f"{x:g} / L ({g})" for g, x in worst.items()),
-        claim="flt-thm2-step",
-    )
-
-
-def _epochs_claims(claims: Claims, epochs: pd.DataFrame) -> None:
-    share = ", ".join(f"E = {E:g} {s:.0%}" for E, s in zip(epochs["E"], epochs["38 holds"], strict=True))
-    sentence = "Equation 38, which falls with E, bounds the gap"
-    claims.check(sentence, bool((epochs["38 holds"] == 1).all()), f"share of draws: {share}", claim="flt-thm2-epochs")
-    one, best, most = epochs.iloc[0], epochs.loc[epochs["excess after 5"].idxmin()], epochs.iloc[-1]
-    claims.check(
-        "more local epochs bring the loss down faster at first",
-        bool(best["E"] > 1),
-        f"excess after 5 rounds: {one['excess after 5']:.2f} with E = 1, {best['excess after 5']:.2f} with"
-        f" E = {best['E']:g}, {most['excess after 5']:.2f} with E = {most['E']:g}",
-    )
-    claims.check(
-        "more local epochs end as well as one",
-        bool(most["excess at the end"] <= 1.1 * one["excess at the end"]),
-        f"excess at the end: {one['excess at the end']:.3f} with E = 1, {most['excess at the end']:.3f} with"
-        f" E = {most['E']:g}",
-    )

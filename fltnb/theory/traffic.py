@@ -1,0 +1,203 @@
+"""What FLT and its kin send: Table 6 of FLT (arXiv 2103.15947) as formulas, and scales for what a run really moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import choose
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..federations import Federation
+    from ..methods import Method
+
+ROUNDS = "2ρMW_local·T"  # one model down and one up per participant
+FORMULAS = {
+    "flt": ("M·W_enc + kMe + 2ρMW_local·T", "Table 6"),
+    "fedsem": (ROUNDS, "Table 6"),
+    "ifca": ("ρMW_local·T(C + 1)", "Table 6"),
+    "fesem": (ROUNDS, "not in the paper: as FedSEM, whose original it is"),
+    "fedavg": (ROUNDS, "not in the paper: one model each way"),
+    "fedprox": (ROUNDS, "not in the paper: as FedAvg, the proximal term is local"),
+    "oracle": (ROUNDS, "not in the paper: FedAvg inside the true clusters"),
+    "cfl": (ROUNDS, "not in the paper: a client gets its own cluster's model only"),
+    "flt_dynamic": (
+        "M·W_enc + (R + 1)kMe + 2ρMW_local·T",
+        "not in the paper, which leaves the option open: FLT with R further clusterings",
+    ),
+    "flt_soft": (
+        "M·W_enc + kMe + 2ρMW_local·T",
+        "not in the paper, which leaves the option open: FLT, only the weights of the averages differ",
+    ),
+    "pca_km_hc": ("kMe + 2ρMW_local·T", "not in the paper: FLT without encoder, each client makes its own PCA"),
+    "local": ("0", "not in the paper: nothing is sent"),
+}
+"""Method id -> formula in the paper's symbols, and where it comes from."""
+
+PRINTED_SIZES = {"MLP": 169_462, "CNN": 3_459_582, "ConvAE": 51_577}
+"""Parameters as printed in Tables 11, 12 and 13."""
+SCENARIO3 = {"M": 200, "rho": 0.2, "k": 5, "e": 128, "C": 3}
+SCENARIO3 |= {"W_local": PRINTED_SIZES["CNN"], "W_enc": PRINTED_SIZES["ConvAE"]}
+"""Sizes of scenario 3 with the CNN: Table 3, Tables 12 and 13 as printed, section 4."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Scalars sent in a whole run, up and down together: once before round 1, and in all rounds."""
+
+    once: float
+    rounds: float
+
+    @property
+    def total(self) -> float:
+        """Both."""
+        return self.once + self.rounds
+
+
+def formula(
+    method: str,
+    M: int,
+    rho: float,
+    T: int,
+    W_local: int,
+    W_enc: int = 0,
+    k: int = 0,
+    e: int = 0,
+    C: int = 1,
+    warmup: int = 0,
+    again: int = 0,
+) -> Cost:
+    """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
+
+    Parameters
+    ----------
+    method : str
+        A key of :data:`FORMULAS`.
+    M, rho, T : int, float, int
+        Clients, share of them per round, rounds.
+    W_local, W_enc : int
+        Parameters of the local model and of what is sent of the encoder.
+    k, e : int
+        Centroids per client and their dimension.
+    C : int
+        Models that IFCA sends.
+    warmup : int
+        IFCA's first rounds as plain FedAvg, which Table 6 ignores.
+    again : int
+        R, clusterings of dynamic FLT after the first.
+
+    Raises
+    ------
+    FltnbError
+        No formula is known for the method.
+    """
+    choose(method, FORMULAS, "method with a formula")
+    a_model = rho * M * W_local
+    if method == "local":
+        return Cost(0, 0)
+    if method == "ifca":
+        return Cost(0, a_model * (2 * warmup + (T - warmup) * (C + 1)))
+    clustering = k * M * e + (M * W_enc if method.startswith("flt") else 0)
+    once = clustering if method == "pca_km_hc" or method.startswith("flt") else 0
+    return Cost(once, 2 * a_model * T + again * k * M * e)
+
+
+def scenario3(T: int = 100, T_ifca: int = 1500, warmup: int = 500) -> pd.DataFrame:
+    """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there.
+
+    Returns
+    -------
+    DataFrame
+        ``method, rounds, once, rounds' scalars, one-off share (percent), times FLT``.
+    """
+    import pandas as pd
+
+    rows = []
+    for name, label, rounds, first in (
+        ("flt", "FLT", T, 0),
+        ("fedsem", "FedSEM", T, 0),
+        ("ifca", "IFCA", T, 0),
+        ("ifca", "IFCA", T_ifca, 0),
+        ("ifca", f"IFCA, {warmup} rounds as FedAvg", T_ifca, warmup),
+    ):
+        cost = formula(name, T=rounds, warmup=first, **SCENARIO3)
+        row = {"method": label, "rounds": rounds, "once": f"{cost.once:.2e}", "in the rounds": f"{cost.rounds:.2e}"}
+        rows.append(row | {"one-off share, %": 100 * cost.once / cost.total, "total": cost.total})
+    table = pd.DataFrame(rows)
+    return table.assign(**{"times FLT": table["total"] / table["total"].iloc[0]}).drop(columns="total")
+
+
+class Scales:
+    """An engine that weighs what passes between the server and the clients of one round, in scalars.
+
+    ``down`` is the size of all different models that a participant trains or tests, ``up`` that of all that come back.
+    """
+
+    def __init__(self, engine: Any):
+        self._engine, self._held, self.up = engine, set(), 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    @property
+    def down(self) -> int:
+        """Scalars that reached clients."""
+        return sum(size for _, _, size in self._held)
+
+    def _receive(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]) -> None:
+        models = [theta[row].tobytes() for row in range(len(theta))]
+        self._held |= {(int(i), hash(models[row]), theta.shape[1]) for row, i in zip(rows, clients, strict=True)}
+
+    def train(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any) -> Any:
+        """Train, and weigh the models both ways."""
+        self._receive(theta, rows, clients)
+        trained = self._engine.train(theta, rows, clients, *rest)
+        self.up += trained.theta.size
+        return trained
+
+    def evaluate(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any) -> Any:
+        """Test, and weigh the models on their way down."""
+        self._receive(theta, rows, clients)
+        return self._engine.evaluate(theta, rows, clients, *rest)
+
+
+def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple[int, int]:
+    """Scalars that a run really moves, ``(once, in all rounds)``: the arrays themselves, not what the method declares.
+
+    Parameters
+    ----------
+    fed : Federation
+    method : Method
+        Unfitted. What it clusters by is weighed as the numbers of its clusterer's ``centroids_`` and of the encoder.
+    training : dict
+        Arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them.
+    """
+    from .. import rounds
+    from ..encoders import networks, pretrain
+    from ..methods import Context
+    from ..training import make_engine
+
+    spec, net = rounds.check(method, fed, **training)
+    once, total, context = 0, 0, Context(spec.seed)
+    if hasattr(method, "encoder"):
+        method.clusterer = method.fitted(fed, context)  # fitted once, and taken as it is by `start`
+        once = int(np.isfinite(method.clusterer.centroids_).sum())
+        weights = {name: value for name, value in pretrain(method.encoder).items() if name != "input_shape"}
+        if method.encoder.kind == "convae":  # the part that embeds; it is used as it is
+            weights = networks.load("convae", fed.input_shape, method.encoder.latent, weights).encoder_state()
+        once += fed.n_clients * sum(int(np.prod(value.shape)) for value in weights.values())
+    with make_engine(fed, net, spec, "auto", "cpu") as engine:
+        state = method.start(fed, net, context)
+        for round in range(1, training["rounds"] + 1):
+            clients = rounds.participants(fed.n_clients, training["participation"], spec.seed, round)
+            scales = Scales(engine)
+            state = method.observe(state, clients, round, scales)
+            state, trained = method.train(state, clients, round, scales)
+            state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
+            total += scales.down + scales.up
+    return once, total
