@@ -182,7 +182,9 @@ def test_table_9_by_hand():
     found = study.mean_distances(EMD, PARAMETERS / 2, PARAMETERS, np.array([0, 0, 1]))
     value = found["tables"]["printed"].set_index(["parameters", "scope"])["value"]
     assert found["numbers"] == {"n_clusters": 2, "ari": 1.0}
-    assert value["full_model", "clusters"] == value["full_model", "true"] == 1 and value["hypothesis", "clusters"] == 0.5
+    assert (
+        value["full_model", "clusters"] == value["full_model", "true"] == 1 and value["hypothesis", "clusters"] == 0.5
+    )
     assert value["full_model", "overall"] == pytest.approx(10 / 3)
 
 

@@ -25,7 +25,6 @@ from .matrices import cluster_matrices, formation
 from .points import client_strip, dots, plane
 from .relations import matrices, matrix_pair, pair_distances
 from .results import accuracy_variance_plane, agreement, per_client
-from .robustness import distance_heatmaps, distance_scales, ranked_cost, seeds_right, tolerance_curves
 from .runs import against_bytes, curves, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, show, style
 from .tasks import task_curves, task_dots
@@ -55,8 +54,6 @@ __all__ = [
     "curves",
     "dendrogram",
     "difficulty_curves",
-    "distance_heatmaps",
-    "distance_scales",
     "distance_strip",
     "dots",
     "embedding",
@@ -76,18 +73,15 @@ __all__ = [
     "panels",
     "per_client",
     "plane",
-    "ranked_cost",
     "relevance_curves",
     "repeats",
     "sample_images",
     "save",
-    "seeds_right",
     "separation",
     "show",
     "similarity_matrices",
     "style",
     "task_curves",
     "task_dots",
-    "tolerance_curves",
     "who_holds_what",
 ]
