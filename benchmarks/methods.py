@@ -38,9 +38,9 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
         and receives a round, what is done once included; ``rounds``.
     """
     import torch
-    from fltnb.studies import emdcfl
 
     import fltnb as fl
+    from fltnb.studies import emdcfl
 
     torch.set_num_threads(1)
     fed = fl.federations.build(federation)

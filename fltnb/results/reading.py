@@ -237,7 +237,7 @@ class Results:
 
 def _column(values: pd.Series) -> pd.Series:
     """Type an axis: text with "" where missing, whole numbers, truth values or floats with a missing mark."""
-    kinds = {type(value) for value in values if not (value is None or value != value)}
+    kinds = {type(value) for value in values.dropna()}
     if kinds <= {str}:
         return values.astype(object).where(values.notna(), "")
     if kinds <= {bool}:

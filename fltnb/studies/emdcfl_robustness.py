@@ -83,8 +83,8 @@ def jobs(profile: str) -> list[Job]:
     """Distances (Figures 8 to 17), Table 4's pair of runs, and Tables 4, 5 and 9.
 
     The axis ``part`` says what a matrix belongs to: "projection" (Figures 8, 12, 13), "reference", "sinkhorn",
-    "sliced", "network" (10, 11), "epochs", "images", "one epsilon", "measures" (14 to 17). One that belongs to two
-    parts is two jobs with the same settings, computed once.
+    "sliced", "network" (10, 11), "epochs", "images", "measures" (14 to 17). One that belongs to two parts is two jobs
+    with the same settings, computed once.
     """
     found = [job for dataset in DATASETS[profile] for job in _projections(profile, dataset)]
     for model, changes in NETWORKS[profile]:
@@ -93,9 +93,6 @@ def jobs(profile: str) -> list[Job]:
     first = next(iter(DATASETS[profile]))
     found += [pairs(profile, first, emd(), "epochs", local_epochs=epochs) for epochs in EPOCHS[profile]]
     found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
-    for name in [*(first + f"_{version}".replace("_rotated", "") for version in VERSIONS), list(DATASETS[profile])[1]]:
-        size = {"samples": ONE_EPSILON[profile]["samples"]} if name.startswith("rotated") else {}
-        found += [pairs(profile, name, emd(), "one epsilon", s, **size) for s in range(ONE_EPSILON[profile]["seeds"])]
     for dataset in DATASETS[profile]:
         found += [pairs(profile, dataset, how, "measures") for how in (*({"name": name} for name in OTHERS), emd())]
     return found + list(_trainings(profile)) + list(_tables(profile))
@@ -178,6 +175,7 @@ def _tables(profile: str) -> Iterator[Job]:
             about |= {"batch_size": held["batch_size"]}
             axes = {name: job.axes[name] for name in ("dataset", "model", "seed")}
             yield Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})
+    yield Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})
     networks = {"simple_cnn": "emdcfl_cnn"} if profile == "demo" else WIDE
     yield Job.study("emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"})
     for dataset in DATASETS[profile]:
@@ -262,6 +260,26 @@ def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
 
 
 # ---------------------------------------------------------------- one epsilon for all
+
+
+def seeds(profile: str) -> dict[str, Any]:
+    """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
+    import pandas as pd
+
+    first, second, *_ = DATASETS[profile]
+    names = [*(first + f"_{version}".replace("_rotated", "") for version in VERSIONS), second]
+    size = {"samples": ONE_EPSILON[profile]["samples"]}
+    wanted = [
+        pairs(profile, name, emd(), "one epsilon", seed, **(size if name.startswith("rotated") else {}))
+        for name in names
+        for seed in range(ONE_EPSILON[profile]["seeds"])
+    ]
+    rows = [done.axes | done.numbers for done in compute(wanted, progress=False)]
+    return {"tables": {"seeds": pd.DataFrame(rows)[[*SEEN, *EXTREMES]]}}
+
+
+SEEN = ("dataset", "model", "seed", "low", "high", "ari", "auto", "ari_auto", "training_seconds", "seconds")
+EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")
 
 
 def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
