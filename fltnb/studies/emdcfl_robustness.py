@@ -217,7 +217,8 @@ def table5(networks: dict[str, str]) -> dict[str, Any]:
     rows = []
     for printed, name in networks.items():
         net = models.make(name if name == "emdcfl_cnn" else f"{name}:random", INPUTS, CLASSES)
-        rows.append({"model": printed, "metric": "embedding_dim", "value": net.n_features})
+        for dataset in {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}.get(printed, ["cifar10"]):
+            rows.append({"dataset": dataset, "model": printed, "metric": "embedding_dim", "value": net.n_features})
     return {"tables": {"printed": pd.DataFrame(rows)}}
 
 
