@@ -311,9 +311,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     lines = list(table.columns[: table.columns.get_loc("measure")])
-    kinds = ["paper", *(name for name in VARIANTS.values() if name in table and (table[name] != "not run").any())]
+    kinds = [name for name in ("paper", *VARIANTS.values()) if name in table and (table[name] != "not run").any()]
     cells = table.copy()
-    for kind in kinds[1:]:
+    for kind in kinds:
         apart = table.get(f"{kind} − paper", pd.Series("", index=table.index))
         pairs = zip(table[kind], apart, strict=True)
         cells[kind] = [f"{text.removesuffix(')')}; {gap})" if gap else text for text, gap in pairs]
