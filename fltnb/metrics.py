@@ -22,8 +22,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
 
     Parameters
     ----------
-    correct, total : array_like, shape (M,)
-        Right predictions and samples of each client.
+    correct, total : array_like, shape (M,), right predictions and samples of each client
 
     Returns
     -------
@@ -96,10 +95,8 @@ def binomial_error(accuracy_percent: ArrayLike, n: ArrayLike) -> float | np.ndar
 
     Parameters
     ----------
-    accuracy_percent : float or array_like
-        Percent, 0 to 100.
-    n : int or array_like
-        Pooled samples, at least 1; NaN gives NaN.
+    accuracy_percent : float or array_like, percent, 0 to 100
+    n : int or array_like, pooled samples, at least 1; NaN gives NaN
 
     Returns
     -------
@@ -149,8 +146,7 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
 
     Parameters
     ----------
-    confusion : int array (M, C, C), or (C, C) for one client
-        Samples by class (rows) and prediction (columns).
+    confusion : int array (M, C, C), or (C, C) for one client, samples by class (rows) and prediction (columns)
     average : {"micro", "macro", "pooled"}
         Mean of the clients' F1 weighted by samples; plain mean; F1 of all samples together.
     classes : {"present", "all"}

@@ -69,10 +69,8 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
 
     Parameters
     ----------
-    path : path
-        Final name; its folder is made if need be.
-    write : callable
-        Gets a binary file open for writing.
+    path : path, final name; its folder is made if need be
+    write : callable, gets a binary file open for writing
 
     Raises
     ------

@@ -57,18 +57,12 @@ class Run:
     clients : DataFrame
         One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent), and
         ``probe`` where there is one.
-    labels : array (M,) or None
-        Final cluster of each client.
-    theta, rows : arrays (K, P), (M,)
-        Final models; client i is served by ``theta[rows[i]]``.
-    settings : dict
-        Everything that determines the numbers.
-    seconds : float
-        Wall time, resumed parts included.
-    stopped : str
-        Why the run ended early (a client's loss was not finite), else empty.
-    labels_at : dict
-        Evaluated round -> cluster of each client that was there (M,); empty for methods without clusters.
+    labels : array (M,) or None, final cluster of each client
+    theta, rows : arrays (K, P), (M,), final models; client i is served by ``theta[rows[i]]``
+    settings : dict, everything that determines the numbers
+    seconds : float, wall time, resumed parts included
+    stopped : str, why the run ended early (a client's loss was not finite), else empty
+    labels_at : dict, evaluated round -> cluster of each client that was there (M,); empty for methods without clusters
     confusion : int64 array (M, C, C) or None
         What the test samples of every client were taken for at the end (:func:`confusion`); None for a method that
         tests something else than the one model that it serves a client.
@@ -142,13 +136,11 @@ def run(
 
     Parameters
     ----------
-    method : Method
-        For example ``fl.methods.FedAvg()``.
+    method : Method, for example ``fl.methods.FedAvg()``
     fed : Federation
         Who holds which samples. One that changes (:func:`fltnb.federations.with_events`) changes before the rounds it
         names: each round draws from, and evaluates, the clients that are there, on the data they hold then.
-    model : str
-        A name of :data:`fltnb.models.NAMES`.
+    model : str, A name of :data:`fltnb.models.NAMES`
     rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
         Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B, SGD's learning rate, momentum
         and weight decay, and the weight mu of the proximal term.
@@ -157,14 +149,11 @@ def run(
         its own seed, in the federation.
     device, backend, n_workers, dtype
         Where and how to train (:func:`fltnb.training.make_engine`); the result depends on them up to rounding only.
-    eval_every : int
-        Evaluate every so many rounds, and after the last.
+    eval_every : int, evaluate every so many rounds, and after the last
     checkpoint : path, optional
         File that is written about every 20 s and continued from if it exists; removed by nobody.
-    cache, n_jobs
-        See :class:`fltnb.methods.Context`.
-    progress : bool
-        Show a bar with the time left.
+    cache, n_jobs : see :class:`fltnb.methods.Context`
+    progress : bool, show a bar with the time left
 
     Returns
     -------
@@ -318,10 +307,8 @@ def confusion(
     Parameters
     ----------
     model : Model
-    theta : array (K, P)
-        Models, as a :class:`Run` holds them at its end.
-    rows : array (M,)
-        Client i is served by ``theta[rows[i]]``.
+    theta : array (K, P), models, as a :class:`Run` holds them at its end
+    rows : array (M,), client i is served by ``theta[rows[i]]``
     fed : Federation
     split : {"test", "val", "train", "probe"}
     device : str
@@ -374,10 +361,8 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
 
     Parameters
     ----------
-    method, fed, model
-        As for :func:`run`.
-    **numbers
-        Of :data:`NUMBERS`.
+    method, fed, model : as for :func:`run`
+    **numbers : of :data:`NUMBERS`
 
     Returns
     -------

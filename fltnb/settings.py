@@ -113,12 +113,9 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
 
     Parameters
     ----------
-    made : callable
-        Whose signature counts.
-    options : mapping
-        By name.
-    what : str
-        How an error calls it, such as ``"method ifca"``.
+    made : callable, whose signature counts
+    options : mapping, by name
+    what : str, how an error calls it, such as ``"method ifca"``
 
     Raises
     ------

@@ -39,10 +39,8 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
         two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); that the kernels are 3x3, padded, and
         that one pooling follows both is in its public code. ``cnn_small``: our light stand-in for it, which two cores
         can train: 8 and 16 channels, 3x3, each pooled, and the same 128 hidden units, hence the same embeddings.
-    input_shape : (C, H, W)
-        Vectors of d features are (1, 1, d); only the MLPs take them.
-    n_classes : int
-        Number of outputs.
+    input_shape : (C, H, W), vectors of d features are (1, 1, d); only the MLPs take them
+    n_classes : int, number of outputs
 
     Raises
     ------

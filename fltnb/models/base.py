@@ -91,8 +91,7 @@ class KeyedDropout(nn.Module):
 
     Parameters
     ----------
-    p : float
-        Probability of dropping.
+    p : float, probability of dropping
 
     Attributes
     ----------
@@ -122,8 +121,7 @@ class Model:
     ----------
     name : str
     input_shape : tuple (C, H, W)
-    n_classes : int
-        Number of outputs K.
+    n_classes : int, number of outputs K
     layers : tuple of layers
     """
 
@@ -230,8 +228,7 @@ class Model:
         Parameters
         ----------
         seed : int
-        index : int
-            Which of several independent initialisations.
+        index : int, which of several independent initialisations
 
         Returns
         -------
@@ -264,17 +261,13 @@ class Model:
         return [part.view(shape) for part, (_, shape) in zip(theta.split(self.sizes), self.shapes, strict=True)]
 
     def forward(
-        self,
-        params: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        masks: Sequence[torch.Tensor] | None = None,
+        self, params: Sequence[torch.Tensor], x: torch.Tensor, masks: Sequence[torch.Tensor] | None = None
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch.
 
         Parameters
         ----------
-        params : sequence of Tensor
-            As :meth:`unflatten` gives them.
+        params : sequence of Tensor, as :meth:`unflatten` gives them
         x : Tensor, shape (b, C, H, W)
         masks : sequence of Tensor of bool, optional
             Keep-mask of every dropout layer, shape (b, ...). None: evaluation, nothing is dropped.

@@ -44,12 +44,9 @@ class Network(nn.Module):
 
     Parameters
     ----------
-    net : Module
-        Takes (b, 3, H, W).
-    imagenet : bool
-        Bring pixels in [0, 1] to ImageNet's mean and deviation, channel by channel.
-    side : int or None
-        Resize to this many pixels on a side; None leaves images as they are.
+    net : Module, takes (b, 3, H, W)
+    imagenet : bool, bring pixels in [0, 1] to ImageNet's mean and deviation, channel by channel
+    side : int or None, resize to this many pixels on a side; None leaves images as they are
     """
 
     def __init__(self, net: nn.Module, imagenet: bool, side: int | None) -> None:
@@ -194,10 +191,7 @@ class VisionModel(Model):
         return module
 
     def forward(
-        self,
-        params: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        masks: Sequence[torch.Tensor] | None = None,
+        self, params: Sequence[torch.Tensor], x: torch.Tensor, masks: Sequence[torch.Tensor] | None = None
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
         return functional_call(self._whole, self._named(params), (x,))
@@ -254,10 +248,8 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
 
     Parameters
     ----------
-    published : WeightsEnum
-        For example ``ResNet18_Weights.IMAGENET1K_V1``.
-    otherwise : str
-        What else can be done, to end the error message.
+    published : WeightsEnum, for example ``ResNet18_Weights.IMAGENET1K_V1``
+    otherwise : str, what else can be done, to end the error message
 
     Raises
     ------

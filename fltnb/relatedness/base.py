@@ -41,12 +41,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_clusters, max_clusters : int or None
-        Number of clusters, and the upper limit of one that the class chooses itself.
-    random_state : int
-        Seed.
-    n_jobs : int or None
-        Processes or threads (joblib) over the clients; no influence on the result.
+    n_clusters, max_clusters : int or None, number of clusters, and the upper limit of one that the class chooses itself
+    random_state : int, seed
+    n_jobs : int or None, processes or threads (joblib) over the clients; no influence on the result
     epsilon, delta, clip : float or None
         With ``epsilon``, all that a client sends is (epsilon, delta) differentially private against replacing one of
         its samples, which are clipped to norm ``clip``. Limits: its number of samples is not hidden; the budget is for
@@ -97,10 +94,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : sequence of M arrays (n_i, d)
-            Samples of each client: embeddings, features, or pixels, as the class says.
-        y : optional
-            What ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored.
+        X : sequence of M arrays (n_i, d), samples of each client: embeddings, features, or pixels, as the class says
+        y : optional, what ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored
 
         Raises
         ------
@@ -120,10 +115,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
         Parameters
         ----------
-        sketches : sequence of M dicts
-            As ``sketch`` returns them, in the order of the clients' numbers.
-        answers : sequence of M dicts, optional
-            Of the second exchange, where the class has one.
+        sketches : sequence of M dicts, as ``sketch`` returns them, in the order of the clients' numbers
+        answers : sequence of M dicts, optional, of the second exchange, where the class has one
         """
         self._check_options(len(sketches))
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])

@@ -54,16 +54,14 @@ class EigenRelevance(ClientClusterer):
         one cluster if that is below 0.5. Not the paper's, and for well separated tasks only (notebook 09).
     n_eigenvectors : int or None
         p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
-    linkage : {"average", "complete", "single", "ward"}
-        Of the hierarchical clustering; the paper names none.
+    linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
     noise : float
         Gaussian noise on the eigenvectors that are sent, as its expected length (an eigenvector has length 1): every
         entry gets standard deviation ``noise / sqrt(d)``. The paper leaves this question open.
     epsilon, delta, clip : float or None
         A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from G_i with
         Gaussian noise (:func:`noisy_gram`), drawn once. The d x d matrix is needed, so reduce wide features first.
-    max_clusters, random_state, n_jobs
-        See there; a client's noise depends on the seed and on its number.
+    max_clusters, random_state, n_jobs : see there; a client's noise depends on the seed and on its number
 
     Attributes
     ----------

@@ -69,15 +69,13 @@ class EMDClustering(ClientClusterer):
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
         the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
-    regularisation, n_directions : float, int
-        Of "sinkhorn" (the paper has 0.1), and of "sliced".
+    regularisation, n_directions : float, int, of "sinkhorn" (the paper has 0.1), and of "sliced"
     random_state, n_jobs : int, int or None
         Seed of samples, projections (with the numbers of the two clients) and directions; processes over rows.
 
     Attributes
     ----------
-    labels_, adjacency_, leaf_order_, n_clusters_
-        As of every clusterer.
+    labels_, adjacency_, leaf_order_, n_clusters_ : as of every clusterer
     distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
     reference_ : ndarray (M,), what was subtracted in row i, on average
     tolerance_ : float, what was used
@@ -131,8 +129,7 @@ class EMDClustering(ClientClusterer):
 
         Parameters
         ----------
-        X : sequence of M arrays (n_i, d)
-            Training samples of each client under its own encoder.
+        X : sequence of M arrays (n_i, d), training samples of each client under its own encoder
         y : sequence of M sequences of M arrays (v_j, d), or callable, or None
             Validation samples: ``y[i][j]`` are those of client j under the encoder of client i. A callable is given i
             and returns ``y[i]``; it is called once per client, so that M x M embeddings need not be in memory at
@@ -164,10 +161,8 @@ class EMDClustering(ClientClusterer):
 
         Parameters
         ----------
-        x : ndarray (n_i, d)
-            Training samples of client i under its own network.
-        validation : sequence of M arrays (v_j, d)
-            Validation samples of client j under the network of i.
+        x : ndarray (n_i, d), training samples of client i under its own network
+        validation : sequence of M arrays (v_j, d), validation samples of client j under the network of i
         client : int
         """
         (row,) = self.measure([(client, x, dict(enumerate(validation)))])

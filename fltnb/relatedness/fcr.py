@@ -38,8 +38,7 @@ class FCR(CentroidClusterer):
     k : int or sequence of M ints
         Centroids per client. The paper writes 5; its code used the true number of classes of each client, an oracle
         that an array of M numbers can repeat.
-    threshold : float
-        gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
+    threshold : float, gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
     distance : {"min", "matching"}
         "min": smallest distance between any two points (Algorithm 2, line 15). "matching": cheapest one-to-one
         matching, root of the summed squares divided by k (the public code; for unequal k see
@@ -48,20 +47,16 @@ class FCR(CentroidClusterer):
         UMAP's neighbourhood (at most the number of points less one) and dimension u. The neighbourhood should stay
         below the number of centroids that one kind of data has over all clients: with 25 small clients 15 glues
         different digits together and 5 does not.
-    linkage : {"ward", "average", "complete", "single"}
-        The paper uses Ward.
-    n_init : int
-        Starts of each k-means.
+    linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
+    n_init : int, starts of each k-means
     random_state : int
         Seed. Every client's k-means gets ``integer(random_state, "kmeans")``, whatever its number, and UMAP
         ``integer(random_state, "umap")``, of :func:`fltnb.randomness.integer`.
-    max_clusters, n_jobs
-        See :class:`~fltnb.relatedness.base.ClientClusterer`.
+    max_clusters, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, sent_
-        As of every clusterer.
+    labels_, adjacency_, distance_, linkage_, leaf_order_, sent_ : as of every clusterer
     n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
     embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
     centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)

@@ -31,10 +31,8 @@ class PACFL(ClientClusterer):
     threshold : float
         alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged, 180 merges all. The official
         runs took 4.9 for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
-    n_clusters : int, optional
-        Cut the dendrogram into so many clusters instead; the threshold does not matter then.
-    n_vectors : int
-        p, singular vectors per class (fewer where a class has fewer independent images).
+    n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
+    n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
     linkage : {"weighted", "complete", "single"}
         Distance of merged clusters. "weighted" (WPGMA) is the official one: the plain mean of the two merged rows.
     angle : {"columns", "principal"}
@@ -47,8 +45,7 @@ class PACFL(ClientClusterer):
     ----------
     labels_, adjacency_, linkage_, leaf_order_, n_clusters_, sent_
         As of every clusterer; clients of one cluster are related.
-    distance_ : ndarray (M, M)
-        Degrees, 0 to 180, zeros on the diagonal.
+    distance_ : ndarray (M, M), degrees, 0 to 180, zeros on the diagonal
     """
 
     def __init__(

@@ -22,10 +22,8 @@ class PCAKMeans(CentroidClusterer):
     n_clusters : int or None
         Number of clusters C; None takes the cut with the highest modularity, as :class:`FCR` does. FLT's
         configuration had 3.
-    k : int or sequence of M ints
-        Centroids per client.
-    n_components : int
-        Principal components; at most the number of pixels are used.
+    k : int or sequence of M ints, centroids per client
+    n_components : int, principal components; at most the number of pixels are used
     threshold : float
         Related means closer than this. The paper states gamma = 1; the public code had 1, then 3, and 1.2 in the
         version of its tables.
@@ -33,8 +31,7 @@ class PCAKMeans(CentroidClusterer):
         False (the baseline): every client projects on principal axes of *its own* images, centred on its own mean.
         Such coordinates are not comparable between clients, so the distance compares spectra more than content, which
         is a good part of why the baseline is weak. True: one basis fitted on all clients' images.
-    linkage, max_clusters, n_init, random_state, n_jobs
-        As in :class:`FCR`.
+    linkage, max_clusters, n_init, random_state, n_jobs : as in :class:`FCR`
 
     Attributes
     ----------

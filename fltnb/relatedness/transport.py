@@ -45,17 +45,14 @@ class TransportSignatures(ClientClusterer):
 
     Parameters
     ----------
-    k : int
-        Centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
+    k : int, centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
     alpha : float
         What it bounds is *family-wise*: the probability that clients with one and the same distribution are separated
         anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for
         a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
         ``undecided_`` per client and cluster.
-    n_clusters : int or None
-        Where it is known; then the dendrogram is cut and no merge is tested.
-    n_splits : int
-        Random divisions per client.
+    n_clusters : int or None, where it is known; then the dendrogram is cut and no merge is tested
+    n_splits : int, random divisions per client
     tolerance : float
         Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
         clients that share a purpose are never quite equal in distribution.
@@ -63,13 +60,11 @@ class TransportSignatures(ClientClusterer):
         A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: halves are described by noisy sums and
         counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128 dimensions a few hundred samples carry
         nothing at epsilon near 1. There is one division then, and the spread is taken over clients, sizes allowed for.
-    random_state, n_jobs
-        See there; a client's draws depend on the seed and on its number.
+    random_state, n_jobs : see there; a client's draws depend on the seed and on its number
 
     Attributes
     ----------
-    labels_, leaf_order_, n_clusters_, sent_
-        As of every clusterer.
+    labels_, leaf_order_, n_clusters_, sent_ : as of every clusterer
     undecided_ : ndarray (M,) bool
         The client's data do not tell: besides its cluster, another one is not rejected at alpha, or there are fewer
         than 8 samples, with which the test does not work. The label is the nearest cluster, so that the client can be

@@ -30,20 +30,13 @@ class TrainSpec:
 
     Parameters
     ----------
-    local_epochs
-        Passes over the client's training samples (E).
-    batch_size
-        Samples per step (B); the last batch of an epoch may be shorter and keeps its true mean.
-    lr
-        Step size of SGD.
-    momentum, weight_decay
-        As in ``torch.optim.SGD``; the momentum buffer starts at zero for every client and round.
-    proximal
-        mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
-    seed
-        Seed of the sample orders and dropout masks.
-    dtype
-        Of models and inputs.
+    local_epochs : passes over the client's training samples (E)
+    batch_size : samples per step (B); the last batch of an epoch may be shorter and keeps its true mean
+    lr : step size of SGD
+    momentum, weight_decay : as in ``torch.optim.SGD``; the momentum buffer starts at zero for every client and round
+    proximal : mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient
+    seed : seed of the sample orders and dropout masks
+    dtype : of models and inputs
 
     Raises
     ------
@@ -71,8 +64,7 @@ class Trained:
 
     Attributes
     ----------
-    theta : ndarray, shape (n, P)
-        Trained models, in the order of the clients asked for.
+    theta : ndarray, shape (n, P), trained models, in the order of the clients asked for
     loss : ndarray of float64, shape (n,)
         Mean training loss over the last local epoch, each sample under the model it met; NaN or inf: diverged.
     """
@@ -160,12 +152,9 @@ class Engine(ABC):
 
         Parameters
         ----------
-        theta : ndarray, shape (K, P)
-            Models; not modified.
-        rows, clients : sequences of n integers
-            Client ``clients[j]`` starts from ``theta[rows[j]]``.
-        round : int
-            Key of the random draws.
+        theta : ndarray, shape (K, P), models; not modified
+        rows, clients : sequences of n integers, client ``clients[j]`` starts from ``theta[rows[j]]``
+        round : int, key of the random draws
         sample_weights : sequence of n arrays, shapes (n_i,), optional
             Factors on the samples' losses, in the order of the client's training samples; the mean is still taken
             over the batch size.
@@ -195,8 +184,7 @@ class Engine(ABC):
 
         Parameters
         ----------
-        theta : ndarray, shape (K, P)
-            Models; not modified.
+        theta : ndarray, shape (K, P), models; not modified
         rows, clients : sequences of L integers
             Pair j tests ``theta[rows[j]]`` on the samples of ``clients[j]``. Pairs that share the model and hold
             the same samples are computed once.

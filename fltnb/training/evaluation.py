@@ -23,10 +23,8 @@ class Evaluation:
 
     Attributes
     ----------
-    correct, total : ndarray of int64, shape (L,)
-        Samples classified correctly, and samples.
-    loss : ndarray of float64, shape (L,)
-        Mean cross-entropy; NaN where there are no samples.
+    correct, total : ndarray of int64, shape (L,), samples classified correctly, and samples
+    loss : ndarray of float64, shape (L,), mean cross-entropy; NaN where there are no samples
     """
 
     correct: np.ndarray
@@ -61,8 +59,7 @@ class Plan:
     Parameters
     ----------
     rows, clients : list of L ints
-    parts : sequence of M index arrays
-        The samples of every client.
+    parts : sequence of M index arrays, the samples of every client
     """
 
     def __init__(self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]) -> None:

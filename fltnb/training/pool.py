@@ -194,10 +194,8 @@ class PoolEngine(Engine):
 
     Parameters
     ----------
-    fed, model, spec
-        See :class:`Engine`.
-    n_workers : int, optional
-        Default: one per available core, at most one per client.
+    fed, model, spec : see :class:`Engine`
+    n_workers : int, optional, default: one per available core, at most one per client
     start_method : {"fork", "spawn"}, optional
         Default: fork on Linux, spawn elsewhere (fork is not safe with macOS's system libraries).
 

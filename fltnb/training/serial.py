@@ -40,8 +40,7 @@ class SerialEngine(Engine):
 
     Parameters
     ----------
-    fed, model, spec, device
-        See :class:`Engine`.
+    fed, model, spec, device : see :class:`Engine`
     n_threads : int, optional
         Threads for a torchvision network on a CPU; default all that torch has. The small ones always get one.
     mixed : bool
@@ -52,13 +51,7 @@ class SerialEngine(Engine):
     backend = "serial"
 
     def __init__(
-        self,
-        fed,
-        model: Model,
-        spec: TrainSpec,
-        device: str = "cpu",
-        n_threads: int | None = None,
-        mixed: bool = False,
+        self, fed, model: Model, spec: TrainSpec, device: str = "cpu", n_threads: int | None = None, mixed: bool = False
     ) -> None:
         super().__init__(fed, model, spec, device)
         self.mixed = mixed

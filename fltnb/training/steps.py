@@ -40,12 +40,9 @@ def descend(
     ----------
     spec : TrainSpec
     parameter : Tensor
-    velocity : Tensor or None
-        Momentum buffer, with momentum only.
-    start : Tensor or None
-        The parameter before local training, with a proximal term only.
-    accumulate : callable
-        ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha * gradient``.
+    velocity : Tensor or None, momentum buffer, with momentum only
+    start : Tensor or None, the parameter before local training, with a proximal term only
+    accumulate : callable, ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha * gradient``
     """
     pull = spec.weight_decay + spec.proximal
     if velocity is None:
@@ -84,10 +81,8 @@ def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: 
 
     Parameters
     ----------
-    layer
-        With ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``.
-    d : Tensor
-        Gradient of the pooled outputs.
+    layer : with ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``
+    d : Tensor, gradient of the pooled outputs
     weight : Tensor, shape (groups * outputs, inputs, k, k)
     groups : int
     first : bool
@@ -200,8 +195,7 @@ class LeanTrainer:
 
     Parameters
     ----------
-    model : Model
-        Convolution stages (possibly none) followed by dense stages.
+    model : Model, convolution stages (possibly none) followed by dense stages
     spec : TrainSpec
     samples : Samples
     """
@@ -224,12 +218,10 @@ class LeanTrainer:
 
         Parameters
         ----------
-        theta : ndarray, shape (P,)
-            Start, not modified.
+        theta : ndarray, shape (P,), start, not modified
         client, round : int
         sample_weights : ndarray, shape (n_i,), or None
-        out : ndarray, shape (P,)
-            Receives the trained model.
+        out : ndarray, shape (P,), receives the trained model
 
         Returns
         -------
