@@ -7,7 +7,7 @@ symmetric to the last bit, with a zero diagonal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -36,25 +36,16 @@ def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
 def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     """Distance under the cheapest one-to-one matching of the points, as the authors of FLT ran it.
 
-    The squared distances of the matched pairs are summed, and the root of the sum is divided by the number of pairs.
-    With different numbers of points ``a < b`` the smaller set is matched into the larger one: ``a`` pairs count, and
-    the ``b - a`` points left over cost nothing.
-
-    Up to 8 points the cheapest matching of all pairs of clients is found at once by dynamic programming over the
-    subsets of columns (k 2^(k-1) additions instead of the k! permutations of the public code), above by
-    ``scipy.optimize.linear_sum_assignment`` pair by pair.
+    The root of the matched pairs' summed squared distances is divided by the number of pairs. With different numbers of
+    points the smaller set is matched into the larger one, and points left over cost nothing. Up to 8 points all pairs
+    of clients are matched at once by dynamic programming over subsets of columns, above pair by pair.
     """
     sizes = np.array([len(p) for p in points])
-    distance = np.zeros((len(points), len(points)))
+    distance = np.full((len(points), len(points)), np.inf)
     groups = [np.flatnonzero(sizes == k) for k in np.unique(sizes)]
-    for g, small in enumerate(groups):
-        few = np.stack([points[i] for i in small]).astype(np.float64)
-        for large in groups[g:]:
-            many = np.stack([points[i] for i in large]).astype(np.float64)
-            block = np.sqrt(_matching_cost(few, many)) / few.shape[1]
-            distance[np.ix_(small, large)] = block
-            if large is not small:
-                distance[np.ix_(large, small)] = block.T
+    for small, large in combinations_with_replacement(groups, 2):
+        few, many = (np.stack([points[i] for i in group]).astype(np.float64) for group in (small, large))
+        distance[np.ix_(small, large)] = np.sqrt(_matching_cost(few, many)) / few.shape[1]
     return _symmetric(distance)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
+from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -38,14 +39,13 @@ class EigenRelevance(ClientClusterer):
     and the server clusters 1 - R hierarchically. What follows from the formulas:
 
     - equal data give R = 1, whatever p; orthogonal subspaces give R near 0; permuting clients permutes R;
-    - both values in the ratio are of *i's* data, so multiplying one client's features by a constant changes nothing,
-      and neither does holding every sample several times: n_i matters through chance only;
+    - both values in the ratio are of *i's* data, so neither multiplying one client's features by a constant nor holding
+      every sample several times changes anything: n_i matters through chance only;
     - G is not centred. The first direction is mostly the mean sample, which all natural images share, so p = 1 says
-      little. A constant c added to everybody's features becomes that direction, and all other projected norms then
-      hold c times the difference of the two users' means: the larger c, the smaller R, unless the means are equal;
-    - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are.
-
-    Values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
+      little. A constant c added to everybody's features becomes that direction, and the other projected norms then
+      hold c times the difference of the users' means: the larger c, the smaller R, unless the means are equal;
+    - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are;
+    - values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
 
     Parameters
     ----------
@@ -56,11 +56,10 @@ class EigenRelevance(ClientClusterer):
         p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
     linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
     noise : float
-        Gaussian noise on the eigenvectors that are sent, as its expected length (an eigenvector has length 1): every
-        entry gets standard deviation ``noise / sqrt(d)``. The paper leaves this question open.
+        Gaussian noise on the eigenvectors sent, of this expected length (theirs is 1): ``noise / sqrt(d)`` per entry.
     epsilon, delta, clip : float or None
-        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from G_i with
-        Gaussian noise (:func:`noisy_gram`), drawn once. The d x d matrix is needed, so reduce wide features first.
+        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from one noisy
+        d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
     max_clusters, random_state, n_jobs : see there; a client's noise depends on the seed and on its number
 
     Attributes
@@ -101,9 +100,7 @@ class EigenRelevance(ClientClusterer):
     content = "features"
     per_task, prefer = 1, "threads"  # the work is done by BLAS, outside the interpreter
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
-        super().check(sizes)
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
         smallest = int(np.argmin(sizes))
         if (self.n_eigenvectors or 1) > sizes[smallest]:
             raise FltnbError(
@@ -111,14 +108,8 @@ class EigenRelevance(ClientClusterer):
                 f" {smallest}: lower n_eigenvectors, or leave small clients out."
             )
 
-    def fit(self, X: Sequence[np.ndarray], y: None = None) -> EigenRelevance:
-        """Cluster the clients by their features (n_i, d), all from the same map Phi; ``y`` is ignored."""
-        X = check_clients(X, self.content)
-        self.check([len(x) for x in X])
-        sketches = self.sketches(X)
-        return self.fit_sketches(
-            sketches, self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
-        )
+    def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
+        return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
 
     def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients, with as many eigenvectors as all of them have where no number is given."""
@@ -179,11 +170,10 @@ class EigenRelevance(ClientClusterer):
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """First p eigenvalues (p,), descending, and eigenvectors (d, p) of a client's Gram matrix (Eq. 1).
+    """First p eigenvalues (p,), descending, and eigenvectors (d, p) of the Gram matrix of features (n, d) (Eq. 1).
 
-    Features are (n, d), p is at most min(n, d). With fewer samples than features from the thin singular value
-    decomposition of the data, so that no d x d matrix is ever formed; else from the Gram matrix itself. Signs of
-    eigenvectors are arbitrary, and do not matter here.
+    With fewer samples than features from the thin singular value decomposition of the data, so that no d x d matrix is
+    ever formed. Signs of eigenvectors are arbitrary, and do not matter here.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
@@ -203,8 +193,8 @@ def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 def norm_factor(features: np.ndarray) -> np.ndarray:
     """Return F (min(n, d), d) with ``||F v|| = ||G v||`` for every v, G being the Gram matrix (Eq. 2).
 
-    G itself where there are enough samples. Else, with the QR decomposition X^T = Q U, G = Q U U^T Q^T / n and
-    X = U^T Q^T, and lengths do not change under Q: F = U X / n. Forming X X^T instead would square the rounding errors.
+    G itself where there are enough samples. Else, with the QR decomposition X^T = Q U, F = U X / n, as lengths do not
+    change under Q. Forming X X^T instead would square the rounding errors.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
@@ -233,8 +223,6 @@ def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
 
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     """R for 1 to p eigenvectors (Figure 4), (p, M, M), from one decomposition: ``relevance_`` at each number."""
-    from threadpoolctl import threadpool_limits
-
     X = check_clients(clients, "features")
     clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])

@@ -54,13 +54,7 @@ class Task(NamedTuple):
 
 
 class Plan:
-    """The slices to compute for a list of (row, client) pairs, and the way back to the pairs.
-
-    Parameters
-    ----------
-    rows, clients : list of L ints
-    parts : sequence of M index arrays, the samples of every client
-    """
+    """The slices to compute for L (row, client) pairs of M clients that hold ``parts``, and the way back to pairs."""
 
     def __init__(self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]) -> None:
         first = same_sets(parts)

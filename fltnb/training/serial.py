@@ -38,14 +38,8 @@ def one_thread():
 class SerialEngine(Engine):
     """Plain PyTorch training, on CPU or GPU; the only back end for torchvision's networks.
 
-    Parameters
-    ----------
-    fed, model, spec, device : see :class:`Engine`
-    n_threads : int, optional
-        Threads for a torchvision network on a CPU; default all that torch has. The small ones always get one.
-    mixed : bool
-        Compute in bfloat16 where torch's autocast does; parameters, statistics, losses and updates stay as
-        ``spec.dtype`` says.
+    These get ``n_threads`` on a CPU, by default all that torch has, the small ones always one. ``mixed``: compute in
+    bfloat16 where torch's autocast does; parameters, statistics, losses and updates stay as ``spec.dtype`` says.
     """
 
     backend = "serial"
