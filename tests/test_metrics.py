@@ -15,7 +15,7 @@ from fltnb.errors import FltnbError
 percent = arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 100))
 
 
-def test_three_clients_by_hand():
+def test_metrics_by_hand():
     correct, total = [9, 3, 10], [10, 4, 20]  # 90, 75 and 50 percent
     assert metrics.accuracy(correct, total).tolist() == [90, 75, 50]
     found = metrics.summary(correct, total)
@@ -23,14 +23,17 @@ def test_three_clients_by_hand():
     assert found["accuracy"] == pytest.approx(215 / 3)  # unweighted: 22 of 34 samples would be 64.7
     assert found["variance"] == pytest.approx((90**2 + 75**2 + 50**2) / 3 - (215 / 3) ** 2)
     assert found["worst"] == 50
-
-
-def test_a_client_without_samples_is_left_out():
     values = metrics.accuracy([4, 0, 1], [4, 0, 2])
     assert np.isnan(values[1])
     assert metrics.mean_accuracy(values) == 75
     assert metrics.variance(values) == 625
     assert metrics.worst(values) == 50
+    assert metrics.micro_accuracy([9, 0], [10, 30]) == 22.5  # the plain mean over clients is 45
+    assert math.isnan(metrics.micro_accuracy([0], [0]))
+    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(0.2656, abs=1e-4)  # EMD-CFL prints 0.26
+    assert metrics.seed_spread([1, 3]) == pytest.approx(math.sqrt(2))
+    assert math.isnan(metrics.seed_spread([5.0]))
+    assert math.isnan(metrics.seed_spread([]))
 
 
 def test_no_samples_at_all_is_nan_without_a_warning(recwarn):
@@ -94,13 +97,6 @@ def test_flt_prints_binomial_errors():
     assert all(json.loads(p)["M"] == 500 for p in odd[odd["table"] == "T5"]["params"])
 
 
-def test_seed_spread():
-    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(0.2656, abs=1e-4)  # EMD-CFL prints 0.26
-    assert metrics.seed_spread([1, 3]) == pytest.approx(math.sqrt(2))
-    assert math.isnan(metrics.seed_spread([5.0]))
-    assert math.isnan(metrics.seed_spread([]))
-
-
 def test_adjusted_rand_index():
     assert metrics.adjusted_rand_index([0, 0, 1, 1], [7, 7, 3, 3]) == 1  # names do not matter
     assert metrics.adjusted_rand_index([0, 0, 0, 0], [0, 0, 1, 1]) == 0  # one true cluster: 1 or 0 only
@@ -110,8 +106,3 @@ def test_adjusted_rand_index():
     )
     with pytest.raises(FltnbError, match="3 true and 2 found"):
         metrics.adjusted_rand_index([0, 1, 1], [0, 1])
-
-
-def test_micro_accuracy_weighs_clients_by_their_samples():
-    assert metrics.micro_accuracy([9, 0], [10, 30]) == 22.5  # the plain mean over clients is 45
-    assert math.isnan(metrics.micro_accuracy([0], [0]))

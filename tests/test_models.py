@@ -69,23 +69,24 @@ def test_module_and_functional_forward_agree(name, shape):
     assert bool(masks) == (not torch.equal(trained, model.forward(params, x)))
 
 
-def test_keyed_dropout_by_hand():
+def test_keyed_dropout_and_unflatten_by_hand():
     drop = models.KeyedDropout(0.75)
     drop.keep = torch.tensor([[True, False, True]])
     x = torch.tensor([[1.0, 2.0, -3.0]])
     assert drop(x).tolist() == [[4.0, 0.0, -12.0]]
     assert drop.eval()(x).tolist() == x.tolist()
+    model = models.make("mlp", (1, 8, 8), 3)
+    theta = torch.zeros(model.n_parameters)
+    model.unflatten(theta)[0][0, 0] = 7
+    assert theta[0] == 7
 
 
-def test_flt_mlp_drops_before_relu_and_the_order_of_layers_is_published():
+def test_layers_and_stages_are_published():
     kinds = [type(layer).__name__ for layer in models.make("mlp", (1, 28, 28), 10).layers]
     assert kinds == ["Flatten", "Dense", "Dropout", "ReLU", "Dense"]
     kinds = [type(layer).__name__ for layer in models.make("mnist_cnn", (1, 28, 28), 10).layers]
     assert kinds[3:7] == ["Conv", "Dropout", "MaxPool", "ReLU"]
     assert models.make("mnist_cnn", (1, 28, 28), 10).dropout == [((20, 1, 1), 0.5), ((50,), 0.5)]
-
-
-def test_stages_tell_pooling_relu_and_dropout_apart():
     stages = models.make("mnist_cnn", (1, 28, 28), 10).stages
     assert [(s.pool, s.relu, s.dropout) for s in stages] == [
         (True, True, None),
@@ -107,9 +108,6 @@ def test_initial_values_follow_torch():
             assert abs(weight.std() - bound / np.sqrt(3)) < 0.1 * bound
             assert abs(float(layer.weight.detach().std()) - weight.std()) < 0.1 * bound
     assert not parts
-
-
-def test_initial_values_are_keyed_and_touch_no_global_state():
     model = models.make("mlp", (1, 8, 8), 10)
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -119,13 +117,6 @@ def test_initial_values_are_keyed_and_touch_no_global_state():
     assert torch.equal(torch.rand(3), expected)
     assert a.dtype == np.float32 and a.shape == (model.n_parameters,)
     assert np.array_equal(a, model.init(3)) and not np.array_equal(a, b) and not np.array_equal(a, model.init(4))
-
-
-def test_unflatten_gives_views():
-    model = models.make("mlp", (1, 8, 8), 3)
-    theta = torch.zeros(model.n_parameters)
-    model.unflatten(theta)[0][0, 0] = 7
-    assert theta[0] == 7
 
 
 @settings(max_examples=25, deadline=None)
@@ -139,7 +130,7 @@ def test_any_image_size_gives_logits(c, h, w, classes, name):
     assert logits.shape == (2, classes) and model.activations[-1] == (classes,)
 
 
-def test_vectors_need_an_mlp():
+def test_bad_names_and_shapes_are_refused():
     assert models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
     for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small"):
         assert models.make(name, (1, 4, 4), 3).activations[-1] == (3,)
@@ -147,9 +138,6 @@ def test_vectors_need_an_mlp():
             models.make(name, (1, 1, 20), 3)
     with pytest.raises(FltnbError, match="at least 2 x 2"):
         models.make("emdcfl_cnn", (1, 1, 6), 3)
-
-
-def test_unknown_names_and_empty_shapes_are_refused():
     with pytest.raises(FltnbError, match="Unknown model 'resnet'"):
         models.make("resnet", (1, 28, 28), 10)
     with pytest.raises(FltnbError, match="at least one class"):

@@ -83,7 +83,7 @@ def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
         np.testing.assert_array_equal(value, other[name])
 
 
-def test_bytes_by_hand():
+def test_bytes_and_noise_of_sketches():
     x = CLIENTS[0].astype(np.float32)
     sketch = fl.FCR(k=2).sketch(x)
     assert sketch["centroids"].shape == (2, 6) and sketch["_weights"].sum() == 1
@@ -92,9 +92,6 @@ def test_bytes_by_hand():
     assert sketch_bytes(fl.TransportSignatures(k=2).sketch(CLIENTS[0])) == 8 * (2 * 2 * 6 + 2 * 2 + 3)
     # embeddings of 20 + 9 samples for each of five others, 5 of 6 dimensions left, and a reference for each
     assert fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
-
-
-def test_noise_acts_on_sketches():
     for clusterer in (fl.PACFL(n_clusters=2), fl.FCR(k=2), fl.EigenRelevance(2, 3), fl.TransportSignatures(k=2)):
         plain, rough = (one.sketches(CLIENTS) for one in (clusterer, noisy(clusterer, 0.1, seed=1)))
         assert [{k: v.shape for k, v in s.items()} for s in plain] == [

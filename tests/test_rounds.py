@@ -48,10 +48,7 @@ def test_history_and_clients_agree(fed):
     assert (result.confusion.sum(axis=2) == fed.label_counts("test")).all()
     right = np.trace(result.confusion, axis1=1, axis2=2)
     assert np.array_equal(fl.metrics.accuracy(right, sizes), result.clients["test"])
-
-
-def test_accuracy_is_what_the_model_says(fed):
-    """Recompute one client's accuracy with nothing but the plain network."""
+    # recompute one client's accuracy with nothing but the plain network
     import torch
 
     result = run(fl.methods.Oracle(), fed, **QUICK)
@@ -66,9 +63,6 @@ def test_two_runs_are_bit_identical_and_seeds_differ(fed):
     a, b, c = (run(fl.methods.FedSEM(2), fed, **QUICK, seed=seed) for seed in (3, 3, 4))
     same(a, b)
     assert not np.array_equal(a.theta, c.theta)
-
-
-def test_evaluation_frequency_and_workers_do_not_matter(fed):
     often = run(fl.methods.FedAvg(), fed, **QUICK)
     seldom = run(fl.methods.FedAvg(), fed, **QUICK | {"n_workers": 2}, eval_every=3)
     assert np.array_equal(often.theta, seldom.theta)
@@ -202,15 +196,12 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, 
     assert path.read_bytes() == b"new" and not list(tmp_path.glob(f"*.{os.getpid()}.*"))
 
 
-def test_damaged_checkpoint_is_named_and_ignored(fed, tmp_path):
+def test_damaged_and_foreign_checkpoints(fed, tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.npz"
     path.write_bytes(b"PK\x03\x04 not really a zip")
     with pytest.warns(UserWarning, match="checkpoint.npz is damaged"):
         result = run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
     same(result, run(fl.methods.FedAvg(), fed, **QUICK))
-
-
-def test_checkpoint_of_another_run_is_refused(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     path = tmp_path / "checkpoint.npz"
     run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)

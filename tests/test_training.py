@@ -148,7 +148,7 @@ def test_one_step_worked_out_in_numpy():
         np.testing.assert_allclose(trained.loss, -np.log(p[[0, 1], y]).mean(), rtol=1e-12)
 
 
-def test_slabs_are_cut_at_batches(monkeypatch):
+def test_slabs_and_chunks_do_not_change_the_result(monkeypatch):
     fed, model = pair("mlp")
     spec = TrainSpec(local_epochs=2, batch_size=6, dtype="float64")
     out = np.empty((2, model.n_parameters))
@@ -158,9 +158,6 @@ def test_slabs_are_cut_at_batches(monkeypatch):
         losses.append(steps.LeanTrainer(model, spec, Samples.of(fed)).train(start(model)[0], 4, 1, None, out[place]))
     assert np.array_equal(out[0], out[1])
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
-
-
-def test_chunks_of_the_stack_do_not_change_the_result(monkeypatch):
     fed, model = pair("mlp")
     spec = TrainSpec(dtype="float64")
     whole = train(fed, model, spec, "stacked", [0] * 20, range(20))
@@ -212,7 +209,7 @@ def test_float32_back_ends_differ_by_rounding_only():
         assert np.mean(np.abs(theta - oracle) > 1e-6) < 0.01
 
 
-def test_drawn_orders_and_masks_stay_what_they_were():
+def test_drawn_orders_and_masks():
     spec = TrainSpec(seed=5)
     model = models.make("mnist_cnn", (1, 8, 8), 3)
     digest = hashlib.sha256()
@@ -227,15 +224,9 @@ def test_drawn_orders_and_masks_stay_what_they_were():
                 assert mask.shape == (30, *shape) and mask.dtype == bool
                 digest.update(mask.tobytes())
     assert digest.hexdigest() == "3cf8036139e08508a5ced6062092522816dac00cd5e9b24066a1898f95611928"
-
-
-def test_masks_are_kept_with_probability_one_minus_p():
     model = models.Model("wide", (1, 1, 9), 2, (models.Flatten(), models.Dense(9, 500), models.Dropout(0.2)))
     (mask,) = contract.keep_masks(TrainSpec(), model, 0, 0, 0, 400)
     assert abs(mask.mean() - 0.8) < 0.005
-
-
-def test_orders_differ_between_rounds_clients_and_epochs():
     fed, model = pair("mlp", (30, 30))
     spec = TrainSpec(dtype="float64")
     with make_engine(fed, model, spec, "pool") as engine:
@@ -337,9 +328,6 @@ def test_sample_weights_scale_the_gradient(backend):
     assert np.abs(one.theta - train(fed, model, spec, "serial", [0] * 3, range(3), weights=chosen).theta).max() < 1e-10
 
 
-# --- evaluation -----------------------------------------------------------------------------------------------------
-
-
 @every_backend
 def test_evaluation_against_a_plain_count(backend, monkeypatch):
     monkeypatch.setattr(evaluation, "SLICE", 16)  # several slices, the last one short
@@ -394,9 +382,6 @@ def test_evaluation_does_not_depend_on_grouping(backend):
     assert np.array_equal(together.correct, np.concatenate([one.correct for one in alone]))
 
 
-# --- samples and input ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", [(4, 4), (4, 4, 3)])
 @pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.5, 0.5), (0.1307, 0.3081)])
 def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
@@ -410,7 +395,7 @@ def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
     assert np.array_equal(engine._inputs(torch.from_numpy(index)).numpy(), wanted)
 
 
-def test_vectors_train_with_an_mlp():
+def test_vectors_and_digits_are_learnt():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(500, 5)).astype(np.float32)
     parts = [np.arange(140), np.arange(140, 285)]
@@ -422,9 +407,6 @@ def test_vectors_train_with_an_mlp():
         trained = engine.train(start(model, dtype="float32"), [0, 0], [0, 1], 0)
         tested = engine.evaluate(trained.theta, [0, 1], [0, 1])
     assert (tested.correct / tested.total > 0.9).all()
-
-
-def test_digits_are_learnt():
     from fltnb import load
 
     digits = load("digits")
@@ -470,7 +452,17 @@ def test_bad_settings_are_refused(options, sentence):
         TrainSpec(**options)
 
 
-def test_bad_engines_are_refused():
+def test_engines_without_a_gpu_and_bad_ones(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fed, model = pair("mlp", RAGGED[:3])
+    for backend in training.BACKENDS:
+        with pytest.raises(FltnbError, match="no usable GPU"):
+            make_engine(fed, model, TrainSpec(), backend, device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    fed, model = pair("mlp", RAGGED[:3])
+    for backend, chosen in (("auto", "pool"), ("serial", "serial"), ("pool", "pool"), ("stacked", "stacked")):
+        with make_engine(fed, model, TrainSpec(), backend) as engine:
+            assert engine.backend == chosen
     fed, model = pair("mlp", RAGGED[:3])
     for net, options, sentence in (
         (model, {"backend": "ray"}, "Unknown backend 'ray'"),
@@ -481,22 +473,6 @@ def test_bad_engines_are_refused():
     ):
         with pytest.raises(FltnbError, match=sentence):
             make_engine(fed, net, TrainSpec(), **options)
-
-
-def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    fed, model = pair("mlp", RAGGED[:3])
-    for backend in training.BACKENDS:
-        with pytest.raises(FltnbError, match="no usable GPU"):
-            make_engine(fed, model, TrainSpec(), backend, device="cuda")
-
-
-def test_auto_takes_the_pool_on_a_cpu(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    fed, model = pair("mlp", RAGGED[:3])
-    for backend, chosen in (("auto", "pool"), ("serial", "serial"), ("pool", "pool"), ("stacked", "stacked")):
-        with make_engine(fed, model, TrainSpec(), backend) as engine:
-            assert engine.backend == chosen
 
 
 @every_backend

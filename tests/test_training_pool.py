@@ -138,6 +138,9 @@ def test_an_error_in_a_worker_comes_back(fed, model):
         with pytest.raises(WorkerError, match="KeyError: 'elsewhere'"):
             engine._run(start(model, dtype="float32"), [(0, "score", ("elsewhere", 0, 0, 1))], lambda *result: None)
         assert engine.evaluate(start(model, dtype="float32"), [0], [0]).total[0] > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_engine(fed, model, TrainSpec(), "pool", n_workers=1).close()
 
 
 @posix
@@ -145,12 +148,6 @@ def test_a_worker_that_cannot_start_is_reported_at_once(fed, model, monkeypatch)
     monkeypatch.setattr("fltnb.training.pool._work", lambda *arguments: os._exit(3))
     with pytest.raises(PoolUnavailableError, match="ended while starting"):
         PoolEngine(fed, model, TrainSpec(), n_workers=1, start_method="fork")
-
-
-def test_no_warning_about_fork_escapes(fed, model):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make_engine(fed, model, TrainSpec(), "pool", n_workers=1).close()
 
 
 def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatch):

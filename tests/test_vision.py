@@ -83,9 +83,6 @@ def by_hand(model, theta, fed, spec, client, round):
     return before, net.state_dict()
 
 
-# --- shapes and weights ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", vision.NETWORKS)
 def test_sizes_are_torchvisions(name):
     count, features, norms = SIZES[name]
@@ -142,6 +139,11 @@ def test_forward_features_and_module_agree():
         torch.testing.assert_close(functional.linear(z, *last), logits)
     assert np.array_equal(np.concatenate([part.flatten() for part in last]), theta[model.head])
     np.testing.assert_allclose(penultimate(model, theta, x.numpy()), z.numpy(), atol=1e-5)
+    assert models.make("vit_b_16:random", (1, 8, 8), 2)._whole.side == 224
+    assert models.make("resnet50:random", (1, 8, 8), 2)._whole.side is None
+    shown = vision.Network(nn.Identity(), imagenet=False, side=6)(torch.arange(4.0).view(1, 1, 2, 2))
+    assert shown.shape == (1, 3, 6, 6) and torch.equal(shown[:, 0], shown[:, 2])
+    assert shown[0, 0, 0, 0] == 0 and shown[0, 0, -1, -1] == 3 and shown.mean() == 1.5
 
 
 def test_imagenet_weights_keep_the_body_and_draw_a_new_last_layer(monkeypatch):
@@ -161,17 +163,6 @@ def test_imagenet_weights_keep_the_body_and_draw_a_new_last_layer(monkeypatch):
     with torch.inference_mode():
         expected = whole.eval()((x - mean) / std)
         torch.testing.assert_close(model.features(model.unflatten(one), x), expected)
-
-
-def test_inputs_grow_inside_the_vision_transformer_only():
-    assert models.make("vit_b_16:random", (1, 8, 8), 2)._whole.side == 224
-    assert models.make("resnet50:random", (1, 8, 8), 2)._whole.side is None
-    shown = vision.Network(nn.Identity(), imagenet=False, side=6)(torch.arange(4.0).view(1, 1, 2, 2))
-    assert shown.shape == (1, 3, 6, 6) and torch.equal(shown[:, 0], shown[:, 2])
-    assert shown[0, 0, 0, 0] == 0 and shown[0, 0, -1, -1] == 3 and shown.mean() == 1.5
-
-
-# --- training -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (9, 7)])
@@ -202,7 +193,7 @@ def test_training_equals_a_plain_loop_statistics_included(small, shape):
         assert seen.correct[row] == (logits.argmax(1).numpy() == fed.client(client, "test")[1]).sum()
 
 
-def test_resnet18_trains_and_theta_goes_round():
+def test_resnet18_trains_and_where_networks_draw():
     fed = federation((6, 5), (32, 32, 3))
     model = models.make("resnet18:random", fed.input_shape, 3)
     theta = model.init(0)[None]
@@ -213,6 +204,17 @@ def test_resnet18_trains_and_theta_goes_round():
     weight, x = model.unflatten(theta[0])[0], torch.from_numpy(fed.client(0, "train")[0])
     first = functional.conv2d(x, weight, stride=2, padding=3)
     torch.testing.assert_close(mean, 0.1 * first.mean((0, 2, 3)), atol=1e-5, rtol=1e-4)
+    found = {}
+    for name in vision.NETWORKS:
+        layers = list(models.make(f"{name}:random", (3, 32, 32), 2)._whole.modules())
+        kinds = [type(layer).__name__ for layer in layers if getattr(layer, "p", 0) > 0]
+        found[name] = (
+            set(kinds),
+            max((layer.p for layer in layers if type(layer).__name__ == "StochasticDepth"), default=0),
+        )
+    assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
+    assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
+    assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
 
 
 def test_many_images_are_evaluated_in_parts(small):
@@ -232,7 +234,7 @@ def test_many_images_are_evaluated_in_parts(small):
     assert np.isclose(seen.loss[0], float(functional.cross_entropy(logits, y)), atol=1e-6)
 
 
-def test_dropout_depends_on_client_and_round_alone(small):
+def test_dropout_mixed_precision_and_threads(small):
     model, fed = small(drop=0.5), federation()
     theta = model.init(0)[None]
     torch.manual_seed(1)
@@ -247,32 +249,21 @@ def test_dropout_depends_on_client_and_round_alone(small):
     plain = small(drop=0.0)
     with make_engine(fed, plain, TrainSpec(batch_size=7, lr=0.1)) as engine:
         assert not np.allclose(engine.train(theta, [0], [3], round=2).theta, alone.theta)
-
-
-def test_networks_draw_where_the_docstring_says():
-    found = {}
-    for name in vision.NETWORKS:
-        layers = list(models.make(f"{name}:random", (3, 32, 32), 2)._whole.modules())
-        kinds = [type(layer).__name__ for layer in layers if getattr(layer, "p", 0) > 0]
-        found[name] = (
-            set(kinds),
-            max((layer.p for layer in layers if type(layer).__name__ == "StochasticDepth"), default=0),
-        )
-    assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
-    assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
-    assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
-
-
-def test_mixed_precision_keeps_parameters_in_float32(small):
     model, fed = small(), federation()
     theta, spec = model.init(0)[None], TrainSpec(batch_size=7, lr=0.1)
     full = SerialEngine(fed, model, spec).train(theta, [0], [0], 1).theta
     mixed = SerialEngine(fed, model, spec, mixed=True).train(theta, [0], [0], 1).theta  # autocast works on a CPU too
     assert mixed.dtype == np.float32 and not np.array_equal(mixed, full)
     assert np.abs(mixed - full).max() < 0.05 * np.abs(full - theta).max()
+    model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
+    for n in (1, 2):
+        with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
+            engine.module.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+            trained = engine.train(model.init(0)[None], [0], [2], 1)
+            engine.evaluate(trained.theta, [0], [2])
+            assert set(seen) == {n} and torch.get_num_threads() == before
+        seen.clear()
 
-
-# --- methods --------------------------------------------------------------------------------------------------------
 
 LOOK_AT_MODELS = {
     "cfl": lambda: methods.CFL(1e9, 0.0, warmup=0, min_size=3),
@@ -380,9 +371,6 @@ def test_all_methods_run_on_batch_norm_and_average_its_statistics(small):
     assert z.shape == (10, model.n_features) and z.dtype == np.float64
 
 
-# --- refusals -------------------------------------------------------------------------------------------------------
-
-
 def test_weights_that_cannot_be_had(monkeypatch):
     def refuse(*args, **options):
         assert options["check_hash"] and options["weights_only"]
@@ -419,14 +407,3 @@ def test_refusals():
     with pytest.raises(FltnbError, match="Unknown model 'resnet18:imagenet'"):
         models.make("resnet18:imagenet", (3, 32, 32), 3)
     assert training.make_engine(fed, models.make("cnn_small", (3, 32, 32), 3), TrainSpec(), "serial").mixed is False
-
-
-def test_threads_are_those_asked_for(small):
-    model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
-    for n in (1, 2):
-        with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
-            engine.module.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-            trained = engine.train(model.init(0)[None], [0], [2], 1)
-            engine.evaluate(trained.theta, [0], [2])
-            assert set(seen) == {n} and torch.get_num_threads() == before
-        seen.clear()
