@@ -38,9 +38,9 @@ def measure(name: str, rounds: int = ROUNDS, federation: dict[str, Any] = FEDERA
         and receives a round, what is done once included; ``rounds``.
     """
     import torch
-    from fltnb.experiments import emdcfl
 
     import fltnb as fl
+    from fltnb.studies import emdcfl
 
     torch.set_num_threads(1)
     fed = fl.federations.build(federation)
@@ -74,7 +74,7 @@ def one(name: str, rounds: int) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
-    from fltnb.experiments.emdcfl import METHODS
+    from fltnb.studies.emdcfl import METHODS
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.methods", description=__doc__.split("\n", 1)[0])
     parser.add_argument("methods", nargs="*", metavar="NAME", help=f"of {', '.join(METHODS)}; default all")

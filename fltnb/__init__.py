@@ -38,8 +38,6 @@ __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
 
 def __getattr__(name: str):
     """Import a public name at its first use (PEP 562)."""
-    if name == "results":
-        import_module(".studies", __name__)  # fl.results(...) knows by it what a notebook asks for
     if name in _MODULES:
         return import_module(f".{name}", __name__)
     if name in _OBJECTS:

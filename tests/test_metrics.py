@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fltnb import metrics, published
+from fltnb import metrics, papers
 from fltnb.errors import FltnbError
 
 percent = arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 100))
@@ -76,7 +76,7 @@ def test_binomial_error_by_hand_and_for_arrays():
 
 def test_flt_prints_binomial_errors():
     """Nearly all printed errors are the binomial ones of the whole split; the 11 that are not are known."""
-    rows = published.numbers("flt")
+    rows = papers.numbers("flt")
     # scenario 3's writers are not in the paper, so its pooled sizes are unknown
     rows = rows[rows["setting"].isin(["scenario1", "scenario2", "scenario4", "ablation"]) & (rows["error"] != "")]
     sizes = {

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from matplotlib import colors as mcolors
 
-from fltnb import paths, plots, published
+from fltnb import papers, paths, plots
 from fltnb.errors import FltnbError
 
 mpl.use("Agg")
@@ -66,7 +66,7 @@ def held(ax):
 
 
 def test_every_method_has_its_own_colour_and_every_value_a_text():
-    assert set(published.numbers("flt")["method"]) <= set(plots.METHODS)
+    assert set(papers.numbers("flt")["method"]) <= set(plots.METHODS)
     colors = [style.color for style in plots.METHODS.values()]
     assert len(set(colors)) == len(colors)
     assert all(mcolors.is_color_like(color) for color in [*colors, *plots.CLUSTERS])

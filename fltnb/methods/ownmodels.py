@@ -15,7 +15,10 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..federations import Federation
+from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL, EMDClustering
+from ..relatedness.cuts import cut
+from ..relatedness.emd import farther
 from ..training import TrainSpec, make_engine
 from .cfl import cosines
 from .emdcfl import fill, penultimate
@@ -215,3 +218,43 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     if not found:
         return inside, float(least[apart].min(initial=np.inf))
     return max(found, key=lambda ends: ends[1] / max(ends[0], 1e-12))
+
+
+def pair_numbers(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
+    """Numbers of what :func:`measure` gave: how far the true clusters (M,) can be seen in the distances.
+
+    Returns
+    -------
+    dict
+        ``inside, inside_max, across, across_min``: mean and extremes over pairs inside and across the true clusters, of
+        the larger direction (what does not exist is left out); ``low, high`` (:func:`plateau`); ``ari_told``: of
+        average linkage told the number of clusters. Of EMD-CFL's also ``reference_mean``; ``ari`` at the paper's
+        tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance taken from the data, and its ARI.
+    """
+    from scipy.cluster.hierarchy import linkage
+    from scipy.spatial.distance import squareform
+
+    far = farther(distance)
+    same = clusters[:, None] == clusters
+    numbers = {}
+    for name, which, extreme in (("inside", same & ~np.eye(len(far), dtype=bool), "max"), ("across", ~same, "min")):
+        if which.any():
+            numbers |= {name: float(far[which].mean()), f"{name}_{extreme}": float(getattr(far[which], extreme)())}
+    numbers["low"], numbers["high"] = plateau(far, clusters)
+    told = cut(linkage(squareform(far, checks=False), "average"), len(np.unique(clusters)))
+    numbers["ari_told"] = float(adjusted_rand_index(clusters, told))
+    if np.isfinite(reference).any():
+        numbers["reference_mean"] = float(reference.mean())
+        numbers["ari"] = float(adjusted_rand_index(clusters, labels_at(distance, reference, 0.025)[0]))
+        labels, numbers["auto"] = labels_at(distance, reference, "auto")
+        numbers["ari_auto"] = float(adjusted_rand_index(clusters, labels))
+    return numbers
+
+
+TOLERANCES = np.union1d(np.geomspace(0.001, 1.0, 46), [0.025])
+
+
+def ari_at(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """ARI of EMD-CFL's clusters with the true ones at each of :data:`TOLERANCES`, float32."""
+    found = [adjusted_rand_index(clusters, labels_at(distance, reference, float(one))[0]) for one in TOLERANCES]
+    return np.array(found, dtype=np.float32)

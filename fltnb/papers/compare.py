@@ -120,7 +120,9 @@ class _Found:
         self.gaps = self._index(gaps[gaps["kind"] == "training"], trainings, axes) if "minutes" in gaps else {}
         studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
         self.studies = [
-            {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")} | row
+            {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")}
+            | {"network": row.get("model", "")}
+            | row
             for run in studies.to_dict("records")
             for row in results.table(run["key"], "printed").to_dict("records")
         ]
@@ -213,6 +215,7 @@ class _Found:
         wanted = {name: [line[name]] for name in KEY if line[name] and name != "model"}
         wanted |= {"dataset": _names(line)} if line["dataset"] else {}
         wanted |= {name: [value] for name, value in params.items()} | {"variant": _kinds(variant)}
+        wanted["network"] = ["", line["model"]]
         return [
             row for row in self.studies if all(row[name] in values for name, values in wanted.items() if name in row)
         ]
@@ -308,9 +311,9 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     lines = list(table.columns[: table.columns.get_loc("measure")])
-    kinds = ["paper", *(name for name in VARIANTS.values() if name in table and (table[name] != "not run").any())]
+    kinds = [name for name in ("paper", *VARIANTS.values()) if name in table and (table[name] != "not run").any()]
     cells = table.copy()
-    for kind in kinds[1:]:
+    for kind in kinds:
         apart = table.get(f"{kind} − paper", pd.Series("", index=table.index))
         pairs = zip(table[kind], apart, strict=True)
         cells[kind] = [f"{text.removesuffix(')')}; {gap})" if gap else text for text, gap in pairs]

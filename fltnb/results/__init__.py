@@ -7,9 +7,9 @@ resumes or computes; both are :class:`~fltnb.results.reading.Results`.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
-from ..errors import FltnbError
 from .computing import compute
 from .finished import Finished
 from .job import Job, prepare
@@ -26,9 +26,7 @@ class _Room(ModuleType):
 
     def __call__(self, *arguments, **options) -> Results:
         if self.door is None:
-            raise FltnbError(
-                "No study is loaded: use `import fltnb as fl` and fl.results(name), or import fltnb.studies."
-            )
+            import_module("fltnb.studies")
         return self.door(*arguments, **options)
 
 

@@ -320,8 +320,9 @@ def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
         seconds = time.perf_counter() - begun
         arrays = {"distance": distance.astype(np.float32), "clusters": np.asarray(fed.clusters, dtype=np.int32)}
         if np.isfinite(reference).any():
-            arrays["reference"] = reference
-        numbers = {"n_clients": fed.n_clients, "training_seconds": round(training, 3), "seconds": round(seconds, 3)}
+            arrays |= {"reference": reference, "ari_at": ownmodels.ari_at(distance, reference, fed.clusters)}
+        numbers = {"n_clients": fed.n_clients, **ownmodels.pair_numbers(distance, reference, fed.clusters)}
+        numbers |= {"training_seconds": round(training, 3), "seconds": round(seconds, 3)}
         yield save(Finished(made.key, "distances", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
 
 

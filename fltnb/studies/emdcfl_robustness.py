@@ -1,47 +1,34 @@
-"""Studies of notebook 14: what EMD-CFL's clusters depend on (Figures 8 to 17, Tables 4 and 9).
+"""Studies of notebook 14: what EMD-CFL's clusters depend on (arXiv 2506.07769, Figures 8 to 17, Tables 4, 5 and 9).
 
-A :class:`Study` is one matrix of distances between clients that have trained alone once, from a common start. The
-tolerance is no part of it: the clusters at every tolerance follow from the matrix. :func:`specs` are the runs of
-Table 4. Images per client are fewer in ``small`` and ``demo``, and networks smaller; ``paper`` has the published ones.
+One matrix of distances between clients that have trained alone once, from a common start, is one job. The tolerance is
+no part of it: the clusters at every tolerance follow from the matrix. Images per client are fewer in ``small`` and
+``demo``, and networks smaller; ``paper`` has the published ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..store import Spec
-from . import emdcfl, emdcfl_rotated
+import numpy as np
+
+from ..results import Job, compute
+from . import emdcfl
 from .common import SEEDS
+from .emdcfl_rotated import VERSIONS
 
-NOTEBOOK = "14_emdcfl_robustness"
+if TYPE_CHECKING:
+    import pandas as pd
+
 PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
 OTHERS = ("parameters", "last layer", "updates", "angles")
 """What is compared with the distances of embeddings: models (Figure 14, Table 9), updates (15), inputs (16)."""
-SHOWN = {
-    "rotated_digits": "Rotated digits",
-    "rotated_digits_min": "Rotated digits, Min",
-    "rotated_digits_two": "Rotated digits, Two",
-    "rotated_digits_base": "Rotated digits, Base",
-    "backdoor_digits": "Backdoor digits",
-    "rotated_mnist": "Rotated MNIST",
-    "rotated_mnist_min": "Rotated MNIST, Min",
-    "rotated_mnist_two": "Rotated MNIST, Two",
-    "rotated_mnist_base": "Rotated MNIST, Base",
-    "rotated_cifar10": "Rotated CIFAR-10",
-    "pacs": "PACS",
-    "backdoor_mnist": "Backdoor MNIST",
-    "backdoor_cifar10": "Backdoor CIFAR-10",
-}
-_ANGLES = [[0], [90], [180], [270]]
 _KINDS: dict[str, dict[str, Any]] = {
-    "rotated": {"kind": "rotated_copies", "n_clients": 40, "angles": _ANGLES},
+    "rotated": {"kind": "rotated_copies", "n_clients": 40},
     "backdoor": {"kind": "backdoor_colours", "n_clients": 30, "variant": "as_run"},
     "patches": {"kind": "backdoor_patches", "n_clients": 15},
     "pacs": {"kind": "domains", "dataset": "pacs"},
 }
-_PACS_LR = 0.001  # Table 5
 _TRAINING = ("local_epochs", "batch_size", "lr", "momentum", "weight_decay")
 
 DATASETS: dict[str, dict[str, dict[str, Any]]] = {
@@ -61,12 +48,12 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
         "rotated_mnist": {"model": "emdcfl_cnn", "samples": None},
         "backdoor_mnist": {"model": "emdcfl_cnn", "samples": None},
         "rotated_cifar10": {"model": "resnet18", "samples": None},
-        "pacs": {"model": "resnet18", "samples": None, "lr": _PACS_LR},
+        "pacs": {"model": "resnet18", "samples": None, "lr": 0.001},  # Table 5
         "backdoor_cifar10": {"model": "resnet18", "samples": None},
     },
 }
 """By profile and data set: network, images of a client (training and validation; None: all), and what departs from
-:data:`fltnb.experiments.emdcfl.TRAINING`."""
+:data:`fltnb.studies.emdcfl.TRAINING`."""
 
 _ROTATED = {"demo": "rotated_digits", "small": "rotated_mnist", "paper": "rotated_cifar10"}
 NETWORKS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
@@ -82,59 +69,33 @@ EPOCHS = {"demo": (1, 10), "small": (1, 3, 10, 20), "paper": (1, 3, 10, 20)}
 IMAGES = {"demo": (40, 119), "small": (100, 200, 500, 1000), "paper": (500, 1000, 2000, 5000)}
 RUNS = {"demo": 1, "small": 3, "paper": 3}  # seeds of the plateau, in ``small`` of the first data set alone
 ONE_EPSILON = {
-    "demo": {"data": "digits", "samples": 240, "seeds": 2},
+    "demo": {"samples": 240, "seeds": 2},
     # twice the images of notebook 11: of 500 the farthest pair inside a cluster reaches above 0.0125
-    "small": {"data": "mnist", "samples": 1000, "seeds": 10},
-    "paper": {"data": "mnist", "samples": None, "seeds": 10},
+    "small": {"samples": 1000, "seeds": 10},
+    "paper": {"samples": None, "seeds": 10},
 }
-"""Rotated, Min, Two and Base as in notebook 11, with so many images of a client, and the backdoor of
-:data:`DATASETS`: is there one epsilon for all five?"""
+"""Rotated, Min, Two and Base with so many images of a client, and the backdoor of :data:`DATASETS`: is there one
+epsilon for all five?"""
 DIRECTIONS = 64  # of the sliced distance: more are slower than the exact one at these sizes
 
 
-@dataclass(frozen=True)
-class Study:
-    """One matrix of distances between clients.
+def jobs(profile: str) -> list[Job]:
+    """Distances (Figures 8 to 17), Table 4's pair of runs, and Tables 4, 5 and 9.
 
-    Parameters
-    ----------
-    federation : dict
-        What :func:`fltnb.federations.build` takes.
-    model : str
-        Network that each client trains alone, from a common start.
-    training : dict
-        Options of :class:`fltnb.training.TrainSpec`, without the seed.
-    seed : int
-        Of initial weights, sample orders, and the clusterer's draws.
-    measure : dict
-        ``{"name": "EMDClustering", ...}`` with its options, or ``{"name": n}`` with n of :data:`OTHERS`.
-    part, dataset, note : str
-        Labels: what the study belongs to, and what it varies.
+    The axis ``part`` says what a matrix belongs to: "projection" (Figures 8, 12, 13), "reference", "sinkhorn",
+    "sliced", "network" (10, 11), "epochs", "images", "measures" (14 to 17). One that belongs to two parts is two jobs
+    with the same settings, computed once.
     """
-
-    federation: dict[str, Any]
-    model: str
-    training: dict[str, Any]
-    seed: int
-    measure: dict[str, Any]
-    part: str
-    dataset: str
-    note: str = ""
-
-    def models(self) -> dict[str, Any]:
-        """Return what decides the clients' models."""
-        return {name: getattr(self, name) for name in ("federation", "model", "training", "seed")}
-
-
-def studies(profile: str) -> list[Study]:
-    """Return all studies of a profile."""
-    return [
-        *(study for dataset in DATASETS[profile] for study in _plateau(profile, dataset)),
-        *_networks(profile),
-        *_scale(profile),
-        *_one_epsilon(profile),
-        *(study for dataset in DATASETS[profile] for study in _matrices(profile, dataset)),
-    ]
+    found = [job for dataset in DATASETS[profile] for job in _projections(profile, dataset)]
+    for model, changes in NETWORKS[profile]:
+        for distance in ("exact",) if profile == "demo" else ("exact", "sinkhorn"):
+            found.append(pairs(profile, _ROTATED[profile], emd(distance), "network", model=model, **changes))
+    first = next(iter(DATASETS[profile]))
+    found += [pairs(profile, first, emd(), "epochs", local_epochs=epochs) for epochs in EPOCHS[profile]]
+    found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
+    for dataset in DATASETS[profile]:
+        found += [pairs(profile, dataset, how, "measures") for how in (*({"name": name} for name in OTHERS), emd())]
+    return found + list(_trainings(profile)) + list(_tables(profile))
 
 
 def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> dict[str, Any]:
@@ -143,109 +104,220 @@ def emd(distance: str = "exact", projection: float | None = 0.9, reference: str 
     return found | ({"n_directions": DIRECTIONS} if distance == "sliced" else {})
 
 
-def kept(projection: float | None) -> str:
-    """Words for a projection."""
-    return "all" if projection is None else f"{projection:.0%}"
+def pairs(profile: str, dataset: str, measure: dict[str, Any], part: str, seed: int = 0, **changes: Any) -> Job:
+    """Return the job of one matrix; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
+    size = _size(profile, dataset) | changes
+    training = {name: size.get(name, emdcfl.TRAINING[name]) for name in _TRAINING}
+    axes = {"dataset": dataset, "part": part, "measure": measure["name"], "local_epochs": training["local_epochs"]}
+    if measure["name"] == "EMDClustering":
+        axes |= {"measure": "emd", "transport": measure["distance"], "kept": measure["projection"] or 1.0}
+        axes |= {"reference": measure["reference"]}
+    axes |= {"images": size["samples"]} if size["samples"] else {}
+    return Job.distances(federation(dataset, size, seed), size["model"], training, measure, seed=seed, axes=axes)
 
 
-def study(
-    profile: str, dataset: str, measure: dict[str, Any], part: str, note: str = "", seed: int = 0, **changes: Any
-) -> Study:
-    """Return one study; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
-    size = DATASETS[profile][dataset] | changes
-    return Study(federation(dataset, size, seed), size["model"], _training(size), seed, measure, part, dataset, note)
-
-
-def _training(size: dict[str, Any]) -> dict[str, Any]:
-    return {name: size.get(name, emdcfl.TRAINING[name]) for name in _TRAINING}
+def _size(profile: str, dataset: str) -> dict[str, Any]:
+    own = DATASETS[profile]
+    return own[dataset] if dataset in own else own[dataset.rpartition("_")[0]]  # another version of the same set
 
 
 def federation(dataset: str, size: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the federation of a data set, of the size that an entry of :data:`DATASETS` names."""
-    kind, _, images = dataset.partition("_")
-    kind = "patches" if dataset == "backdoor_cifar10" else kind
-    settings = _KINDS[kind] | ({"dataset": images} if images else {})
+    kind, _, rest = dataset.partition("_")
+    images, _, version = rest.partition("_")
+    settings = _KINDS["patches" if dataset == "backdoor_cifar10" else kind] | ({"dataset": images} if images else {})
+    if kind == "rotated":
+        settings = settings | {"angles": VERSIONS[version or "rotated"]}
     if "clients" in size:
         settings = settings | {"n_clients": size["clients"]}
-    scaling = emdcfl.scaling(size["model"], not dataset.startswith("rotated") or images == "cifar10")
+    scaling = emdcfl.scaling(size["model"], kind != "rotated" or images == "cifar10")
     return settings | {"samples_per_client": size["samples"], "seed": seed} | scaling
 
 
-def _plateau(profile: str, dataset: str) -> Iterator[Study]:
+def _projections(profile: str, dataset: str) -> Iterator[Job]:
     """Figures 8, 9, 12 and 13: every projection, both references, and the approximations."""
     toy = profile == "demo"
     brief = (profile == "small" and not dataset.endswith("_mnist")) or dataset == "backdoor_digits"  # fewer variants
     for share in (None, 0.9, 0.1) if toy else PROJECTIONS:
         for seed in range(1 if profile == "small" and dataset != "rotated_mnist" else RUNS[profile]):
-            yield study(profile, dataset, emd(projection=share), "plateau", kept(share), seed)
+            yield pairs(profile, dataset, emd(projection=share), "projection", seed)
     for share in () if brief else (0.5,) if toy else (0.9, 0.5, 0.1):  # with all dimensions the references are one
-        yield study(profile, dataset, emd(projection=share, reference="client"), "reference", kept(share))
+        yield pairs(profile, dataset, emd(projection=share, reference="client"), "reference")
     for share in (0.9,) if brief or toy else PROJECTIONS:
-        yield study(profile, dataset, emd("sinkhorn", share), "sinkhorn", kept(share))
+        yield pairs(profile, dataset, emd("sinkhorn", share), "sinkhorn")
     if not brief:
-        yield study(profile, dataset, emd("sliced"), "sliced", kept(0.9))
+        yield pairs(profile, dataset, emd("sliced"), "sliced")
 
 
-def _networks(profile: str) -> Iterator[Study]:
-    """Figures 10 and 11."""
-    for model, changes in NETWORKS[profile]:
-        for distance in ("exact", "sinkhorn"):
-            if profile != "demo" or distance == "exact":
-                measure, part = emd(distance), f"network, {distance}"
-                yield study(profile, _ROTATED[profile], measure, part, model, model=model, **changes)
-
-
-def _scale(profile: str) -> Iterator[Study]:
-    """How far apart clients are after how much local training, and with how many images."""
-    dataset = next(iter(DATASETS[profile]))
-    for epochs in EPOCHS[profile]:
-        yield study(profile, dataset, emd(), "epochs", str(epochs), local_epochs=epochs)
-    for images in IMAGES[profile]:
-        yield study(profile, dataset, emd(), "images", str(images), samples=images)
-
-
-def _one_epsilon(profile: str) -> Iterator[Study]:
-    """Everything on which the paper finds the clusters in every run, over many seeds."""
-    size = ONE_EPSILON[profile]
-    data, seeds = size["data"], range(size["seeds"])
-    local = emdcfl_rotated.SIZES[profile][data]
-    for version in emdcfl_rotated.VERSIONS:
-        name, note = emdcfl_rotated.dataset(data, version), f"{size['samples'] or 'all'} images"
-        for seed in seeds:
-            fed = emdcfl_rotated.federation(profile, data, version, seed) | {"samples_per_client": size["samples"]}
-            yield Study(fed, local["model"], _training(local), seed, emd(), "one epsilon", name, note)
-    name = f"backdoor_{data}"
-    note = f"{DATASETS[profile][name]['samples'] or 'all'} images"
-    for seed in seeds:
-        yield study(profile, name, emd(), "one epsilon", note, seed)
-
-
-def _matrices(profile: str, dataset: str) -> Iterator[Study]:
-    """Figures 14 to 17 and Table 9."""
-    for name in OTHERS:
-        yield study(profile, dataset, {"name": name}, "matrices", name)
-    yield study(profile, dataset, emd(), "matrices", "emd")
-
-
-def specs(profile: str) -> list[Spec]:
-    """Return Table 4's pair of runs, evaluated at the end alone, so that their seconds are those of training."""
+def _trainings(profile: str) -> Iterator[Job]:
+    """Table 4's pair of runs, evaluated at the end alone, so that their seconds are those of training."""
     dataset = next(iter(DATASETS[profile]))
     size = DATASETS[profile][dataset]
-    rounds = 3 if profile == "demo" else emdcfl.TRAINING["rounds"]
-    changes = {"batch_size": size["batch_size"]} if "batch_size" in size else {}
-    return [
-        emdcfl.row(
-            name,
-            federation(dataset, size, seed) | ({} if profile == "demo" else {"test_per_client": 220}),
-            dataset,
-            seed,
-            experiment=NOTEBOOK,
-            model=size["model"],
-            n_clusters=len(_ANGLES),
-            rounds=rounds,
-            eval_every=rounds,
-            **changes,
-        )
-        for seed in SEEDS[profile]
-        for name in ("oracle", "emdcfl")
+    for seed in SEEDS[profile]:
+        fed = federation(dataset, size, seed) | ({} if profile == "demo" else {"test_per_client": 220})
+        yield from _pair(dataset, fed, size["model"], seed, 3 if profile == "demo" else 10, size.get("batch_size", 64))
+
+
+def _pair(dataset: str, fed: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
+    training = {"rounds": rounds, "eval_every": rounds, "batch_size": batch_size}
+    names = ("oracle", "emdcfl")
+    return [emdcfl.row(name, fed, dataset, seed, model=model, n_clusters=4, **training) for name in names]
+
+
+# ---------------------------------------------------------------- the printed tables
+
+
+def _tables(profile: str) -> Iterator[Job]:
+    for job in _trainings(profile):
+        if job.axes["method"] == "oracle":
+            held = job.settings
+            about = {"dataset": job.axes["dataset"]} | {n: held[n] for n in ("federation", "model", "seed", "rounds")}
+            about |= {"batch_size": held["batch_size"]}
+            axes = {name: job.axes[name] for name in ("dataset", "model", "seed")}
+            yield Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})
+    yield Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})
+    networks = {"simple_cnn": "emdcfl_cnn"} if profile == "demo" else WIDE
+    yield Job.study("emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"})
+    for dataset in DATASETS[profile]:
+        job = pairs(profile, dataset, emd(), "")
+        about = {name: job.settings[name] for name in ("federation", "model", "seed")} | job.settings["training"]
+        axes = {"dataset": dataset, "model": job.settings["model"], "seed": 0, "table": "T9"}
+        yield Job.study("emdcfl_robustness.table9", about, axes=axes)
+
+
+def table4(
+    dataset: str, federation: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int
+) -> dict[str, Any]:
+    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL."""
+    runs = compute(_pair(dataset, federation, model, seed, rounds, batch_size), progress=False)
+    return hours(*(run.numbers["seconds"] for run in runs))
+
+
+def hours(oracle: float, emdcfl: float) -> dict[str, Any]:
+    """Put two wall times in seconds into the form of Table 4, with their ``ratio``."""
+    import pandas as pd
+
+    printed = pd.DataFrame({"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]})
+    printed = printed.assign(otherwise="small networks and few images, on another machine")
+    return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}
+
+
+WIDE = {name: name for name in ("resnet18", "resnet50", "efficientnet_b3", "convnext_base")}
+WIDE = {"simple_cnn": "emdcfl_cnn", "vit_b16": "vit_b_16"} | WIDE
+"""Table 5: printed name of a network -> ours."""
+INPUTS, CLASSES = (3, 64, 64), 10  # Table 5's widths do not depend on them
+
+
+def table5(networks: dict[str, str]) -> dict[str, Any]:
+    """Table 5: embedding dimensions of networks (with random weights, which have the same width)."""
+    import pandas as pd
+
+    from .. import models
+
+    rows = []
+    for printed, name in networks.items():
+        net = models.make(name if name == "emdcfl_cnn" else f"{name}:random", INPUTS, CLASSES)
+        for dataset in {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}.get(printed, ["cifar10"]):
+            rows.append({"dataset": dataset, "model": printed, "metric": "embedding_dim", "value": net.n_features})
+    return {"tables": {"printed": pd.DataFrame(rows)}}
+
+
+def table9(federation: dict[str, Any], model: str, seed: int, **training: Any) -> dict[str, Any]:
+    """Table 9: mean parameter distance inside the clusters that EMD-CFL finds, and of all pairs."""
+    wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
+    jobs = [Job.distances(federation, model, training, how, seed=seed) for how in wanted]
+    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
+    return mean_distances(found["distance"], last["distance"], whole["distance"], found["clusters"])
+
+
+def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
+    """Put three matrices (M, M) of distances (EMD-CFL's, of last layers, of whole models) into the form of Table 9.
+
+    Returns
+    -------
+    dict
+        ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with the scopes
+        "clusters" and "overall" of the paper, and "true", inside the true clusters.
+    """
+    import pandas as pd
+
+    from ..methods.ownmodels import labels_at
+    from ..metrics import adjusted_rand_index
+
+    labels, _ = labels_at(emd, np.zeros(len(emd)), emdcfl.TOLERANCE)
+    scopes = {"clusters": labels, "overall": clusters * 0, "true": clusters}
+    rows = [
+        {"parameters": name, "scope": scope, "value": _mean(matrix, which)}
+        for name, matrix in (("hypothesis", last), ("full_model", whole))
+        for scope, which in scopes.items()
     ]
+    numbers = {"n_clusters": int(labels.max()) + 1, "ari": float(adjusted_rand_index(clusters, labels))}
+    return {"numbers": numbers, "tables": {"printed": pd.DataFrame(rows)}}
+
+
+def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
+    same = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
+    return float(matrix[same].mean()) if same.any() else float("nan")
+
+
+# ---------------------------------------------------------------- one epsilon for all
+
+
+def seeds(profile: str) -> dict[str, Any]:
+    """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
+    import pandas as pd
+
+    first, second, *_ = DATASETS[profile]
+    names = [*(first + f"_{version}".replace("_rotated", "") for version in VERSIONS), second]
+    size = {"samples": ONE_EPSILON[profile]["samples"]}
+    wanted = [
+        pairs(profile, name, emd(), "one epsilon", seed, **(size if name.startswith("rotated") else {}))
+        for name in names
+        for seed in range(ONE_EPSILON[profile]["seeds"])
+    ]
+    rows = [done.axes | done.numbers for done in compute(wanted, progress=False)]
+    return {"tables": {"seeds": pd.DataFrame(rows)[[*SEEN, *EXTREMES]]}}
+
+
+SEEN = ("dataset", "model", "seed", "low", "high", "ari", "auto", "ari_auto", "training_seconds", "seconds")
+EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")
+
+
+def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
+    """In how many seeds each tolerance finds the clusters.
+
+    Parameters
+    ----------
+    runs : DataFrame
+        ``dataset``, and ``low`` and ``high`` of :func:`fltnb.methods.ownmodels.plateau`.
+    tolerances : array
+        To try; the ends of all ranges, at which a count changes, are added.
+
+    Returns
+    -------
+    DataFrame
+        Tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value between two
+        tolerances counts as the upper one does.
+    """
+    import pandas as pd
+
+    ends = runs[["low", "high"]].to_numpy().ravel()
+    tried = np.union1d(tolerances, ends[np.isfinite(ends)])
+    shares = {}
+    for dataset, own in runs.groupby("dataset", sort=False):
+        low, high = (own[name].to_numpy()[:, None] for name in ("low", "high"))
+        shares[dataset] = ((low < tried) & (tried <= high)).mean(axis=0)
+    return pd.DataFrame(shares, index=pd.Index(tried, name="tolerance"))
+
+
+def one_epsilon(right: pd.DataFrame, share: float = 0.9) -> tuple[float, float] | None:
+    """Return the widest range (low, high), by its ratio, that finds the clusters in a share of the seeds of every set.
+
+    ``right`` is what :func:`seeds_right` gives. The tolerance must be above the first and at most the second; None
+    where there is no such range.
+    """
+    good = (right >= share).all(axis=1).to_numpy()
+    ends = np.array([0.0, *right.index])  # from one end to the next, the latter included, nothing changes
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], good, [False]]).astype(int)))
+    ranges = [(float(ends[start]), float(ends[stop])) for start, stop in edges.reshape(-1, 2)]
+    return max(ranges, key=lambda each: each[1] / max(each[0], np.finfo(float).tiny), default=None)
