@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from joblib import parallel_config
 from scipy.stats import wasserstein_distance
 from sklearn.base import clone
+from test_rounds import stopped_and_resumed
 
 import fltnb as fl
 from fltnb import models
@@ -198,17 +199,16 @@ def test_processes_most_samples_and_one_encoder():
     few = EMDClustering(max_samples=20, projection=None).fit(train, lambda i: held)
     kept = [np.sort(fl.relatedness.emd.stream(0, "method", 0, n).choice(n, 20, replace=False)) for n in (50, 40)]
     assert few.reference_[1] == emd.earth_mover(train[1][kept[0]], held[1][kept[1]])
-    assert np.array_equal(EMDClustering(max_samples=50).fit(train, lambda i: held).distance_, fit_all(train, held))
+    assert np.array_equal(
+        EMDClustering(max_samples=50).fit(train, lambda i: held).distance_,
+        EMDClustering().fit(train, lambda i: held).distance_,
+    )
     train, held = clouds(GROUPS)
     samples = [np.concatenate(pair) for pair in zip(train, held, strict=True)]
     found = EMDClustering(tolerance=0.3).fit(samples)  # random halves do not have equal shares of both directions
     assert adjusted_rand_index(GROUPS, found.labels_) == 1
     a, b = emd._halves(samples[0], 0, 0)
     assert len(a) + len(b) == 90 and len(np.unique(np.concatenate([a, b]), axis=0)) == 90
-
-
-def fit_all(train, held):
-    return EMDClustering().fit(train, lambda i: held).distance_
 
 
 def blocks(groups, within, across, seed=0):
@@ -244,32 +244,26 @@ def test_auto_reads_chance_off_negative_distances():
     assert EMDClustering(tolerance="auto").connect(distance, reference)[1].tolist() == [0] * 6
     # pairs of pairs: chance, then 0.05 inside the pairs of pairs, then 1
     far = np.full((8, 8), 1.0)
-    for i in range(8):
-        for j in range(8):
-            if i // 4 == j // 4:
-                far[i, j] = 0.05 if i // 2 != j // 2 else 0.001 * (i != j)
+    for i, j in np.ndindex(8, 8):
+        if i // 4 == j // 4:
+            far[i, j] = 0.05 if i // 2 != j // 2 else 0.001 * (i != j)
     _, labels, tolerance = EMDClustering(tolerance="auto").connect(far, np.full(8, 0.05))
     assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and 0.001 < tolerance < 0.05
+
+
+ONES = np.ones((3, 2))
 
 
 @pytest.mark.parametrize(
     ("train", "held", "message"),
     [
-        ([np.ones((3, 2))], [[np.ones((3, 2))]], "at least 2 clients"),
-        ([np.ones((3, 2)), np.ones((3, 4))], None, "of dimension 4"),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2))] * 2], "under 1 encoders for 2 clients"),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2))]] * 2, "of 1 clients instead of 2"),
-        (
-            [np.ones((3, 2))] * 2,
-            [[np.ones((3, 2)), np.ones((0, 2))]] * 2,
-            "Client 1 has no validation embeddings under the encoder of client 0",
-        ),
-        (
-            [np.ones((3, 2))] * 2,
-            [[np.ones((3, 2)), np.ones((3, 5))]] * 2,
-            "Client 1 .* encoder of client 0 of dimension 5, which must have dimension 2",
-        ),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.full((3, 2), np.inf)]] * 2, "NaN or infinite"),
+        ([ONES], [[ONES]], "at least 2 clients"),
+        ([ONES, np.ones((3, 4))], None, "of dimension 4"),
+        ([ONES] * 2, [[ONES] * 2], "under 1 encoders for 2 clients"),
+        ([ONES] * 2, [[ONES]] * 2, "of 1 clients instead of 2"),
+        ([ONES] * 2, [[ONES, np.ones((0, 2))]] * 2, "Client 1 has no validation embeddings .* encoder of client 0"),
+        ([ONES] * 2, [[ONES, np.ones((3, 5))]] * 2, "Client 1 .* encoder of client 0 of dimension 5, .* dimension 2"),
+        ([ONES] * 2, [[ONES, np.inf * ONES]] * 2, "NaN or infinite"),
         ([np.ones((1, 2))] * 2, None, "single sample, which cannot be halved"),
     ],
 )
@@ -410,37 +404,23 @@ def test_published_rule_averages_everybodys_last_model_and_measures_again():
 
 def test_a_resumed_run_ends_with_the_same_bits(turned, monkeypatch, tmp_path):
     monkeypatch.setattr(fl.rounds, "CHECKPOINT_SECONDS", -1.0)
-    options = {"participation": 0.5, "rounds": 4, "local_epochs": 1, "eval_every": 1}
-    method, path = EMDCFL(EMDClustering(tolerance="auto")), tmp_path / "checkpoint.npz"
-    whole = run(method, turned, **options)
-    collect = method.collect
-
-    def stop(state, clients, theta, round):
-        if round == 3:
-            raise KeyboardInterrupt
-        return collect(state, clients, theta, round)
-
-    monkeypatch.setattr(method, "collect", stop, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        run(method, turned, **options, checkpoint=path)
-    monkeypatch.setattr(method, "collect", collect)
-    resumed = run(method, turned, **options, checkpoint=path)
-    assert np.array_equal(whole.theta, resumed.theta) and np.array_equal(whole.labels, resumed.labels)
+    settings = SHORT | QUICK | {"participation": 0.5, "rounds": 4, "local_epochs": 1, "eval_every": 1}
+    whole, again = stopped_and_resumed(lambda: EMDCFL(EMDClustering(tolerance="auto")), turned, settings, 3, tmp_path)
+    assert np.array_equal(whole.theta, again.theta) and np.array_equal(whole.labels, again.labels)
 
 
 def test_settings_come_back_and_bad_ones_are_refused(turned):
     method = EMDCFL(EMDClustering(tolerance="auto", distance="sliced"), rule="last_local")
     again = fl.methods.build(method.settings())
     assert again.settings() == method.settings() and again.clusterer.distance == "sliced"
-    with pytest.raises(fl.FltnbError, match="EMDClustering"):
-        EMDCFL(fl.FCR())
-    with pytest.raises(fl.FltnbError, match="Unknown rule 'last_aggregate'"):
-        EMDCFL(rule="last_aggregate")
-    with pytest.raises(fl.FltnbError, match="repeat must be True or False"):
-        EMDCFL(repeat="yes")
     bare = fl.federations.rotated_copies(fl.load("digits"), **TURNED | {"val_fraction": 0.0}, samples_per_client=20)
-    with pytest.raises(fl.FltnbError, match="client 0 has none"):
-        run(EMDCFL(), bare)
-    with pytest.raises(fl.FltnbError, match="tolerance is a distance"):
-        run(EMDCFL(EMDClustering(tolerance=-1)), turned)
+    for wrong, says in (
+        (lambda: EMDCFL(fl.FCR()), "EMDClustering"),
+        (lambda: EMDCFL(rule="last_aggregate"), "Unknown rule 'last_aggregate'"),
+        (lambda: EMDCFL(repeat="yes"), "repeat must be True or False"),
+        (lambda: run(EMDCFL(), bare), "client 0 has none"),
+        (lambda: run(EMDCFL(EMDClustering(tolerance=-1)), turned), "tolerance is a distance"),
+    ):
+        with pytest.raises(fl.FltnbError, match=says):
+            wrong()
     assert run(Local(), turned, rounds=1).labels is None

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fltnb import models, training
+from fltnb import load, models, training
 from fltnb.errors import FltnbError
 from fltnb.federations import Federation
 from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
@@ -50,10 +50,7 @@ def train(fed, model, spec, backend, rows, clients, round=7, weights=None, **opt
 
 every_backend = pytest.mark.parametrize("backend", ["serial", "pool", "stacked"])
 FLAVOURS = {
-    "plain": {},
-    "momentum": {"momentum": 0.5},
-    "decay": {"weight_decay": 0.05},
-    "proximal": {"proximal": 0.2},
+    **{"plain": {}, "momentum": {"momentum": 0.5}, "decay": {"weight_decay": 0.05}, "proximal": {"proximal": 0.2}},
     "everything": {"momentum": 0.9, "weight_decay": 0.01, "proximal": 0.1},
 }
 
@@ -104,11 +101,8 @@ def check_agreement(fed, model, options, clients, weighted):
 
 @settings(max_examples=12, deadline=None)
 @given(
-    st.lists(st.integers(1, 25), min_size=1, max_size=6),
-    st.integers(1, 12),
-    st.integers(1, 3),
-    st.sampled_from(list(FLAVOURS)),
-    st.booleans(),
+    *(st.lists(st.integers(1, 25), min_size=1, max_size=6), st.integers(1, 12), st.integers(1, 3)),
+    *(st.sampled_from(list(FLAVOURS)), st.booleans()),
 )
 def test_lean_and_stacked_steps_agree_with_autograd_whatever_the_sizes(sizes, batch, epochs, flavour, dropout):
     fed = make_fed(sizes, (2, 2))
@@ -218,9 +212,8 @@ def test_drawn_orders_and_masks():
             order = contract.order(spec, 4, client, epoch, 30)
             assert sorted(order) == list(range(30))
             digest.update(order.astype("<i8").tobytes())
-            for mask, (shape, _) in zip(
-                contract.keep_masks(spec, model, 4, client, epoch, 30), model.dropout, strict=True
-            ):
+            masks = contract.keep_masks(spec, model, 4, client, epoch, 30)
+            for mask, (shape, _) in zip(masks, model.dropout, strict=True):
                 assert mask.shape == (30, *shape) and mask.dtype == bool
                 digest.update(mask.tobytes())
     assert digest.hexdigest() == "3cf8036139e08508a5ced6062092522816dac00cd5e9b24066a1898f95611928"
@@ -343,9 +336,8 @@ def test_evaluation_against_a_plain_count(backend, monkeypatch):
                 if not len(index):
                     assert result.correct[j] == 0 and np.isnan(result.loss[j])
                     continue
-                logits = model.forward(
-                    model.unflatten(theta[row]), torch.from_numpy(fed.inputs(index).astype(np.float64))
-                ).numpy()
+                inputs = torch.from_numpy(fed.inputs(index).astype(np.float64))
+                logits = model.forward(model.unflatten(theta[row]), inputs).numpy()
                 shifted = np.exp(logits - logits.max(1, keepdims=True))
                 p = shifted / shifted.sum(1, keepdims=True)
                 y = fed.labels[index]
@@ -407,18 +399,9 @@ def test_vectors_and_digits_are_learnt():
         trained = engine.train(start(model, dtype="float32"), [0, 0], [0, 1], 0)
         tested = engine.evaluate(trained.theta, [0, 1], [0, 1])
     assert (tested.correct / tested.total > 0.9).all()
-    from fltnb import load
-
     digits = load("digits")
-    train_index = digits.train_index
-    parts = np.array_split(train_index[: 5 * 200], 5)
-    fed = Federation(
-        images=digits.images,
-        labels=digits.labels,
-        train=parts,
-        test=[digits.test_index] * 5,
-        n_classes=digits.n_classes,
-    )
+    held = {"train": np.array_split(digits.train_index[: 5 * 200], 5), "test": [digits.test_index] * 5}
+    fed = Federation(images=digits.images, labels=digits.labels, n_classes=digits.n_classes, **held)
     for name in ("mlp", "mnist_cnn"):
         model = models.make(name, fed.input_shape, fed.n_classes)
         theta = model.init(0)[None]
@@ -433,22 +416,20 @@ def test_vectors_and_digits_are_learnt():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1, not 0"),
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
-        ({"local_epochs": 0}, "local_epochs must be"),
-        ({"lr": -0.1}, "lr must be a number of at least 0, not -0.1"),
-        ({"lr": float("nan")}, "lr must be"),
-        ({"momentum": 1.0}, "momentum must be a number of at least 0 and below 1, not 1.0"),
-        ({"momentum": -0.1}, "momentum must be"),
-        ({"weight_decay": -1}, "weight_decay must be"),
-        ({"proximal": -1}, "proximal must be"),
-        ({"lr": "0.1"}, "lr must be"),
-        ({"seed": -1}, "seed must be a whole number of at least 0, not -1"),
-        ({"dtype": "float16"}, "Unknown dtype 'float16'"),
+        *(
+            ({"batch_size": 0}, "of at least 1, not 0"),
+            ({"batch_size": 2.5}, "whole number"),
+            ({"local_epochs": 0}, ""),
+        ),
+        *(({"lr": -0.1}, "a number of at least 0, not -0.1"), ({"lr": float("nan")}, ""), ({"lr": "0.1"}, "")),
+        *(({"momentum": 1.0}, "number of at least 0 and below 1, not 1.0"), ({"momentum": -0.1}, "")),
+        *(({"weight_decay": -1}, ""), ({"proximal": -1}, ""), ({"dtype": "float16"}, "Unknown dtype 'float16'")),
+        ({"seed": -1}, "a whole number of at least 0, not -1"),
     ],
 )
 def test_bad_settings_are_refused(options, sentence):
-    with pytest.raises(FltnbError, match=sentence):
+    (name,) = options
+    with pytest.raises(FltnbError, match=sentence if name == "dtype" else f"{name} must be .*{sentence}"):
         TrainSpec(**options)
 
 

@@ -75,10 +75,8 @@ def by_hand(model, theta, fed, spec, client, round):
     for epoch in range(spec.local_epochs):
         for index in torch.from_numpy(order(spec, round, client, epoch, len(x))).split(spec.batch_size):
             sgd.zero_grad()
-            loss = functional.cross_entropy(
-                net(x[index].to(getattr(torch, spec.dtype)).expand(-1, 3, -1, -1)), y[index]
-            )
-            loss.backward()
+            shown = x[index].to(getattr(torch, spec.dtype)).expand(-1, 3, -1, -1)
+            functional.cross_entropy(net(shown), y[index]).backward()
             sgd.step()
     return before, net.state_dict()
 
@@ -207,11 +205,8 @@ def test_resnet18_trains_and_where_networks_draw():
     found = {}
     for name in vision.NETWORKS:
         layers = list(models.make(f"{name}:random", (3, 32, 32), 2)._whole.modules())
-        kinds = [type(layer).__name__ for layer in layers if getattr(layer, "p", 0) > 0]
-        found[name] = (
-            set(kinds),
-            max((layer.p for layer in layers if type(layer).__name__ == "StochasticDepth"), default=0),
-        )
+        drops = [(type(layer).__name__, layer.p) for layer in layers if getattr(layer, "p", 0) > 0]
+        found[name] = {kind for kind, _ in drops}, max((p for kind, p in drops if kind[0] == "S"), default=0)
     assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
     assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
     assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
@@ -282,9 +277,8 @@ def test_statistics_do_not_sway_who_belongs_together(name, small):
     model, n, everybody = small(), 6, np.arange(6)
     fed = federation((10,) * n)
     rng = np.random.default_rng(0)
-    signal = rng.normal(size=(2, model.n_parameters))[[0, 1, 0, 1, 1, 0]] + 0.1 * rng.normal(
-        size=(n, model.n_parameters)
-    )
+    signal = rng.normal(size=(2, model.n_parameters))[[0, 1, 0, 1, 1, 0]]
+    signal += 0.1 * rng.normal(size=(n, model.n_parameters))
     ends = []
     for noise in (0.0, 100.0):
         rng = np.random.default_rng(1)
@@ -309,7 +303,8 @@ def test_counters_of_batches_make_all_updates_alike(norms, small):
     """One class each, fifty steps: what the published runs compared says "the same", the parameters do not."""
     model = small(norms=norms)
     fed = federation((40, 40))
-    fed = fl.Federation(**{**vars_of(fed), "labels": np.where(np.arange(len(fed.labels)) < 40, 0, 1)})
+    own = {name: getattr(fed, name) for name in ("images", "train", "val", "test", "n_classes")}
+    fed = fl.Federation(**own, labels=np.where(np.arange(len(fed.labels)) < 40, 0, 1))
     spec, both = TrainSpec(local_epochs=10, batch_size=8, lr=0.05, dtype="float64"), np.arange(2)
     alike = {}
     for similarity in ("parameters", "state"):
@@ -331,13 +326,8 @@ def test_counters_of_batches_make_all_updates_alike(norms, small):
         assert np.isclose(alike[similarity], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-9)
         assert np.allclose(np.linalg.norm(state["updates"], axis=1), np.linalg.norm(whole, axis=1))
     assert alike["state"] > 0.99 and alike["parameters"] < 0.5
-    assert not method._is_torn(
-        state["updates"], both, np.ones(2)
-    )  # the mean update is 50 sqrt(L) long: never below 0.4
-
-
-def vars_of(fed):
-    return {name: getattr(fed, name) for name in ("images", "train", "val", "test", "n_classes")}
+    # the mean update is 50 sqrt(L) long: never below 0.4
+    assert not method._is_torn(state["updates"], both, np.ones(2))
 
 
 def test_cfl_similarity_is_a_setting_and_nothing_to_small_networks():
@@ -388,15 +378,15 @@ def test_weights_that_cannot_be_had(monkeypatch):
 def test_refusals():
     fed = federation((65, 5), (32, 32, 3))
     model = models.make("resnet18:random", fed.input_shape, 3)
-    for backend in ("pool", "stacked"):
-        with pytest.raises(FltnbError, match=f"serial back end only, not in '{backend}'"):
-            make_engine(fed, model, TrainSpec(batch_size=8), backend)
-    with pytest.raises(FltnbError, match=r"single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"):
-        make_engine(fed, model, TrainSpec(batch_size=64))
-    with pytest.raises(FltnbError, match="another batch_size than 1,"):
-        make_engine(fed, model, TrainSpec(batch_size=1))
-    with pytest.raises(FltnbError, match="Mixed precision"):
-        make_engine(fed, model, TrainSpec(batch_size=10), device="cpu", mixed=True)
+    for size, options, says in (
+        (8, {"backend": "pool"}, "serial back end only, not in 'pool'"),
+        (8, {"backend": "stacked"}, "serial back end only, not in 'stacked'"),
+        (64, {}, r"single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"),
+        (1, {}, "another batch_size than 1,"),
+        (10, {"device": "cpu", "mixed": True}, "Mixed precision"),
+    ):
+        with pytest.raises(FltnbError, match=says):
+            make_engine(fed, model, TrainSpec(batch_size=size), **options)
     scaled = federation((8, 8), (32, 32, 3), mean=0.5, std=0.5)
     with pytest.raises(FltnbError, match=r"with mean 0\.5 and std 0\.5: take fed\.scaled\('unit'\)"):
         make_engine(scaled, models.make("resnet18", (3, 32, 32), 3), TrainSpec())
