@@ -68,16 +68,6 @@ def test_earth_mover_is_that_of_pot_and_has_its_properties(n, m, width, seed):
     assert emd.earth_mover(a, b, "sliced") <= exact * 1.5 + 1e-9  # up to the chance of 256 directions
 
 
-def test_a_pair_agrees_on_its_projection():
-    one, other = emd.projection_matrix(40, 0.9, 0, 3, 7), emd.projection_matrix(40, 0.9, 0, 7, 3)
-    assert one.shape == (40, 36) and np.array_equal(one, other)
-    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 0, 3, 8))
-    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 1, 3, 7))
-    assert emd.projection_matrix(3, 0.1, 0, 0, 1).shape == (3, 1)
-    wide = np.concatenate([emd.projection_matrix(50, 1.0, seed, 0, 1) for seed in range(20)])
-    assert (wide**2).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)  # keeps lengths
-
-
 def clouds(groups, n=60, held=30, width=40, spread=0.4, seed=0):
     """Training and validation embeddings under one encoder for all; every group has two directions of its own."""
     rng = np.random.default_rng(seed)
@@ -102,7 +92,7 @@ def fitted():
     return fit()
 
 
-def test_finds_the_groups(fitted):
+def test_finds_the_groups_and_limits_of_the_tolerance(fitted):
     assert adjusted_rand_index(GROUPS, fitted.labels_) == 1 and fitted.n_clusters_ == 3
     assert fitted.labels_.tolist() == [0, 1, 0, 2, 2, 1, 0, 1]
     assert np.array_equal(fitted.adjacency_, (GROUPS[:, None] == GROUPS[None]).astype(np.uint8))
@@ -117,9 +107,14 @@ def test_finds_the_groups(fitted):
     found = fit(tolerance="auto")
     assert adjusted_rand_index(GROUPS, found.labels_) == 1 and 0 < found.tolerance_ < 0.2
     assert fit([0] * 6, tolerance="auto").n_clusters_ == 1
+    assert fit(tolerance=0).n_clusters_ == 8  # although chance makes some distances negative
+    assert (fitted.distance_ < 0).any()
+    assert fit(tolerance=1.9).n_clusters_ == 1
+    with pytest.warns(UserWarning, match="exceeds every cosine distance"):
+        assert fit(tolerance=3.0).n_clusters_ == 1
 
 
-def test_distances_are_those_of_the_formula():
+def test_distances_are_those_of_the_formula_and_a_pair_agrees_on_its_projection():
     train, held = clouds([0, 1, 1])
     found = EMDClustering(projection=None).fit(train, [held] * 3)
     for i in range(3):
@@ -136,6 +131,13 @@ def test_distances_are_those_of_the_formula():
     assert once.distance_[2, 0] == pytest.approx(expected + own - found.reference_[2], abs=1e-9)
     assert np.array_equal(once.reference_, found.reference_)
     assert projected.sent_.tolist() == [2 * 90 * 20 + 2] * 3 and once.sent_.tolist() == [2 * 90 * 20 + 1] * 3
+    one, other = emd.projection_matrix(40, 0.9, 0, 3, 7), emd.projection_matrix(40, 0.9, 0, 7, 3)
+    assert one.shape == (40, 36) and np.array_equal(one, other)
+    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 0, 3, 8))
+    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 1, 3, 7))
+    assert emd.projection_matrix(3, 0.1, 0, 0, 1).shape == (3, 1)
+    wide = np.concatenate([emd.projection_matrix(50, 1.0, seed, 0, 1) for seed in range(20)])
+    assert (wide**2).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)  # keeps lengths
 
 
 def test_one_shifted_client_refusals_and_chains():
@@ -166,14 +168,6 @@ def test_one_shifted_client_refusals_and_chains():
 @pytest.mark.parametrize("distance", ["sinkhorn", "sliced"])
 def test_approximations_find_the_same_groups(distance):
     assert adjusted_rand_index(GROUPS, fit(distance=distance).labels_) == 1
-
-
-def test_tolerance_zero_and_huge(fitted):
-    assert fit(tolerance=0).n_clusters_ == 8  # although chance makes some distances negative
-    assert (fitted.distance_ < 0).any()
-    assert fit(tolerance=1.9).n_clusters_ == 1
-    with pytest.warns(UserWarning, match="exceeds every cosine distance"):
-        assert fit(tolerance=3.0).n_clusters_ == 1
 
 
 @pytest.mark.parametrize("projection", [None, 0.9])
@@ -339,16 +333,10 @@ def by_class(sizes=(30, 20, 10, 40)):
     images = np.zeros((400, 8, 8), dtype=np.uint8)
     images[:200, :, :4] = rng.integers(100, 255, (200, 8, 4))
     images[200:, :, 4:] = rng.integers(100, 255, (200, 8, 4))
-    place = [np.arange(n) + 100 * i for i, n in enumerate(sizes)]
-    return fl.Federation(
-        images=images,
-        labels=np.arange(400) % 2,
-        n_classes=2,
-        train=place,
-        val=[np.arange(60, 80) + 100 * i for i in range(4)],
-        test=[np.arange(80, 100) + 100 * i for i in range(4)],
-        clusters=np.array([0, 0, 1, 1]),
-    )
+    train = [np.arange(n) + 100 * i for i, n in enumerate(sizes)]
+    val, test = ([np.arange(first, first + 20) + 100 * i for i in range(4)] for first in (60, 80))
+    held = {"train": train, "val": val, "test": test, "clusters": np.array([0, 0, 1, 1])}
+    return fl.Federation(images=images, labels=np.arange(400) % 2, n_classes=2, **held)
 
 
 def test_aggregation_by_hand_also_of_few():

@@ -32,20 +32,6 @@ def test_published_sizes(name, shape, classes, published):
     assert sum(p.numel() for p in model.build().parameters()) == published
 
 
-def test_the_printed_leaf_count_is_that_of_another_network():
-    # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5
-    # features, which is what two *unpadded* convolutions leave of 32 x 32 pixels.
-    def conv(inputs, outputs):
-        return inputs * outputs * 25 + outputs
-
-    def dense(inputs, outputs):
-        return inputs * outputs + outputs
-
-    assert conv(3, 32) + conv(32, 64) + dense(64 * 5 * 5, 2048) + dense(2048, 62) == 3_459_582
-    assert ((32 - 4) // 2 - 4) // 2 == 5
-    assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
-
-
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 6, 6)])
 @pytest.mark.parametrize("name", models.NAMES)
 def test_module_and_functional_forward_agree(name, shape):
@@ -69,18 +55,6 @@ def test_module_and_functional_forward_agree(name, shape):
     assert bool(masks) == (not torch.equal(trained, model.forward(params, x)))
 
 
-def test_keyed_dropout_and_unflatten_by_hand():
-    drop = models.KeyedDropout(0.75)
-    drop.keep = torch.tensor([[True, False, True]])
-    x = torch.tensor([[1.0, 2.0, -3.0]])
-    assert drop(x).tolist() == [[4.0, 0.0, -12.0]]
-    assert drop.eval()(x).tolist() == x.tolist()
-    model = models.make("mlp", (1, 8, 8), 3)
-    theta = torch.zeros(model.n_parameters)
-    model.unflatten(theta)[0][0, 0] = 7
-    assert theta[0] == 7
-
-
 def test_layers_and_stages_are_published():
     kinds = [type(layer).__name__ for layer in models.make("mlp", (1, 28, 28), 10).layers]
     assert kinds == ["Flatten", "Dense", "Dropout", "ReLU", "Dense"]
@@ -94,6 +68,18 @@ def test_layers_and_stages_are_published():
         (False, True, 1),
         (False, False, None),
     ]
+
+    # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5
+    # features, which is what two *unpadded* convolutions leave of 32 x 32 pixels.
+    def conv(inputs, outputs):
+        return inputs * outputs * 25 + outputs
+
+    def dense(inputs, outputs):
+        return inputs * outputs + outputs
+
+    assert conv(3, 32) + conv(32, 64) + dense(64 * 5 * 5, 2048) + dense(2048, 62) == 3_459_582
+    assert ((32 - 4) // 2 - 4) // 2 == 5
+    assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
 
 
 def test_initial_values_follow_torch():
@@ -130,7 +116,7 @@ def test_any_image_size_gives_logits(c, h, w, classes, name):
     assert logits.shape == (2, classes) and model.activations[-1] == (classes,)
 
 
-def test_bad_names_and_shapes_are_refused():
+def test_dropout_and_unflatten_by_hand_and_bad_shapes():
     assert models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
     for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small"):
         assert models.make(name, (1, 4, 4), 3).activations[-1] == (3,)
@@ -142,3 +128,12 @@ def test_bad_names_and_shapes_are_refused():
         models.make("resnet", (1, 28, 28), 10)
     with pytest.raises(FltnbError, match="at least one class"):
         models.make("mlp", (1, 28, 28), 0)
+    drop = models.KeyedDropout(0.75)
+    drop.keep = torch.tensor([[True, False, True]])
+    x = torch.tensor([[1.0, 2.0, -3.0]])
+    assert drop(x).tolist() == [[4.0, 0.0, -12.0]]
+    assert drop.eval()(x).tolist() == x.tolist()
+    model = models.make("mlp", (1, 8, 8), 3)
+    theta = torch.zeros(model.n_parameters)
+    model.unflatten(theta)[0][0, 0] = 7
+    assert theta[0] == 7

@@ -93,16 +93,13 @@ def test_attributes(fitted):
     assert (np.diff(ordered) != 0).sum() == fcr.n_clusters_ - 1
 
 
-def test_result_depends_neither_on_jobs_nor_on_the_call(fitted, monkeypatch):
+def test_result_depends_neither_on_jobs_nor_on_the_order(fitted, monkeypatch):
     clients, _, fcr = fitted
     again = FCR(k=2, n_neighbors=5, n_jobs=2)
     monkeypatch.setattr(FCR, "per_task", 4)
     with joblib.parallel_config("threading"):  # as good as processes here, and started at once
         assert (again.fit_predict(clients) == fcr.labels_).all()
     np.testing.assert_array_equal(again.distance_, fcr.distance_)
-
-
-def test_permuting_clients_permutes_labels(fitted):
     clients, truth, fcr = fitted
     order = np.random.default_rng(0).permutation(25)
     moved = FCR(k=2, n_neighbors=5).fit([clients[i] for i in order])

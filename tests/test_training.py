@@ -22,16 +22,12 @@ def make_fed(sizes=RAGGED, shape=(8, 8), n_classes=4, seed=0, **options):
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     images = rng.integers(0, 256, (n + 60, *shape), dtype=np.uint8)
-    ends = np.cumsum(sizes)
-    train = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    train = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     shared = np.arange(n, n + 40)
     test = [shared if i % 2 else np.arange(n + i % 7, n + 25) for i in range(len(sizes))]
     val = [np.arange(n, n + 3 * i) for i in range(len(sizes))]
-    labels = rng.integers(0, n_classes, len(images))
-    return Federation(
-        **{"images": images, "labels": labels, "train": train, "val": val, "test": test, "n_classes": n_classes},
-        **{"mean": 0.3, "std": 0.7, **options},
-    )
+    options = {"mean": 0.3, "std": 0.7} | options | {"labels": rng.integers(0, n_classes, len(images))}
+    return Federation(images=images, train=train, val=val, test=test, n_classes=n_classes, **options)
 
 
 def pair(name, *args, **options):
@@ -193,7 +189,7 @@ def test_the_number_of_workers_does_not_change_a_bit(name):
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_float32_back_ends_differ_by_rounding_only():
+def test_float32_and_trainers_in_two_threads():
     # A unit whose input is within rounding of zero may switch: a few weights differ by more, so count them.
     fed, model = pair("mlp", RAGGED, (28, 28))
     oracle = train(fed, model, TrainSpec(), "serial", [0] * 20, range(20)).theta
@@ -201,6 +197,26 @@ def test_float32_back_ends_differ_by_rounding_only():
         theta = train(fed, model, TrainSpec(), backend, [0] * 20, range(20)).theta
         assert theta.dtype == np.float32
         assert np.mean(np.abs(theta - oracle) > 1e-6) < 0.01
+    # Parameters that are views of one buffer share autograd's version counter, so in-place steps in two threads used
+    # to fail; every trainer has buffers of its own.
+    fed, model = pair("lenet", RAGGED[:4])
+    spec = TrainSpec(local_epochs=3, momentum=0.5)
+    theta, samples = model.init(0), Samples.of(fed)
+    out = np.empty((2, 4, model.n_parameters), dtype=np.float32)
+
+    def work(place, clients):
+        trainer = steps.LeanTrainer(model, spec, samples)
+        for client in clients:
+            trainer.train(theta, client, 0, None, out[place, client])
+
+    threads = [threading.Thread(target=work, args=(0, part)) for part in ((0, 1), (2, 3))]
+    with one_thread():
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        work(1, range(4))
+    assert np.array_equal(out[0], out[1])
 
 
 def test_drawn_orders_and_masks():
@@ -249,31 +265,8 @@ def test_models_given_are_not_trained_in_place(backend, name):
     assert np.array_equal(again.theta, held)
 
 
-def test_trainers_in_two_threads_do_not_disturb_each_other():
-    # Parameters that are views of one buffer share autograd's version counter, so in-place steps in two threads used
-    # to fail; every trainer has buffers of its own.
-    fed, model = pair("lenet", RAGGED[:4])
-    spec = TrainSpec(local_epochs=3, momentum=0.5)
-    theta, samples = model.init(0), Samples.of(fed)
-    out = np.empty((2, 4, model.n_parameters), dtype=np.float32)
-
-    def work(place, clients):
-        trainer = steps.LeanTrainer(model, spec, samples)
-        for client in clients:
-            trainer.train(theta, client, 0, None, out[place, client])
-
-    threads = [threading.Thread(target=work, args=(0, part)) for part in ((0, 1), (2, 3))]
-    with one_thread():
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        work(1, range(4))
-    assert np.array_equal(out[0], out[1])
-
-
 @every_backend
-def test_a_diverged_client_does_not_touch_the_others(backend):
+def test_diverged_clients_touch_no_others_and_step_size_zero_changes_nothing(backend):
     fed = make_fed(RAGGED[:4])
     for name in ("mlp", "mnist_cnn"):
         model = models.make(name, fed.input_shape, 4)
@@ -288,10 +281,6 @@ def test_a_diverged_client_does_not_touch_the_others(backend):
         assert np.isfinite(mixed.theta[[0, 2]]).all()
         assert np.abs(mixed.theta[[0, 2]] - clean.theta).max() < 1e-12
         assert np.isfinite(tested.loss[0]) and np.isnan(tested.loss[1])
-
-
-@every_backend
-def test_step_size_zero_changes_nothing_and_gives_the_training_loss(backend):
     fed = make_fed(RAGGED[:4])
     for name in ("mlp_plain", "lenet"):
         model = models.make(name, fed.input_shape, 4)

@@ -64,10 +64,8 @@ def test_finds_the_groups_whatever_the_workers(fitted):
     points, shares = transport._halves(fitted.centroids_, fitted.weights_)
     row = transport._row(points[0], shares[0], points, shares)
     for j in (1, 7, 17):
-        each = [
-            ot.emd2(shares[0, h], shares[j, 1 - h], ot.dist(points[0, h], points[j, 1 - h], metric="euclidean"))
-            for h in (0, 1)
-        ]
+        costs = [ot.dist(points[0, h], points[j, 1 - h], metric="euclidean") for h in (0, 1)]
+        each = [ot.emd2(shares[0, h], shares[j, 1 - h], costs[h]) for h in (0, 1)]
         assert row[j] == pytest.approx(np.mean(each), rel=1e-6)
     middle = np.sqrt((fitted.self_distance_[0] ** 2 + fitted.self_distance_[7] ** 2) / 2)
     spread = np.sqrt((fitted.spread_[0] ** 2 + fitted.spread_[7] ** 2) / 2)
@@ -90,11 +88,9 @@ def test_merge_gaps_and_groups_by_hand():
     rng = np.random.default_rng(1)
     # chance of a client and of a pair, in the shares that the docstring states
     a, b = 3, 5
-    draws = [
-        0.5 * (rng.normal(size=(a, 1)) + rng.normal(size=(1, b))) + np.sqrt(0.5) * rng.normal(size=(a, b))
-        for _ in range(20000)
-    ]
-    assert np.std([d.mean() for d in draws]) == pytest.approx(transport._deviation(a, b), rel=0.03)
+    sizes = ((20000, a, 1), (20000, 1, b), (20000, a, b))
+    draws = sum(share * rng.normal(size=size) for share, size in zip((0.5, 0.5, np.sqrt(0.5)), sizes, strict=True))
+    assert np.std(draws.mean((1, 2))) == pytest.approx(transport._deviation(a, b), rel=0.03)
     assert transport._deviation(1, 1) == 1
 
 
@@ -103,15 +99,11 @@ def test_equal_clients_are_not_separated_more_often_than_stated(sizes):
     z = [TransportSignatures(k=3, alpha=0.05).fit(clouds([0] * 16, sizes, seed=s)) for s in range(25)]
     assert sum(one.n_clusters_ > 1 for one in z) <= 4  # 1.25 expected at most; 5 or more have probability 0.7 %
     # the scores are what the test takes them for, whatever the sizes: mean 0, standard deviation 1 or less
-    off = ~np.eye(16, dtype=bool)
-    refused = np.mean([(one.adjacency_ == 0)[off].mean() for one in z])
-    assert refused <= 0.05
+    assert np.mean([(one.adjacency_ == 0)[~np.eye(16, dtype=bool)].mean() for one in z]) <= 0.05
 
 
 def test_known_clusters():
-    z = clouds([0] * 8 + [1], [60] * 9)
-    labels = TransportSignatures(k=4).fit(z).labels_
-    assert labels.tolist() == [0] * 8 + [1]
+    assert TransportSignatures(k=4).fit(clouds([0] * 8 + [1], [60] * 9)).labels_.tolist() == [0] * 8 + [1]
     assert TransportSignatures(k=4).fit(clouds([0, 1], [80, 80])).n_clusters_ == 2
     assert TransportSignatures(k=4).fit(clouds([0, 0], [80, 80])).n_clusters_ == 1
     assert TransportSignatures(k=4, n_clusters=2).fit(clouds(GROUPS, SIZES)).n_clusters_ == 2
@@ -144,20 +136,17 @@ def test_newcomers_are_placed_or_refused(fitted):
     assert fitted.predict([new[0] + 10]).tolist() == [transport.NONE]
     scores = fitted.scores(new)
     assert scores.shape == (4, 3) and scores.argmin(1).tolist() == [0, 1, 2, 2]
-    groups = [0] * 6 + [1] * 6
-    found = TransportSignatures(k=4).fit(clouds(groups, [150] * 12, shift=2.0, seed=3))
+    found = TransportSignatures(k=4).fit(clouds([0] * 6 + [1] * 6, [150] * 12, shift=2.0, seed=3))
     few = clouds([0, 1], [4, 4], shift=2.0, seed=3)
     assert found.predict(few).tolist() == [transport.UNCLEAR] * 2
     first, second = clouds([0, 1], [100, 100])
     assert fitted.predict([np.concatenate([first, second])]).tolist() == [transport.NONE]
-    state = {name: value for name, value in vars(fitted).items() if name.endswith("_")}
-    copy = TransportSignatures(k=4)
-    for name, value in state.items():
-        setattr(copy, name, value)
+    copy = TransportSignatures(k=4)  # a fit from the store
+    vars(copy).update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
     assert copy.predict(clouds([1, 0], [50, 50])).tolist() == fitted.predict(clouds([1, 0], [50, 50])).tolist()
 
 
-def test_the_budget():
+def test_the_budget_and_the_sensitivity():
     noise = signatures.gaussian_noise(1.0, 1e-5, 2.0)
     rho = signatures.PRIVATE_STEPS * (2 * 2.0) ** 2 / (2 * noise.sigma**2)
     assert rho + 2 * np.sqrt(rho * np.log(1e5)) == pytest.approx(1.0)
@@ -167,9 +156,6 @@ def test_the_budget():
     options = {"k": 4, "clip": 12.0}
     assert np.array_equal(TransportSignatures(epsilon=200.0, **options).fit(z).labels_, GROUPS)
     assert TransportSignatures(epsilon=0.05, **options).fit(z).n_clusters_ == 1
-
-
-def test_sums_and_counts_move_no_further_than_the_stated_sensitivity():
     rng = np.random.default_rng(0)
     clip, worst = 3.0, 0.0
     for _ in range(300):
@@ -188,12 +174,10 @@ def test_sums_and_counts_move_no_further_than_the_stated_sensitivity():
 
 
 def test_digits_and_flt_on_the_clusters():
-    fed = fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": 5})
-    z = embed_clients(fed, EncoderSpec("pca", "digits", latent=16))
-    found = TransportSignatures().fit(z)
-    assert found.n_clusters_ == 5 and metrics.adjusted_rand_index(fed.clusters, found.labels_) == 1
-    fed = fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": 0})
+    other, fed = (fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": seed}) for seed in (5, 0))
     encoder = EncoderSpec("pca", "digits", latent=16)
+    found = TransportSignatures().fit(embed_clients(other, encoder))
+    assert found.n_clusters_ == 5 and metrics.adjusted_rand_index(other.clusters, found.labels_) == 1
     method = fl.methods.FLT(TransportSignatures(), graph="clusters", encoder=encoder, name="transport")
     same = fl.methods.build(json.loads(json.dumps(method.settings())))
     assert same.settings() == method.settings()

@@ -52,14 +52,11 @@ def small(monkeypatch):
 def federation(sizes=(20, 13, 9, 30), shape=(8, 8, 3), n_classes=3, seed=0, **options):
     rng = np.random.default_rng(seed)
     n = sum(sizes)
-    ends = np.cumsum(sizes)
-    train = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    train = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     held = [np.arange(n + 5 * i, n + 5 * i + 5) for i in range(len(sizes))]
     images = rng.integers(0, 256, (n + 5 * len(sizes), *shape), dtype=np.uint8)
-    parts = {"train": train, "val": held, "test": held}
-    return fl.Federation(
-        images=images, labels=rng.integers(0, n_classes, len(images)), n_classes=n_classes, **parts, **options
-    )
+    options |= {"labels": rng.integers(0, n_classes, len(images)), "n_classes": n_classes}
+    return fl.Federation(images=images, train=train, val=held, test=held, **options)
 
 
 def by_hand(model, theta, fed, spec, client, round):
@@ -97,15 +94,6 @@ def test_sizes_are_torchvisions(name):
     assert ten.head == slice(ten.n_trainable - 10 * (features + 1), ten.n_trainable)
 
 
-def test_small_networks_have_parameters_only():
-    for name in models.NAMES:
-        model = models.make(name, (1, 28, 28), 7)
-        last = model.layers[-1]
-        assert model.n_trainable == model.n_parameters and model.n_statistics == 0
-        assert model.n_features == last.inputs
-        assert model.head == slice(model.n_parameters - 7 * (last.inputs + 1), model.n_parameters)
-
-
 def test_random_weights_are_torchvisions_keyed_and_touch_no_global_state():
     model = models.make("resnet18:random", (3, 32, 32), 10)
     torch.manual_seed(5)
@@ -120,9 +108,15 @@ def test_random_weights_are_torchvisions_keyed_and_touch_no_global_state():
     assert parts["bn1.running_mean"].eq(0).all() and parts["bn1.running_var"].eq(1).all()
     deviation = np.sqrt(2 / (64 * 49))  # He et al., over the outputs
     assert abs(float(parts["conv1.weight"].std()) / deviation - 1) < 0.05
+    for name in models.NAMES:
+        model = models.make(name, (1, 28, 28), 7)
+        last = model.layers[-1]
+        assert model.n_trainable == model.n_parameters and model.n_statistics == 0
+        assert model.n_features == last.inputs
+        assert model.head == slice(model.n_parameters - 7 * (last.inputs + 1), model.n_parameters)
 
 
-def test_forward_features_and_module_agree():
+def test_forward_features_and_module_agree(monkeypatch):
     model = models.make("resnet18:random", (1, 40, 40), 4)
     theta = model.init(0)
     params, x = model.unflatten(theta), torch.rand(3, 1, 40, 40)
@@ -142,9 +136,6 @@ def test_forward_features_and_module_agree():
     shown = vision.Network(nn.Identity(), imagenet=False, side=6)(torch.arange(4.0).view(1, 1, 2, 2))
     assert shown.shape == (1, 3, 6, 6) and torch.equal(shown[:, 0], shown[:, 2])
     assert shown[0, 0, 0, 0] == 0 and shown[0, 0, -1, -1] == 3 and shown.mean() == 1.5
-
-
-def test_imagenet_weights_keep_the_body_and_draw_a_new_last_layer(monkeypatch):
     source = get_model("resnet18").state_dict()
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: dict(source))
     model = models.make("resnet18", (3, 32, 32), 5)
@@ -191,7 +182,7 @@ def test_training_equals_a_plain_loop_statistics_included(small, shape):
         assert seen.correct[row] == (logits.argmax(1).numpy() == fed.client(client, "test")[1]).sum()
 
 
-def test_resnet18_trains_and_where_networks_draw():
+def test_resnet18_trains_and_where_networks_draw(small):
     fed = federation((6, 5), (32, 32, 3))
     model = models.make("resnet18:random", fed.input_shape, 3)
     theta = model.init(0)[None]
@@ -210,9 +201,6 @@ def test_resnet18_trains_and_where_networks_draw():
     assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
     assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
     assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
-
-
-def test_many_images_are_evaluated_in_parts(small):
     model = small()
     fed = federation((300, 4))
     theta, split = model.init(0)[None], "train"
@@ -361,21 +349,7 @@ def test_all_methods_run_on_batch_norm_and_average_its_statistics(small):
     assert z.shape == (10, model.n_features) and z.dtype == np.float64
 
 
-def test_weights_that_cannot_be_had(monkeypatch):
-    def refuse(*args, **options):
-        assert options["check_hash"] and options["weights_only"]
-        raise OSError("no network")
-
-    monkeypatch.setattr(get_model_weights("vit_b_16"), "get_state_dict", refuse)
-    model = models.make("vit_b_16", (3, 32, 32), 10)
-    said = r"no network.*vit_b_16-\w+\.pth into \$TORCH_HOME.*'vit_b_16:random'.*\.$"
-    with pytest.raises(FltnbError, match=said):
-        model.init(0)
-    with pytest.raises(FltnbError, match=said):  # before anything else is done
-        make_engine(federation((5, 5), (32, 32, 3)), model, TrainSpec())
-
-
-def test_refusals():
+def test_refusals(monkeypatch):
     fed = federation((65, 5), (32, 32, 3))
     model = models.make("resnet18:random", fed.input_shape, 3)
     for size, options, says in (
@@ -397,3 +371,15 @@ def test_refusals():
     with pytest.raises(FltnbError, match="Unknown model 'resnet18:imagenet'"):
         models.make("resnet18:imagenet", (3, 32, 32), 3)
     assert training.make_engine(fed, models.make("cnn_small", (3, 32, 32), 3), TrainSpec(), "serial").mixed is False
+
+    def refuse(*args, **options):
+        assert options["check_hash"] and options["weights_only"]
+        raise OSError("no network")
+
+    monkeypatch.setattr(get_model_weights("vit_b_16"), "get_state_dict", refuse)
+    model = models.make("vit_b_16", (3, 32, 32), 10)
+    said = r"no network.*vit_b_16-\w+\.pth into \$TORCH_HOME.*'vit_b_16:random'.*\.$"
+    with pytest.raises(FltnbError, match=said):
+        model.init(0)
+    with pytest.raises(FltnbError, match=said):  # before anything else is done
+        make_engine(federation((5, 5), (32, 32, 3)), model, TrainSpec())
