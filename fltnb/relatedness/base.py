@@ -51,9 +51,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
-    n_clusters_ : int
-    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    labels_ : ndarray (M,) int64, numbered in order of first appearance; n_clusters_ : int
+    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1; without a graph of its own, of clients of one cluster
     distance_ : ndarray (M, M)
     linkage_ : ndarray (M - 1, 4), SciPy's; leaf_order_ : ndarray (M,), the order of its leaves, for pictures
     sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
@@ -161,13 +160,7 @@ def n_scalars(sketch: Sketch) -> int:
 
 
 def sketch_bytes(sketch: Sketch) -> int:
-    """Bytes that are sent with a sketch, at the precision of its arrays.
-
-    Examples
-    --------
-    >>> sketch_bytes({"centroids": np.zeros((5, 8), dtype=np.float32), "_weights": np.ones(5)})
-    160
-    """
+    """Bytes that are sent with a sketch, at the precision of its arrays."""
     return sum(array.nbytes for name, array in sketch.items() if not name.startswith("_"))
 
 

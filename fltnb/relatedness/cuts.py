@@ -14,13 +14,7 @@ LINKAGES = get_args(Linkage)
 
 
 def canonical(labels: np.ndarray) -> np.ndarray:
-    """Renumber labels 0, 1, ... in the order in which they first appear.
-
-    Examples
-    --------
-    >>> canonical(np.array([7, 7, 2, 9, 2])).tolist()
-    [0, 0, 1, 2, 1]
-    """
+    """Renumber labels 0, 1, ... in the order in which they first appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 

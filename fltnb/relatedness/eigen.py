@@ -10,7 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.linalg import eigh
+from scipy.optimize import brentq
 from scipy.spatial.distance import squareform
+from scipy.special import log_ndtr, ndtr
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
@@ -19,9 +22,7 @@ from ..settings import Count, Natural, NonNegative, Positive, Rate
 from .base import ClientClusterer, Noise, Sketch, check_clients
 from .cuts import Linkage, best_cut, cut
 
-REASONABLE = 0.5
-"""Mean silhouette above which structure counts as reasonable (Kaufman and Rousseeuw, Finding Groups in Data, 1990)."""
-
+REASONABLE = 0.5  # mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in Data, 1990)
 _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
 _COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever the number of clients
 
@@ -50,8 +51,8 @@ class EigenRelevance(ClientClusterer):
     Parameters
     ----------
     n_clusters : int or None
-        Number of tasks T, which the paper takes as known. None: the cut with the highest mean silhouette of 1 - R, or
-        one cluster if that is below 0.5. Not the paper's, and for well separated tasks only (notebook 09).
+        Number of tasks T, which the paper takes as known. None (ours, for well separated tasks only): the cut with the
+        highest mean silhouette of 1 - R, or one cluster if that is below 0.5.
     n_eigenvectors : int or None
         p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
     linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
@@ -64,8 +65,6 @@ class EigenRelevance(ClientClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, linkage_, leaf_order_, n_clusters_
-        As of every clusterer; the paper has no threshold, so clients of one cluster are related.
     relevance_ : ndarray (M, M), R; the diagonal is 1
     directed_ : ndarray (M, M), r(i, j)
     eigenvalues_ : ndarray (M, p), of each client, descending
@@ -183,8 +182,6 @@ def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    from scipy.linalg import eigh
-
     d = len(gram)
     values, vectors = eigh(gram, subset_by_index=(d - p, d - 1))
     return np.abs(values[::-1]), vectors[:, ::-1]  # of noisy matrices the last may be negative, and ||G v|| is |lambda|
@@ -261,9 +258,8 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 
     **Sensitivity.** Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of
     squared Frobenius norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`, reached by orthogonal
-    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** Symmetric matrices with the Frobenius norm are a Euclidean
-    space whose coordinates are the diagonal and :math:`\sqrt 2` times the upper triangle. N(0, sigma^2) on each, sigma
-    from :func:`gaussian_mechanism`, is variance sigma^2 on the diagonal and sigma^2 / 2 off it: that of (Z + Z^T) / 2.
+    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** N(0, sigma^2), sigma from :func:`gaussian_mechanism`, on the
+    diagonal and on :math:`\sqrt 2` times the upper triangle, Euclidean coordinates: that of (Z + Z^T) / 2.
     """
     x = np.asarray(features, dtype=np.float64)
     x = x * np.minimum(1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
@@ -274,16 +270,8 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 def gaussian_mechanism(epsilon: float, delta: float) -> float:
     """Smallest standard deviation, per unit of L2 sensitivity, that makes Gaussian noise (epsilon, delta) private.
 
-    Solves Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018), which
-    is exact and holds for every epsilon; the textbook's sqrt(2 log(1.25 / delta)) / epsilon does for epsilon below 1.
-
-    Examples
-    --------
-    >>> round(gaussian_mechanism(1.0, 1e-5), 4)
-    3.7306
+    Solves Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018): exact.
     """
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr, ndtr
 
     def excess(log_sigma: float) -> float:
         near, far = 0.5 / np.exp(log_sigma), epsilon * np.exp(log_sigma)

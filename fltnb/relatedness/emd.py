@@ -75,18 +75,12 @@ class EMDClustering(ClientClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, leaf_order_, n_clusters_ : as of every clusterer
     distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
     reference_ : ndarray (M,), what was subtracted in row i, on average
     tolerance_ : float, what was used
     linkage_ : ndarray (M - 1, 4)
         Complete linkage of the larger of the two directions, for pictures; the clusters do not depend on it.
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
-
-    Examples
-    --------
-    >>> fl.EMDClustering().fit(train, validation).labels_  # doctest: +SKIP
-    >>> fl.EMDClustering().fit(train, lambda i: [encode(i, x) for x in held_out])  # doctest: +SKIP
     """
 
     def __init__(
@@ -232,8 +226,7 @@ class EMDClustering(ClientClusterer):
 
     def _drawn(self, z: np.ndarray) -> np.ndarray:
         """At most ``max_samples`` rows, in their order; the draw depends on the number of rows alone."""
-        most = int(self.max_samples)
-        if len(z) <= most:
+        if len(z) <= (most := int(self.max_samples)):
             return z
         kept = stream(int(self.random_state), "method", SAMPLES, len(z)).choice(len(z), most, replace=False)
         return z[np.sort(kept)]

@@ -52,17 +52,11 @@ class FCR(CentroidClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, sent_ : as of every clusterer
     n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
     embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
     centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
-
-    Examples
-    --------
-    >>> fcr = FCR(k=2, n_neighbors=5).fit(embeddings)  # doctest: +SKIP
-    >>> fcr.labels_, fcr.n_clusters_  # doctest: +SKIP
     """
 
     def __init__(

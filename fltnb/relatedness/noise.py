@@ -52,13 +52,7 @@ def roughened(points: np.ndarray, length: float, seed: int, *keys: int) -> np.nd
 
 
 def typical_length(points: np.ndarray) -> float:
-    """Root mean square distance of points (n, d) from their mean.
-
-    Examples
-    --------
-    >>> typical_length(np.array([[0.0, 0.0], [6.0, 8.0]]))
-    5.0
-    """
+    """Root mean square distance of points (n, d) from their mean."""
     return float(np.sqrt(((points - points.mean(axis=0)) ** 2).sum(axis=1).mean()))
 
 

@@ -12,10 +12,8 @@ from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
 from ..settings import Count, Real
-from .base import ClientClusterer, Sketch, check_cluster_count
+from .base import ClientClusterer, Sketch
 from .cuts import canonical, cut
-
-__all__ = ["PACFL", "check_cluster_count", "client_angles", "flat_clusters", "singular_vectors"]
 
 
 class PACFL(ClientClusterer):
@@ -41,8 +39,6 @@ class PACFL(ClientClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, linkage_, leaf_order_, n_clusters_, sent_
-        As of every clusterer; clients of one cluster are related.
     distance_ : ndarray (M, M), degrees, 0 to 180, zeros on the diagonal
     """
 

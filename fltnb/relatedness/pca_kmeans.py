@@ -32,9 +32,7 @@ class PCAKMeans(CentroidClusterer):
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, criterion_, n_clusters_, centroids_, weights_, sent_
-        As in :class:`FCR`.
-    embedding_ : ndarray (M, k, n_components), the centroids
+    embedding_ : ndarray (M, k, n_components), the centroids; all others as in :class:`FCR`
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """What a client of :class:`~fltnb.relatedness.transport.TransportSignatures` computes on its own and sends.
 
-Its samples are divided at random into halves; k-means of either half gives k centroids with their sample shares, and
-the optimal-transport distance of the halves says how far apart two signatures are *when nothing but chance differs*.
+K-means of random halves of its samples gives k centroids each with their sample shares, and the optimal-transport
+distance of the halves says how far apart two signatures are *when nothing but chance differs*.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
-    """Cost of the cheapest transport between two weighted sets, exact (POT's network simplex).
-
-    POT's own ``emd2`` spends nine tenths of its time on checks at these sizes, hence its inner function.
-    """
+    """Exact cost of the cheapest transport (POT's inner function: ``emd2`` takes ten times as long, for checks)."""
     from ot.lp.emd_wrap import emd_c
 
     return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]

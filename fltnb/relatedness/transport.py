@@ -15,10 +15,9 @@ from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
 from .cuts import canonical, cut
-from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked
+from .signatures import FEWEST, describe, gaussian_noise, stacked, transport
 
-NONE, UNCLEAR = -1, -2
-"""Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
+NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
 class TransportSignatures(ClientClusterer):
@@ -63,7 +62,6 @@ class TransportSignatures(ClientClusterer):
 
     Attributes
     ----------
-    labels_, leaf_order_, n_clusters_, sent_ : as of every clusterer
     undecided_ : ndarray (M,) bool
         The client's data do not tell: another cluster is not rejected at alpha either, or there are fewer than the 8
         samples that the test needs. The label is the nearest cluster, so that the client can be served a model.
@@ -150,19 +148,17 @@ class TransportSignatures(ClientClusterer):
         return z @ members / members.sum(0)
 
     def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Z of all pairs, (M, M) float32; rows are computed one at a time, so nothing is larger than that."""
+        """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
         # Rows get shorter: a long one and a short one make a task
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
         tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
-        work = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-            delayed(_rows)(points, shares, rows) for rows in tasks
-        )
-        for rows, found in zip(tasks, work, strict=True):
+        own, spread = self.self_distance_, self.spread_
+        work = (delayed(_rows)(points, shares, rows) for rows in tasks)
+        for rows, found in zip(tasks, Parallel(n_jobs=self.n_jobs, return_as="generator")(work), strict=True):
             for i, distance in zip(rows, found, strict=True):
                 rest = slice(i + 1, None)
-                own, spread = self.self_distance_, self.spread_
                 z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
         return z
 
@@ -191,16 +187,9 @@ class TransportSignatures(ClientClusterer):
         norms = np.einsum("ij,ij->i", rows, rows)
         with threadpool_limits(1):
             product = rows @ rows.T
-        del rows
-        distance = np.empty(len(z) * (len(z) - 1) // 2)
-        at = 0
-        for i in range(len(z) - 1):  # row by row: no float64 copy of the whole
-            rest = slice(i + 1, None)
-            squared = norms[i] + norms[rest] - 2 * product[i, rest]
-            distance[at : at + len(squared)] = np.sqrt(np.maximum(squared, 0))
-            at += len(squared)
-        del product
-        return scipy_linkage(distance, "ward")
+        squared = (norms[i] + norms[i + 1 :] - 2 * product[i, i + 1 :] for i in range(len(z) - 1))  # row by row: small
+        distance = np.concatenate([np.sqrt(np.maximum(row, 0)) for row in squared])
+        return scipy_linkage(distance.astype(np.float64), "ward")
 
     def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
@@ -273,24 +262,19 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
 
 
 def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    count, twice, width = centroids.shape
-    shape = (count, 2, twice // 2)
-    return np.nan_to_num(centroids).reshape(*shape, width), 2 * weights.reshape(shape)
+    shape = (len(weights), 2, weights.shape[1] // 2)
+    return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
 
 
 def _row(points, shares, other_points, other_shares) -> np.ndarray:
     """Mean distance of one client's halves to the opposite halves of the others, (m,)."""
-    from ot.lp.emd_wrap import emd_c
-
     count, _, k, width = other_points.shape
     total = np.zeros(count)
     for half in (0, 1):
         here, there = points[half], other_points[:, 1 - half].reshape(count * k, width)
         squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T  # far quicker than cdist
         cost = np.sqrt(np.maximum(squared, 0)).reshape(len(here), count, k).transpose(1, 0, 2)
-        cost = np.ascontiguousarray(cost)
-        share, other = shares[half], np.ascontiguousarray(other_shares[:, 1 - half])
-        total += [emd_c(share, other[j], cost[j], MOST_STEPS, 1)[1] for j in range(count)]
+        total += [transport(shares[half], other_shares[j, 1 - half], cost[j]) for j in range(count)]
     return total / 2
 
 
