@@ -3,6 +3,7 @@
 import numpy as np
 import ot
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
@@ -296,8 +297,6 @@ def test_right_clusters_are_the_oracle_from_the_first_round(turned):
 
 @pytest.mark.parametrize("model", ["mlp", "leaf_cnn", "mnist_cnn"])
 def test_embeddings_are_what_the_last_layer_gets(turned, model):
-    import torch
-
     net = models.make(model, turned.input_shape, turned.n_classes)
     theta, x = net.init(0), turned.client(0, "val")[0]
     z, last = penultimate(net, theta, x), net.unflatten(theta)[-2:]

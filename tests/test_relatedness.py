@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fltnb.errors import FltnbError
 from fltnb.relatedness import FCR, PCAKMeans, base, cuts, distances
+from fltnb.relatedness import fcr as fcr_module
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
@@ -74,33 +75,24 @@ def fitted():
 
 def test_attributes(fitted):
     clients, _, fcr = fitted
-    assert fcr.labels_.dtype == np.int64
-    assert fcr.labels_[0] == 0
-    assert fcr.embedding_.shape == (25, 2, 2)
-    assert fcr.centroids_.shape == (25, 2, 16)
-    assert fcr.weights_.shape == (25, 2)
+    assert fcr.labels_.dtype == np.int64 and fcr.labels_[0] == 0 and len(fcr.criterion_) == 26
+    assert fcr.embedding_.shape == (25, 2, 2) and fcr.centroids_.shape == (25, 2, 16) and fcr.weights_.shape == (25, 2)
     np.testing.assert_allclose(fcr.weights_.sum(1), 1)
-    assert fcr.linkage_.shape == (24, 4)
-    assert sorted(fcr.leaf_order_) == list(range(25))
-    assert fcr.adjacency_.dtype == np.uint8
+    assert fcr.linkage_.shape == (24, 4) and sorted(fcr.leaf_order_) == list(range(25))
+    assert fcr.adjacency_.dtype == np.uint8 and (fcr.adjacency_ == fcr.adjacency_.T).all()
     assert (fcr.adjacency_ == ((fcr.distance_ < 1) | np.eye(25, dtype=bool))).all()
-    assert (fcr.adjacency_ == fcr.adjacency_.T).all()
-    assert len(fcr.criterion_) == 26
     # a client's mean is the mean of its centroids, weighted by their shares
     np.testing.assert_allclose(fcr.weights_[3] @ fcr.centroids_[3], clients[3].mean(0), atol=1e-6)
-    _, _, fcr = fitted
-    ordered = fcr.labels_[fcr.leaf_order_]
-    assert (np.diff(ordered) != 0).sum() == fcr.n_clusters_ - 1
+    assert (np.diff(fcr.labels_[fcr.leaf_order_]) != 0).sum() == fcr.n_clusters_ - 1
 
 
 def test_result_depends_neither_on_jobs_nor_on_the_order(fitted, monkeypatch):
-    clients, _, fcr = fitted
+    clients, truth, fcr = fitted
     again = FCR(k=2, n_neighbors=5, n_jobs=2)
     monkeypatch.setattr(FCR, "per_task", 4)
     with joblib.parallel_config("threading"):  # as good as processes here, and started at once
         assert (again.fit_predict(clients) == fcr.labels_).all()
     np.testing.assert_array_equal(again.distance_, fcr.distance_)
-    clients, truth, fcr = fitted
     order = np.random.default_rng(0).permutation(25)
     moved = FCR(k=2, n_neighbors=5).fit([clients[i] for i in order])
     # k-means sees the same client with the same seed wherever it stands; UMAP's layout does depend on the order
@@ -115,10 +107,8 @@ def test_k_may_differ_between_clients_and_distances_are_the_modules(fitted):
     for distance in ("min", "matching"):
         fcr = FCR(k=k, n_neighbors=5, n_clusters=5, distance=distance).fit(clients)
         assert fcr.embedding_.shape == (25, 3, 2)
-        assert np.isnan(fcr.embedding_[0, 2]).all()
-        assert np.isfinite(fcr.embedding_[4]).all()
-        assert np.isfinite(fcr.distance_).all()
-        assert fcr.weights_[0, 2] == 0
+        assert np.isnan(fcr.embedding_[0, 2]).all() and np.isfinite(fcr.embedding_[4]).all()
+        assert np.isfinite(fcr.distance_).all() and fcr.weights_[0, 2] == 0
         assert adjusted_rand_score(np.delete(truth, 4), np.delete(fcr.labels_, 4)) == 1.0
     clients, _ = digit_clients(8, 2, 5, seed=0)
     fcr = FCR(k=3, n_neighbors=5, distance="matching").fit(clients)
@@ -126,13 +116,11 @@ def test_k_may_differ_between_clients_and_distances_are_the_modules(fitted):
 
 
 def test_exact_neighbours_are_used_for_many_points(monkeypatch):
-    from fltnb.relatedness import fcr
-
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(4, 8)) * 10
     points = centres[np.arange(200) % 4] + rng.normal(size=(200, 8))
-    monkeypatch.setattr(fcr, "EXACT_ABOVE", 100)
-    plane = fcr.umap_layout(points, 15, 2, 0)
+    monkeypatch.setattr(fcr_module, "EXACT_ABOVE", 100)
+    plane = fcr_module.umap_layout(points, 15, 2, 0)
     gap = [np.linalg.norm(plane[i::4].mean(0) - plane[j::4].mean(0)) for i in range(4) for j in range(i)]
     assert min(gap) > 3 * max(plane[i::4].std(0).max() for i in range(4))
 
@@ -240,31 +228,23 @@ def test_best_cut_on_noisy_and_on_random_graphs(seed):
         assert cuts.best_cut(scores, cuts.chance_modularity(random)) == 1
 
 
-def normal_clients():
-    rng = np.random.default_rng(0)
-    return [rng.random((8, 3)) for _ in range(4)]
-
-
-def with_nan():
-    clients = normal_clients()
-    clients[2][1, 1] = np.nan
-    return clients
+FOUR = [np.random.default_rng(i).random((8, 3)) for i in range(4)]
 
 
 @pytest.mark.parametrize("clusterer", [FCR, PCAKMeans])
 @pytest.mark.parametrize(
     ("options", "clients", "message"),
     [
-        ({"k": 9}, normal_clients(), "8 samples of client 0"),
-        ({"k": [2, 2, 10, 2]}, normal_clients(), "client 2"),
-        ({"k": [2, 2]}, normal_clients(), "one per client"),
-        ({"k": 0}, normal_clients(), "client 0"),
-        ({"k": 2.5}, normal_clients(), "whole number"),
-        ({}, with_nan(), "client 2 hold NaN"),
-        ({}, normal_clients()[:1], "at least 2 clients"),
-        ({}, [*normal_clients(), np.ones((8, 4))], "Client 4 has"),
-        ({}, [*normal_clients(), np.ones(8)], "client 4"),
-        ({}, [*normal_clients(), np.ones((0, 3))], "Client 4 has no"),
+        ({"k": 9}, FOUR, "8 samples of client 0"),
+        ({"k": [2, 2, 10, 2]}, FOUR, "client 2"),
+        ({"k": [2, 2]}, FOUR, "one per client"),
+        ({"k": 0}, FOUR, "client 0"),
+        ({"k": 2.5}, FOUR, "whole number"),
+        ({}, [*FOUR[:2], np.where(np.eye(8, 3), np.nan, FOUR[2]), FOUR[3]], "client 2 hold NaN"),
+        ({}, FOUR[:1], "at least 2 clients"),
+        ({}, [*FOUR, np.ones((8, 4))], "Client 4 has"),
+        ({}, [*FOUR, np.ones(8)], "client 4"),
+        ({}, [*FOUR, np.ones((0, 3))], "Client 4 has no"),
     ],
 )
 def test_bad_input(clusterer, options, clients, message, monkeypatch):

@@ -144,55 +144,42 @@ def test_settings_go_there_and_back():
 
 
 NAN, PRIVATE = float("nan"), {"epsilon": 1.0, "clip": 1.0}
-REFUSED = {  # options that must be refused, and what is said
-    fl.FCR: {
-        "threshold must be a number of at least 0, not -1": {"threshold": -1},
-        "Unknown distance 'max'": {"distance": "max"},
-    }
-    | {"n_neighbors must be a whole number of at least 2": {"n_neighbors": 1}},
-    fl.PCAKMeans: {"threshold must be a number of at least 0, not nan": {"threshold": NAN}}
-    | {"max_clusters must be": {"max_clusters": 0}},
-    fl.EigenRelevance: {"7 eigenvectors cannot be had from 6 features": {"n_eigenvectors": 7}}
-    | {
-        "n_eigenvectors must be a whole number of at least 1": {"n_eigenvectors": 0},
-        "n_eigenvectors must": {"n_eigenvectors": 2.0},
-    }
-    | {"Unknown linkage 'median'": {"linkage": "median"}, "noise must be a number of at least 0": {"noise": -1.0}}
-    | {"noise must be a number": {"noise": NAN}},
+REFUSED = {  # values of options
+    fl.FCR: {"threshold": [-1], "distance": ["max"], "n_neighbors": [1]},
+    fl.PCAKMeans: {"threshold": [NAN], "max_clusters": [0]},
+    fl.EigenRelevance: {"n_eigenvectors": [0, 2.0], "linkage": ["median"], "noise": [-1.0, NAN]},
     fl.EMDClustering: {
-        "tolerance is a distance of 0 or more": {"tolerance": -0.1},
-        "tolerance is a dist": {"tolerance": NAN},
-    }
-    | {"tolerance is a": {"tolerance": "automatic"}, "projection must be a number above 0": {"projection": 0.0}}
-    | {"projection must be .* at most 1": {"projection": 1.5}, "Unknown reference 'none'": {"reference": "none"}}
-    | {"max_samples must be a whole number": {"max_samples": 0}, "Unknown distance 'euclid": {"distance": "euclidean"}}
-    | {"regularisation must be a number above 0": {"regularisation": 0}, "n_directions must be": {"n_directions": 2.5}}
-    | {"random_state must be a whole number": {"random_state": None}},
-    fl.PACFL: {
-        "threshold must be a number, not nan": {"threshold": NAN},
-        "Unknown linkage 'ward'": {"linkage": "ward"},
+        **{"tolerance": [-0.1, NAN, "automatic"], "projection": [0.0, 1.5], "reference": ["none"], "max_samples": [0]},
+        **{"distance": ["euclidean"], "regularisation": [0], "n_directions": [2.5], "random_state": [None]},
     },
-    fl.TransportSignatures: {"alpha must be a number above 0 and below 1": {"alpha": 0}, "alpha must be": {"alpha": 1}}
-    | {
-        "k must be a whole number of at least 1": {"k": 0},
-        "n_splits must be a whole number of at least 2": {"n_splits": 1},
-    }
-    | {"tolerance must be a number": {"tolerance": NAN}},
+    fl.PACFL: {"threshold": [NAN], "linkage": ["ward"]},
+    fl.TransportSignatures: {"alpha": [0, 1], "k": [0], "n_splits": [1], "tolerance": [NAN]},
 }
-for one in (fl.EigenRelevance, fl.TransportSignatures):
-    REFUSED[one] |= {"epsilon must be a number above 0": {"epsilon": 0, "clip": 1}, "needs clip": {"epsilon": 1.0}}
-    REFUSED[one] |= {"clip must be a number above 0": PRIVATE | {"clip": float("inf")}}
-    REFUSED[one] |= {"delta must be a number above 0 and below 1": PRIVATE | {"delta": 1}}
-for one in (fl.FCR, fl.PCAKMeans, fl.EigenRelevance, fl.TransportSignatures):
-    REFUSED[one] |= {"n_clusters must be a whole number from 1 to the number of clients, 6, got 7": {"n_clusters": 7}}
-    REFUSED[one] |= {"n_clusters must be": {"n_clusters": 0}, "random_state must be a whole": {"random_state": None}}
+PRIVATE_ONES = (fl.EigenRelevance, fl.TransportSignatures)
+CHOSEN = (fl.FCR, fl.PCAKMeans, *PRIVATE_ONES)
 
 
-@pytest.mark.parametrize(("clusterer", "message"), [(one, message) for one, bad in REFUSED.items() for message in bad])
-def test_bad_options_are_refused_before_any_work(clusterer, message, monkeypatch):
+@pytest.mark.parametrize(
+    ("clusterer", "options", "message"),
+    [
+        *(
+            (one, {name: value}, f"^{name} (must be a|is a distance of 0 or more)|^Unknown {name} '{value}'")
+            for one, bad in (*REFUSED.items(), *((one, {"n_clusters": [0], "random_state": [None]}) for one in CHOSEN))
+            for name, values in bad.items()
+            for value in values
+        ),
+        (fl.EigenRelevance, {"n_eigenvectors": 7}, "7 eigenvectors cannot be had from 6 features"),
+        *((one, {"n_clusters": 7}, "whole number from 1 to the number of clients, 6, got 7") for one in CHOSEN),
+        *((one, PRIVATE | {"epsilon": 0}, "epsilon must be a number above 0") for one in PRIVATE_ONES),
+        *((one, {"epsilon": 1.0}, "needs clip") for one in PRIVATE_ONES),
+        *((one, PRIVATE | {"clip": float("inf")}, "clip must be a number above 0") for one in PRIVATE_ONES),
+        *((one, PRIVATE | {"delta": 1}, "delta must be a number above 0 and below 1") for one in PRIVATE_ONES),
+    ],
+)
+def test_bad_options_are_refused_before_any_work(clusterer, options, message, monkeypatch):
     monkeypatch.setattr(relatedness.ClientClusterer, "_each", None)
     with pytest.raises(FltnbError, match=message) as caught:
-        clusterer(**REFUSED[clusterer][message]).fit(CLIENTS, [HELD] * 6)
+        clusterer(**options).fit(CLIENTS, [HELD] * 6)
     assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
 
 

@@ -51,8 +51,8 @@ def fed():
 
 
 @pytest.fixture
-def model(fed):
-    return models.make("mlp", fed.input_shape, 4)
+def model():
+    return models.make("mlp", (1, 8, 8), 4)
 
 
 def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
@@ -173,14 +173,9 @@ SCRIPT = """
 
 def script(action, epochs=1):
     text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent), epochs=epochs, action=action)
-    process = subprocess.Popen(
-        [sys.executable, "-c", text],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=Path(__file__).parent.parent,
-    )
+    options = {"text": True, "start_new_session": True, "cwd": Path(__file__).parent.parent}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", text], **pipes, **options)
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
 
