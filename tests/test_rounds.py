@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,7 @@ def fed():
 
 
 def same(a, b):
-    keep = [name for name in a.history.columns if name != "seconds"]
-    assert a.history[keep].equals(b.history[keep])
+    assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
     assert a.clients.equals(b.clients)
     assert np.array_equal(a.theta, b.theta)
 
@@ -128,10 +128,8 @@ np.savez(sys.argv[2], theta=result.theta, test=result.clients["test"])
 
 def test_kill_9_and_resume(tmp_path):
     """Kill a process while it trains; the rerun equals an undisturbed one bit for bit, and no process is left."""
-    script = tmp_path / "job.py"
-    script.write_text(JOB)
     killed, clean = tmp_path / "killed.npz", tmp_path / "clean.npz"
-    command = [sys.executable, str(script), str(tmp_path / "a.npz"), str(killed)]
+    command = [sys.executable, "-c", JOB, str(tmp_path / "a.npz"), str(killed)]
     child = subprocess.Popen(command, start_new_session=True)
     while not (tmp_path / "a.npz").exists() and child.poll() is None:
         time.sleep(0.01)
@@ -144,7 +142,7 @@ def test_kill_9_and_resume(tmp_path):
             time.sleep(0.05)
         assert not left
     subprocess.run(command, check=True)
-    subprocess.run([*command[:2], str(tmp_path / "b.npz"), str(clean)], check=True)
+    subprocess.run([*command[:3], str(tmp_path / "b.npz"), str(clean)], check=True)
     with np.load(killed) as a, np.load(clean) as b:
         assert np.array_equal(a["theta"], b["theta"]) and np.array_equal(a["test"], b["test"])
 
@@ -153,12 +151,9 @@ def _session(leader: int) -> list[int]:
     """Living processes of the session that ``leader`` led."""
     living = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with suppress(OSError):
             fields = entry.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] != "Z":
-            living.append(int(entry.parent.name))
+            living += [int(entry.parent.name)] if int(fields[3]) == leader and fields[0] != "Z" else []
     return living
 
 

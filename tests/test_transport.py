@@ -222,7 +222,7 @@ def test_bad_clients_are_refused(fitted):
         TransportSignatures().fit([np.eye(3), np.eye(3)[:1]])
     with pytest.raises(FltnbError, match="call fit first"):
         TransportSignatures().predict([np.eye(3)])
-    with pytest.raises(FltnbError, match="dimension 3, the clients known had 8"):
+    with pytest.raises(FltnbError, match="dimension 3, which must have dimension 8"):
         fitted.predict([np.eye(3)])
     with pytest.raises(FltnbError, match="single sample"):
         fitted.predict([np.ones((1, 8))])

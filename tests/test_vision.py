@@ -174,12 +174,10 @@ def test_training_equals_a_plain_loop_statistics_included(small, shape):
         after = by_hand(model, theta[start], fed, spec, client, 4)[1]
         expected = np.concatenate([after[name].numpy().ravel() for name, _ in model.shapes])
         np.testing.assert_allclose(out.theta[row], expected, rtol=0, atol=1e-12)
-        moved = np.abs(out.theta[row] - theta[start])[model.n_trainable :]
-        assert moved.min() > 1e-4  # the statistics too
-        logits = model.forward(
-            model.unflatten(out.theta[row]), torch.from_numpy(fed.client(client, "test")[0]).double()
-        )
-        assert seen.correct[row] == (logits.argmax(1).numpy() == fed.client(client, "test")[1]).sum()
+        assert np.abs(out.theta[row] - theta[start])[model.n_trainable :].min() > 1e-4  # the statistics too
+        x, y = fed.client(client, "test")
+        logits = model.forward(model.unflatten(out.theta[row]), torch.from_numpy(x).double())
+        assert seen.correct[row] == (logits.argmax(1).numpy() == y).sum()
 
 
 def test_resnet18_trains_and_where_networks_draw(small):

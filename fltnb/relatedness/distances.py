@@ -6,6 +6,7 @@ symmetric to the last bit, with a zero diagonal.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import combinations, combinations_with_replacement
 
@@ -22,10 +23,9 @@ def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
 
     Not a metric: clients that share a single point are at distance 0.
     """
-    k_max = max(len(p) for p in points)
+    k_max = max(map(len, points))
     # A repeated point never changes a minimum, so it is a safe filler for clients with fewer points.
-    filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points])
-    filled = filled.astype(np.float64)
+    filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points]).astype(float)
     distance = np.full((len(filled), len(filled)), np.inf)
     for r in range(k_max):
         for s in range(r, k_max):
@@ -74,13 +74,10 @@ def _by_subsets(few: np.ndarray, many: np.ndarray) -> np.ndarray:
     for r in range(few.shape[1]):
         following = {}
         for columns in combinations(range(many.shape[1]), r + 1):
-            least = None
-            for position, s in enumerate(columns):
-                cost = best[columns[:position] + columns[position + 1 :]] + costs[r][s]
-                least = cost if least is None else np.minimum(least, cost, out=least)
-            following[columns] = least
+            each = (best[columns[:at] + columns[at + 1 :]] + costs[r][s] for at, s in enumerate(columns))
+            following[columns] = functools.reduce(np.minimum, each)
         best = following
-    return np.minimum.reduce(list(best.values()))
+    return functools.reduce(np.minimum, best.values())
 
 
 def _by_assignment(few: np.ndarray, many: np.ndarray) -> np.ndarray:

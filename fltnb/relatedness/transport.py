@@ -133,10 +133,7 @@ class TransportSignatures(ClientClusterer):
         if not hasattr(self, "labels_"):
             raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
         count, _, width = self.centroids_.shape
-        X = check_clients(X)
-        if X[0].shape[1] != width:
-            found = X[0].shape[1]
-            raise FltnbError(f"Newcomers have embeddings of dimension {found}, the clients known had {width}.")
+        X = check_clients(X, width=width)
         self._check_sizes([len(x) for x in X])
         sent = self.sketches(X, first=count)
         points, shares = _halves(self.centroids_, self.weights_)
