@@ -18,22 +18,9 @@ AVERAGES = ("micro", "macro", "pooled")
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
-    """Accuracy of every client.
+    """Accuracy of every client, percent (M,), of its right predictions and samples (M,); NaN without samples.
 
-    Parameters
-    ----------
-    correct, total : array_like, shape (M,)
-        Right predictions and samples of each client.
-
-    Returns
-    -------
-    ndarray, shape (M,), float64
-        Percent; NaN for a client without samples.
-
-    Raises
-    ------
-    FltnbError
-        The shapes differ, or a count is impossible.
+    FltnbError: the shapes differ, or a count is impossible.
 
     Examples
     --------
@@ -42,9 +29,7 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
     """
     correct, total = np.asarray(correct, dtype=np.float64), np.asarray(total, dtype=np.float64)
     if correct.shape != total.shape:
-        raise FltnbError(
-            f"correct has shape {correct.shape} but total has {total.shape}: give one count of each per client."
-        )
+        raise FltnbError(f"correct has shape {correct.shape} but total {total.shape}: give one of each per client.")
     if not np.all((correct >= 0) & (correct <= total)):
         raise FltnbError("Each client's number of right predictions must lie between 0 and its number of samples.")
     return 100 * np.divide(correct, total, out=np.full(correct.shape, np.nan), where=total > 0)
@@ -92,19 +77,7 @@ def binomial_error(accuracy_percent: ArrayLike, n: ArrayLike) -> float | np.ndar
     It treats the mean over clients as the accuracy on ``n`` independent images, where ``n`` counts the *distinct*
     images of the whole test (or training) set: 10,000 for MNIST, not the sum of the clients' shared test sets.
     Of the 144 errors printed in FLT's Tables 1, 2, 4, 5, 7, 8 and 10, 125 are this to the last digit and 8 more are
-    within 0.01 of it.
-
-    Parameters
-    ----------
-    accuracy_percent : float or array_like
-        Percent, 0 to 100.
-    n : int or array_like
-        Pooled samples, at least 1; NaN gives NaN.
-
-    Returns
-    -------
-    float or ndarray
-        Percentage points.
+    within 0.01 of it. In percentage points, of percent from 0 to 100 and n from 1 on, else FltnbError; NaN gives NaN.
 
     Examples
     --------
@@ -127,18 +100,13 @@ def seed_spread(values: ArrayLike) -> float:
 
 
 def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> float:
-    """Agreement of two clusterings of the clients: 1 equal up to names, about 0 for chance.
-
-    With a single true cluster it can only be 1 (one cluster found) or 0.
-    """
+    """Agreement of two clusterings: 1 equal up to names, about 0 for chance; only 1 or 0 for a single true cluster."""
     from sklearn.metrics import adjusted_rand_score
 
     true_labels, found_labels = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
     if true_labels.shape != found_labels.shape:
-        raise FltnbError(
-            f"The adjusted Rand index compares labels of the same clients, but there are {true_labels.size} true and"
-            f" {found_labels.size} found ones."
-        )
+        counts = f"{true_labels.size} true and {found_labels.size} found ones"
+        raise FltnbError(f"The adjusted Rand index compares labels of the same clients, but there are {counts}.")
     return float(adjusted_rand_score(true_labels, found_labels))
 
 
@@ -146,21 +114,16 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
     """F1 score in percent, of confusion matrices (:func:`fltnb.rounds.confusion`).
 
     F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over classes.
+    Clients without samples are left out; NaN if none is left.
 
     Parameters
     ----------
-    confusion : int array (M, C, C), or (C, C) for one client
-        Samples by class (rows) and prediction (columns).
+    confusion : int array (M, C, C), or (C, C) for one client, samples by class (rows) and prediction (columns)
     average : {"micro", "macro", "pooled"}
         Mean of the clients' F1 weighted by samples; plain mean; F1 of all samples together.
     classes : {"present", "all"}
         Classes whose F1 a client's is the mean of: those that occur in its samples or in its predictions
         (scikit-learn's ``f1_score(..., average="macro")``), or all C, with 0 for one that does not occur.
-
-    Returns
-    -------
-    float
-        Clients without samples are left out; NaN if none is left.
 
     Raises
     ------

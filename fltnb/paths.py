@@ -65,19 +65,9 @@ def _lives(pid: int) -> bool:
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
     """Write a file so that a reader sees the old one or the whole new one, never half of it.
 
-    The temporary file's name says who writes it; what killed writers of the same path left is removed first.
-
-    Parameters
-    ----------
-    path : path
-        Final name; its folder is made if need be.
-    write : callable
-        Gets a binary file open for writing.
-
-    Raises
-    ------
-    FltnbError
-        The disk is full or the folder cannot be written; the old file, if any, is untouched.
+    ``write`` gets a binary file open for writing, whose name says who writes; the folder is made if need be, and what
+    killed writers of the same path left is removed. FltnbError: the disk is full or the folder cannot be written; the
+    old file, if any, is untouched.
     """
     path = Path(path)
     temporary = None

@@ -49,29 +49,21 @@ class Run:
     ----------
     history : DataFrame
         One row per evaluated round and split: ``round, split, accuracy`` (percent, unweighted mean over clients),
-        ``micro`` (percent, weighted by samples), ``variance`` (population variance of client accuracies, percent
-        squared), ``worst`` (percent), ``loss`` (mean over clients), ``seconds`` (since the start), ``bytes_up,
-        bytes_down`` (sent so far, all clients). A federation that changes has its clients' mean by group as well:
-        ``accuracy_stayed, accuracy_drifted, accuracy_joined`` (NaN while there are none). Split "probe", at the end
-        only: the federation's second test set, if it has one.
+        ``micro`` (percent, weighted by samples), ``variance`` (population variance over clients, percent squared),
+        ``worst`` (percent), ``loss`` (mean over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent
+        so far, all clients); for a federation that changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
+        accuracy_joined`` (NaN while there are none). Split "probe", at the end only: the second test set, if any.
     clients : DataFrame
-        One row per client at the last round: ``client, cluster, true_cluster, samples, train, test`` (percent), and
-        ``probe`` where there is one.
-    labels : array (M,) or None
-        Final cluster of each client.
-    theta, rows : arrays (K, P), (M,)
-        Final models; client i is served by ``theta[rows[i]]``.
-    settings : dict
-        Everything that determines the numbers.
-    seconds : float
-        Wall time, resumed parts included.
-    stopped : str
-        Why the run ended early (a client's loss was not finite), else empty.
-    labels_at : dict
-        Evaluated round -> cluster of each client that was there (M,); empty for methods without clusters.
+        One row each at the last round: ``client, cluster, true_cluster, samples, train, test, probe`` (percent).
+    labels : array (M,) or None, final cluster of each client
+    theta, rows : arrays (K, P), (M,), final models; client i is served by ``theta[rows[i]]``
+    settings : dict, everything that determines the numbers
+    seconds : float, wall time, resumed parts included
+    stopped : str, why the run ended early (a client's loss was not finite), else empty
+    labels_at : dict, evaluated round -> cluster of each client that was there (M,); empty for methods without clusters
     confusion : int64 array (M, C, C) or None
-        What the test samples of every client were taken for at the end (:func:`confusion`); None for a method that
-        tests something else than the one model that it serves a client.
+        What test samples were taken for at the end (:func:`confusion`); None for a method that tests something else
+        than the one model that it serves a client.
     """
 
     history: pd.DataFrame
@@ -88,8 +80,7 @@ class Run:
     @property
     def accuracy(self) -> float:
         """Mean test accuracy over clients at the last round, percent."""
-        test = self.history[self.history["split"] == "test"]
-        return float(test["accuracy"].iloc[-1])
+        return float(self.history.query("split == 'test'")["accuracy"].iloc[-1])
 
     def __repr__(self) -> str:
         return (
@@ -142,13 +133,11 @@ def run(
 
     Parameters
     ----------
-    method : Method
-        For example ``fl.methods.FedAvg()``.
+    method : Method, for example ``fl.methods.FedAvg()``
     fed : Federation
         Who holds which samples. One that changes (:func:`fltnb.federations.with_events`) changes before the rounds it
         names: each round draws from, and evaluates, the clients that are there, on the data they hold then.
-    model : str
-        A name of :data:`fltnb.models.NAMES`.
+    model : str, A name of :data:`fltnb.models.NAMES`
     rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
         Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B, SGD's learning rate, momentum
         and weight decay, and the weight mu of the proximal term.
@@ -157,18 +146,11 @@ def run(
         its own seed, in the federation.
     device, backend, n_workers, dtype
         Where and how to train (:func:`fltnb.training.make_engine`); the result depends on them up to rounding only.
-    eval_every : int
-        Evaluate every so many rounds, and after the last.
+    eval_every : int, evaluate every so many rounds, and after the last
     checkpoint : path, optional
         File that is written about every 20 s and continued from if it exists; removed by nobody.
-    cache, n_jobs
-        See :class:`fltnb.methods.Context`.
-    progress : bool
-        Show a bar with the time left.
-
-    Returns
-    -------
-    Run
+    cache, n_jobs : see :class:`fltnb.methods.Context`
+    progress : bool, show a bar with the time left
 
     Raises
     ------
@@ -178,6 +160,8 @@ def run(
         A client's loss or model stopped being finite; the error carries the run up to the round before.
     """
     given = dict(locals())
+    from threadpoolctl import threadpool_limits
+
     from . import training
     from .methods import Context
 
@@ -185,7 +169,8 @@ def run(
     spec, net = check(method, fed, model, **numbers)
     about = plain({"method": method.settings(), "federation": fed.settings})
     settings = {**about, "data": fed.fingerprint(), "model": model, **numbers}
-    with _one_blas_thread(), ExitStack() as open_engine:
+    # NumPy in one thread, so that sums have one order on every machine and under every scheduler
+    with threadpool_limits(1, user_api="blas"), ExitStack() as open_engine:
 
         def make_engine(fed):
             open_engine.close()  # of the phase before
@@ -313,28 +298,10 @@ def _finish(method, fed, net, done: _Progress, last, settings, stopped: str, dev
 def confusion(
     model: Model, theta: np.ndarray, rows: Sequence[int], fed: Federation, split: str = "test", device: str = "cpu"
 ) -> np.ndarray:
-    """Count what every client's samples are taken for.
+    """Count what every client's samples are taken for: int64 (M, C, C), classes as rows, predictions as columns.
 
-    Parameters
-    ----------
-    model : Model
-    theta : array (K, P)
-        Models, as a :class:`Run` holds them at its end.
-    rows : array (M,)
-        Client i is served by ``theta[rows[i]]``.
-    fed : Federation
-    split : {"test", "val", "train", "probe"}
-    device : str
-
-    Returns
-    -------
-    ndarray of int64, shape (M, C, C)
-        Classes as rows, predictions as columns; zeros for a client without samples.
-
-    Raises
-    ------
-    FltnbError
-        Unknown split, or models or rows that do not fit.
+    Client i is served by ``theta[rows[i]]``, as a :class:`Run` holds them: theta (K, P), rows (M,). Zeros for a client
+    without samples. FltnbError: unknown split, or models or rows that do not fit.
     """
     import torch
 
@@ -345,10 +312,8 @@ def confusion(
     choose(split, SPLITS, "split")
     theta, rows = np.asarray(theta), np.asarray(rows)
     if theta.ndim != 2 or theta.shape[1] != model.n_parameters or rows.shape != (fed.n_clients,):
-        raise FltnbError(
-            f"Confusion matrices need theta of shape (K, {model.n_parameters}) and {fed.n_clients} rows, one per"
-            f" client, not {theta.shape} and {rows.shape}."
-        )
+        wanted = f"theta of shape (K, {model.n_parameters}) and {fed.n_clients} rows, one per client"
+        raise FltnbError(f"Confusion matrices need {wanted}, not {theta.shape} and {rows.shape}.")
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(theta)):
         raise FltnbError(f"rows must lie between 0 and {len(theta) - 1}, not {rows.min()} to {rows.max()}.")
     parts, C = getattr(fed, split), model.n_classes
@@ -370,24 +335,10 @@ def confusion(
 
 
 def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -> tuple[TrainSpec, Model]:
-    """Refuse what cannot run, before anything is computed.
+    """Refuse what cannot run, before anything is computed; arguments, of :data:`NUMBERS`, as for :func:`run`.
 
-    Parameters
-    ----------
-    method, fed, model
-        As for :func:`run`.
-    **numbers
-        Of :data:`NUMBERS`.
-
-    Returns
-    -------
-    TrainSpec, Model
-        Local training, and the network shaped by the federation's data.
-
-    Raises
-    ------
-    FltnbError
-        A setting is out of range or of the wrong type, or method, model and federation do not go together.
+    Returns local training, and the network shaped by the federation's data. FltnbError: a setting is out of range or of
+    the wrong type, or method, model and federation do not go together.
     """
     from . import models
     from .federations import Federation
@@ -437,13 +388,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
-
-
-def _one_blas_thread():
-    """Limit NumPy to one thread, so that sums have one order on every machine and under every scheduler."""
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(1, user_api="blas")
 
 
 def _save(path, settings, done: _Progress) -> None:

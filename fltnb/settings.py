@@ -70,13 +70,7 @@ _OLD = {"described": "as_written", "published": "as_run"}
 
 
 def check(name: str, value: Any, kind: Any) -> Any:
-    """Return an option's value as its annotation wants it.
-
-    Raises
-    ------
-    FltnbError
-        The value is not what the annotation says.
-    """
+    """Return an option's value as its annotation wants it; FltnbError: the value is not what that says."""
     if get_origin(kind) in (Union, types.UnionType):
         inner = [one for one in get_args(kind) if one is not type(None)]
         if value is None and len(inner) < len(get_args(kind)):
@@ -111,19 +105,7 @@ def _signature(made: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, 
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return all options of a class or function, defaults filled in, in the order of its signature.
 
-    Parameters
-    ----------
-    made : callable
-        Whose signature counts.
-    options : mapping
-        By name.
-    what : str
-        How an error calls it, such as ``"method ifca"``.
-
-    Raises
-    ------
-    FltnbError
-        An unknown option, a missing one, or a value that its annotation refuses.
+    FltnbError, calling it ``what``: an unknown option, a missing one, or a value that its annotation refuses.
     """
     known, hints = _signature(made)
     for name in options:

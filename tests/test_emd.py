@@ -3,11 +3,13 @@
 import numpy as np
 import ot
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
 from scipy.stats import wasserstein_distance
 from sklearn.base import clone
+from test_rounds import stopped_and_resumed
 
 import fltnb as fl
 from fltnb import models
@@ -23,22 +25,34 @@ def on_circle(*degrees):
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
 
-# ---------------------------------------------------------------- the distance
-
-
-def test_cosine_cost_by_hand():
+def test_distances_by_hand():
     a, b = np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 3.0], [-1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
     expected = [[1, 2, 1 - np.sqrt(0.5), 1], [1, 1, 1, 0]]  # a zero vector has no direction
     assert np.allclose(emd.cosine_cost(a, b), expected)
-
-
-def test_earth_mover_by_hand():
     # directions 0 and 90 degrees against 0 and 180: the first stays, the second moves a right angle, cost 1
     assert emd.earth_mover(on_circle(0, 90), on_circle(0, 180)) == pytest.approx(0.5)
     # 2 against 3 samples, each of the two holds 1/2 and each of the three 1/3: 0 -> 0 (1/3), 0 -> 90 (1/6), 180 -> 90
     # (1/6), 180 -> 180 (1/3); both moves cost 1
     assert emd.earth_mover(on_circle(0, 180), on_circle(0, 90, 180)) == pytest.approx(1 / 3)
     assert emd.earth_mover(on_circle(0), on_circle(180, 60)) == pytest.approx((2 + 0.5) / 2)
+    a, b = np.array([[1.0], [2.0], [-1.0]]), np.array([[1.0], [-3.0], [-1.0]])
+    assert emd.earth_mover(a, b, "sliced") == pytest.approx(emd.earth_mover(a, b)) == pytest.approx(2 / 3)
+    one, other = np.eye(8)[:1], np.eye(8)[1:2]
+    assert emd.earth_mover(one, other, "sliced", n_directions=20_000) == pytest.approx(1.0, abs=0.05)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(6, 3)), rng.normal(size=(6, 3))
+    direction = fl.relatedness.emd.stream(4, "method", emd.DIRECTIONS).normal(size=(3, 1))[:, 0]
+    direction /= np.linalg.norm(direction)
+    unit = [z / np.linalg.norm(z, axis=1, keepdims=True) @ direction for z in (a, b)]
+    squared = np.mean((np.sort(unit[0]) - np.sort(unit[1])) ** 2)
+    assert np.sqrt(squared) >= wasserstein_distance(*unit) - 1e-12
+    assert emd.earth_mover(a, b, "sliced", n_directions=1, seed=4) == pytest.approx(squared * 3 / 2)
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(size=(8, 3)), rng.normal(size=(9, 3))
+    exact = emd.earth_mover(a, b)
+    near, far = (emd.earth_mover(a, b, "sinkhorn", regularisation=r) for r in (0.005, 10.0))
+    assert near == pytest.approx(exact, abs=0.01)
+    assert far == pytest.approx(emd.cosine_cost(a, b).mean(), abs=0.05)  # all plans are equally good
 
 
 @settings(max_examples=30, deadline=None)
@@ -53,46 +67,6 @@ def test_earth_mover_is_that_of_pot_and_has_its_properties(n, m, width, seed):
     # the cost of any other plan is no smaller, and slices see less than the whole
     assert emd.earth_mover(a, b, "sinkhorn") >= exact - 1e-4
     assert emd.earth_mover(a, b, "sliced") <= exact * 1.5 + 1e-9  # up to the chance of 256 directions
-
-
-def test_sliced_is_exact_on_a_line_and_at_right_angles():
-    a, b = np.array([[1.0], [2.0], [-1.0]]), np.array([[1.0], [-3.0], [-1.0]])
-    assert emd.earth_mover(a, b, "sliced") == pytest.approx(emd.earth_mover(a, b)) == pytest.approx(2 / 3)
-    one, other = np.eye(8)[:1], np.eye(8)[1:2]
-    assert emd.earth_mover(one, other, "sliced", n_directions=20_000) == pytest.approx(1.0, abs=0.05)
-
-
-def test_slices_are_those_of_one_dimensional_transport():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(6, 3)), rng.normal(size=(6, 3))
-    direction = fl.relatedness.emd.stream(4, "method", emd.DIRECTIONS).normal(size=(3, 1))[:, 0]
-    direction /= np.linalg.norm(direction)
-    unit = [z / np.linalg.norm(z, axis=1, keepdims=True) @ direction for z in (a, b)]
-    squared = np.mean((np.sort(unit[0]) - np.sort(unit[1])) ** 2)
-    assert np.sqrt(squared) >= wasserstein_distance(*unit) - 1e-12
-    assert emd.earth_mover(a, b, "sliced", n_directions=1, seed=4) == pytest.approx(squared * 3 / 2)
-
-
-def test_little_regularisation_is_the_exact_distance():
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(size=(8, 3)), rng.normal(size=(9, 3))
-    exact = emd.earth_mover(a, b)
-    near, far = (emd.earth_mover(a, b, "sinkhorn", regularisation=r) for r in (0.005, 10.0))
-    assert near == pytest.approx(exact, abs=0.01)
-    assert far == pytest.approx(emd.cosine_cost(a, b).mean(), abs=0.05)  # all plans are equally good
-
-
-def test_a_pair_agrees_on_its_projection():
-    one, other = emd.projection_matrix(40, 0.9, 0, 3, 7), emd.projection_matrix(40, 0.9, 0, 7, 3)
-    assert one.shape == (40, 36) and np.array_equal(one, other)
-    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 0, 3, 8))
-    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 1, 3, 7))
-    assert emd.projection_matrix(3, 0.1, 0, 0, 1).shape == (3, 1)
-    wide = np.concatenate([emd.projection_matrix(50, 1.0, seed, 0, 1) for seed in range(20)])
-    assert (wide**2).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)  # keeps lengths
-
-
-# ---------------------------------------------------------------- the clusterer
 
 
 def clouds(groups, n=60, held=30, width=40, spread=0.4, seed=0):
@@ -119,24 +93,29 @@ def fitted():
     return fit()
 
 
-def test_finds_the_groups(fitted):
+def test_finds_the_groups_and_limits_of_the_tolerance(fitted):
     assert adjusted_rand_index(GROUPS, fitted.labels_) == 1 and fitted.n_clusters_ == 3
     assert fitted.labels_.tolist() == [0, 1, 0, 2, 2, 1, 0, 1]
     assert np.array_equal(fitted.adjacency_, (GROUPS[:, None] == GROUPS[None]).astype(np.uint8))
     assert fitted.linkage_.shape == (7, 4) and sorted(fitted.leaf_order_) == list(range(8))
     assert fitted.tolerance_ == 0.05 and (fitted.reference_ > 0).all()
-
-
-def test_identical_distributions_are_at_about_nothing(fitted):
     same = (GROUPS[:, None] == GROUPS[None]) & ~np.eye(8, dtype=bool)
     assert abs(fitted.distance_[same].mean()) < 0.01 and np.abs(fitted.distance_[same]).max() < 0.05
     assert (np.diag(fitted.distance_) == 0).all() and fitted.distance_[GROUPS[:, None] != GROUPS[None]].min() > 0.1
     train = clouds([0, 0])[0]
     equal = EMDClustering(projection=None).fit([train[0]] * 3, lambda i: [train[1]] * 3)
     assert np.allclose(equal.distance_, 0, atol=1e-12) and equal.n_clusters_ == 1
+    found = fit(tolerance="auto")
+    assert adjusted_rand_index(GROUPS, found.labels_) == 1 and 0 < found.tolerance_ < 0.2
+    assert fit([0] * 6, tolerance="auto").n_clusters_ == 1
+    assert fit(tolerance=0).n_clusters_ == 8  # although chance makes some distances negative
+    assert (fitted.distance_ < 0).any()
+    assert fit(tolerance=1.9).n_clusters_ == 1
+    with pytest.warns(UserWarning, match="exceeds every cosine distance"):
+        assert fit(tolerance=3.0).n_clusters_ == 1
 
 
-def test_distances_are_those_of_the_formula():
+def test_distances_are_those_of_the_formula_and_a_pair_agrees_on_its_projection():
     train, held = clouds([0, 1, 1])
     found = EMDClustering(projection=None).fit(train, [held] * 3)
     for i in range(3):
@@ -153,9 +132,16 @@ def test_distances_are_those_of_the_formula():
     assert once.distance_[2, 0] == pytest.approx(expected + own - found.reference_[2], abs=1e-9)
     assert np.array_equal(once.reference_, found.reference_)
     assert projected.sent_.tolist() == [2 * 90 * 20 + 2] * 3 and once.sent_.tolist() == [2 * 90 * 20 + 1] * 3
+    one, other = emd.projection_matrix(40, 0.9, 0, 3, 7), emd.projection_matrix(40, 0.9, 0, 7, 3)
+    assert one.shape == (40, 36) and np.array_equal(one, other)
+    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 0, 3, 8))
+    assert not np.array_equal(one, emd.projection_matrix(40, 0.9, 1, 3, 7))
+    assert emd.projection_matrix(3, 0.1, 0, 0, 1).shape == (3, 1)
+    wide = np.concatenate([emd.projection_matrix(50, 1.0, seed, 0, 1) for seed in range(20)])
+    assert (wide**2).sum(axis=1).mean() == pytest.approx(1.0, abs=0.05)  # keeps lengths
 
 
-def test_one_shifted_client_is_found():
+def test_one_shifted_client_refusals_and_chains():
     rng = np.random.default_rng(2)
     base = rng.normal(size=10) * 3
     train, held = ([base + rng.normal(size=(n, 10)) for _ in range(6)] for n in (80, 40))
@@ -163,24 +149,13 @@ def test_one_shifted_client_is_found():
     train[4], held[4] = train[4] + shift, held[4] + shift
     found = EMDClustering(tolerance=0.03).fit(train, lambda i: held)
     assert found.labels_.tolist() == [0, 0, 0, 0, 1, 0]
-
-
-@pytest.mark.parametrize("distance", ["sinkhorn", "sliced"])
-def test_approximations_find_the_same_groups(distance):
-    assert adjusted_rand_index(GROUPS, fit(distance=distance).labels_) == 1
-
-
-def test_either_side_can_refuse():
-    """Client 1's encoder tells the two apart, client 0's does not."""
+    # client 1's encoder tells the two apart, client 0's does not
     blind = np.ones((8, 2))
     sees = [on_circle(*np.linspace(0, 9, 8)), on_circle(*np.linspace(80, 89, 8))]
     found = EMDClustering(projection=None).fit([blind, sees[1]], [[blind, blind], sees])
     assert found.distance_[0, 1] == 0 and found.distance_[1, 0] > 0.5
     assert found.labels_.tolist() == [0, 1]
-
-
-def test_equal_neighbourhoods_share_a_model():
-    """A chain 0 - 1 - 2 - 3 is four clusters, not one: nobody has the neighbours of another."""
+    # a chain 0 - 1 - 2 - 3 is four clusters, not one: nobody has the neighbours of another
     distance = np.full((5, 5), 0.5)
     for i, j in ((0, 1), (1, 2), (2, 3)):
         distance[i, j] = distance[j, i] = 0.01
@@ -191,12 +166,9 @@ def test_equal_neighbourhoods_share_a_model():
     assert EMDClustering().connect(distance, np.ones(5))[1].tolist() == [0, 0, 0, 0, 1]
 
 
-def test_tolerance_zero_and_huge(fitted):
-    assert fit(tolerance=0).n_clusters_ == 8  # although chance makes some distances negative
-    assert (fitted.distance_ < 0).any()
-    assert fit(tolerance=1.9).n_clusters_ == 1
-    with pytest.warns(UserWarning, match="exceeds every cosine distance"):
-        assert fit(tolerance=3.0).n_clusters_ == 1
+@pytest.mark.parametrize("distance", ["sinkhorn", "sliced"])
+def test_approximations_find_the_same_groups(distance):
+    assert adjusted_rand_index(GROUPS, fit(distance=distance).labels_) == 1
 
 
 @pytest.mark.parametrize("projection", [None, 0.9])
@@ -212,36 +184,26 @@ def test_the_order_of_clients_does_not_matter(projection):
     assert moved[same].max() < close and moved.max() < 10 * close
 
 
-def test_results_do_not_depend_on_processes_nor_on_memory():
+def test_processes_most_samples_and_one_encoder():
     train, held = clouds([0, 1, 0, 1])
     one = EMDClustering(n_jobs=1).fit(train, [held] * 4)
     with parallel_config("threading"):
         two = EMDClustering(n_jobs=2).fit(train, lambda i: held)
     assert np.array_equal(one.distance_, two.distance_)
-
-
-def test_at_most_max_samples_are_compared():
     train, held = clouds([0, 0, 1], n=50, held=40)
     few = EMDClustering(max_samples=20, projection=None).fit(train, lambda i: held)
     kept = [np.sort(fl.relatedness.emd.stream(0, "method", 0, n).choice(n, 20, replace=False)) for n in (50, 40)]
     assert few.reference_[1] == emd.earth_mover(train[1][kept[0]], held[1][kept[1]])
-    assert np.array_equal(EMDClustering(max_samples=50).fit(train, lambda i: held).distance_, fit_all(train, held))
-
-
-def fit_all(train, held):
-    return EMDClustering().fit(train, lambda i: held).distance_
-
-
-def test_one_encoder_for_all_needs_no_validation_samples():
+    assert np.array_equal(
+        EMDClustering(max_samples=50).fit(train, lambda i: held).distance_,
+        EMDClustering().fit(train, lambda i: held).distance_,
+    )
     train, held = clouds(GROUPS)
     samples = [np.concatenate(pair) for pair in zip(train, held, strict=True)]
     found = EMDClustering(tolerance=0.3).fit(samples)  # random halves do not have equal shares of both directions
     assert adjusted_rand_index(GROUPS, found.labels_) == 1
     a, b = emd._halves(samples[0], 0, 0)
     assert len(a) + len(b) == 90 and len(np.unique(np.concatenate([a, b]), axis=0)) == 90
-
-
-# ---------------------------------------------------------------- tolerance from the data
 
 
 def blocks(groups, within, across, seed=0):
@@ -275,46 +237,28 @@ def test_auto_reads_chance_off_negative_distances():
     assert EMDClustering(tolerance="auto").connect(distance, reference)[1].tolist() == [0, 0, 0, 0, 0, 1]
     distance[2:4, :2] = -0.03
     assert EMDClustering(tolerance="auto").connect(distance, reference)[1].tolist() == [0] * 6
-
-
-def test_auto_takes_the_finer_of_two_levels():
-    """Pairs of pairs: chance, then 0.05 inside the pairs of pairs, then 1."""
+    # pairs of pairs: chance, then 0.05 inside the pairs of pairs, then 1
     far = np.full((8, 8), 1.0)
-    for i in range(8):
-        for j in range(8):
-            if i // 4 == j // 4:
-                far[i, j] = 0.05 if i // 2 != j // 2 else 0.001 * (i != j)
+    for i, j in np.ndindex(8, 8):
+        if i // 4 == j // 4:
+            far[i, j] = 0.05 if i // 2 != j // 2 else 0.001 * (i != j)
     _, labels, tolerance = EMDClustering(tolerance="auto").connect(far, np.full(8, 0.05))
     assert labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and 0.001 < tolerance < 0.05
 
 
-def test_auto_on_samples():
-    found = fit(tolerance="auto")
-    assert adjusted_rand_index(GROUPS, found.labels_) == 1 and 0 < found.tolerance_ < 0.2
-    assert fit([0] * 6, tolerance="auto").n_clusters_ == 1
-
-
-# ---------------------------------------------------------------- bad input
+ONES = np.ones((3, 2))
 
 
 @pytest.mark.parametrize(
     ("train", "held", "message"),
     [
-        ([np.ones((3, 2))], [[np.ones((3, 2))]], "at least 2 clients"),
-        ([np.ones((3, 2)), np.ones((3, 4))], None, "of dimension 4"),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2))] * 2], "under 1 encoders for 2 clients"),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2))]] * 2, "of 1 clients instead of 2"),
-        (
-            [np.ones((3, 2))] * 2,
-            [[np.ones((3, 2)), np.ones((0, 2))]] * 2,
-            "Client 1 has no validation embeddings under the encoder of client 0",
-        ),
-        (
-            [np.ones((3, 2))] * 2,
-            [[np.ones((3, 2)), np.ones((3, 5))]] * 2,
-            "Client 1 .* encoder of client 0 of dimension 5, which must have dimension 2",
-        ),
-        ([np.ones((3, 2))] * 2, [[np.ones((3, 2)), np.full((3, 2), np.inf)]] * 2, "NaN or infinite"),
+        ([ONES], [[ONES]], "at least 2 clients"),
+        ([ONES, np.ones((3, 4))], None, "of dimension 4"),
+        ([ONES] * 2, [[ONES] * 2], "under 1 encoders for 2 clients"),
+        ([ONES] * 2, [[ONES]] * 2, "of 1 clients instead of 2"),
+        ([ONES] * 2, [[ONES, np.ones((0, 2))]] * 2, "Client 1 has no validation embeddings .* encoder of client 0"),
+        ([ONES] * 2, [[ONES, np.ones((3, 5))]] * 2, "Client 1 .* encoder of client 0 of dimension 5, .* dimension 2"),
+        ([ONES] * 2, [[ONES, np.inf * ONES]] * 2, "NaN or infinite"),
         ([np.ones((1, 2))] * 2, None, "single sample, which cannot be halved"),
     ],
 )
@@ -322,8 +266,6 @@ def test_bad_embeddings_are_refused(train, held, message):
     with pytest.raises(fl.FltnbError, match=message):
         EMDClustering().fit(train, held)
 
-
-# ---------------------------------------------------------------- the method
 
 TURNED = {"n_clients": 6, "angles": ((0,), (90,)), "val_fraction": 0.2}
 SHORT = {"model": "mlp_plain", "rounds": 3, "local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
@@ -344,12 +286,17 @@ def test_right_clusters_are_the_oracle_from_the_first_round(turned):
     assert adjusted_rand_index(ours.labels, turned.clusters) == 1
     assert np.allclose(ours.theta[ours.rows], oracle.theta[oracle.rows], rtol=0, atol=1e-6)
     assert ours.accuracy > run(FedAvg(), turned).accuracy > 50
+    change = {"participation": 0.5, "rounds": 4, "eval_every": 1, "local_epochs": 3}
+    result = run(EMDCFL(), turned, **change)
+    drawn = set()
+    for t in range(1, 5):
+        drawn |= set(participants(6, 0.5, 0, t).tolist())
+        truth = np.where(np.isin(np.arange(6), list(drawn)), turned.clusters, 10 + np.arange(6))
+        assert adjusted_rand_index(result.labels_at[t], truth) == 1
 
 
 @pytest.mark.parametrize("model", ["mlp", "leaf_cnn", "mnist_cnn"])
 def test_embeddings_are_what_the_last_layer_gets(turned, model):
-    import torch
-
     net = models.make(model, turned.input_shape, turned.n_classes)
     theta, x = net.init(0), turned.client(0, "val")[0]
     z, last = penultimate(net, theta, x), net.unflatten(theta)[-2:]
@@ -385,19 +332,13 @@ def by_class(sizes=(30, 20, 10, 40)):
     images = np.zeros((400, 8, 8), dtype=np.uint8)
     images[:200, :, :4] = rng.integers(100, 255, (200, 8, 4))
     images[200:, :, 4:] = rng.integers(100, 255, (200, 8, 4))
-    place = [np.arange(n) + 100 * i for i, n in enumerate(sizes)]
-    return fl.Federation(
-        images=images,
-        labels=np.arange(400) % 2,
-        n_classes=2,
-        train=place,
-        val=[np.arange(60, 80) + 100 * i for i in range(4)],
-        test=[np.arange(80, 100) + 100 * i for i in range(4)],
-        clusters=np.array([0, 0, 1, 1]),
-    )
+    train = [np.arange(n) + 100 * i for i, n in enumerate(sizes)]
+    val, test = ([np.arange(first, first + 20) + 100 * i for i in range(4)] for first in (60, 80))
+    held = {"train": train, "val": val, "test": test, "clusters": np.array([0, 0, 1, 1])}
+    return fl.Federation(images=images, labels=np.arange(400) % 2, n_classes=2, **held)
 
 
-def test_aggregation_by_hand():
+def test_aggregation_by_hand_also_of_few():
     walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
     a, served, labels = walk.go(0, 1, 2, 3)
     assert labels.tolist() == [0, 0, 1, 1]
@@ -406,9 +347,6 @@ def test_aggregation_by_hand():
     assert walk.state["local"].shape[0] == 0  # nobody's own model is needed any more
     b, now, labels = walk.go(0)
     assert np.allclose(now[0], b[0]) and np.array_equal(now[1], now[0]) and np.array_equal(now[2], served[2])
-
-
-def test_clients_that_were_never_drawn_stay_alone_with_the_initial_model():
     walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
     a, served, labels = walk.go(0, 2)
     assert labels.tolist() == [0, 1, 2, 3]
@@ -422,6 +360,14 @@ def test_clients_that_were_never_drawn_stay_alone_with_the_initial_model():
     c, served, labels = walk.go(3)
     assert labels.tolist() == [0, 0, 1, 1] and np.allclose(served[2], c[0])
     assert np.allclose(served[0], b[0])
+    walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
+    walk.go(2)
+    assert np.isnan(walk.state["distance"]).sum() == 12 and walk.state["sent"].tolist() == [0, 0]
+    walk.go(3)
+    assert walk.state["labels"].tolist() == [0, 1, 2, 2]
+    body = 64 * 200 + 200  # all but the last layer, from 2 to 3 and back; 180 numbers per embedding
+    assert walk.state["sent"].tolist() == [2 * body + 180 * (10 + 20 + 40 + 20) + 2, 2 * body]  # and 2 references
+    assert walk.method.setup_bytes(walk.state)[1] == 8 * body
 
 
 def test_published_rule_averages_everybodys_last_model_and_measures_again():
@@ -443,60 +389,25 @@ def test_published_rule_averages_everybodys_last_model_and_measures_again():
     assert np.array_equal(everybody.state["distance"], before)  # one-shot where all take part at once
 
 
-def test_a_lone_participant_has_nobody_to_be_compared_with():
-    walk = Walk(EMDCFL(EMDClustering(tolerance=0.05)), by_class())
-    walk.go(2)
-    assert np.isnan(walk.state["distance"]).sum() == 12 and walk.state["sent"].tolist() == [0, 0]
-    walk.go(3)
-    assert walk.state["labels"].tolist() == [0, 1, 2, 2]
-    body = 64 * 200 + 200  # all but the last layer, from 2 to 3 and back; 180 numbers per embedding
-    assert walk.state["sent"].tolist() == [2 * body + 180 * (10 + 20 + 40 + 20) + 2, 2 * body]  # and 2 references
-    assert walk.method.setup_bytes(walk.state)[1] == 8 * body
-
-
-def test_partial_participation_in_a_run(turned):
-    change = {"participation": 0.5, "rounds": 4, "eval_every": 1, "local_epochs": 3}
-    result = run(EMDCFL(), turned, **change)
-    drawn = set()
-    for t in range(1, 5):
-        drawn |= set(participants(6, 0.5, 0, t).tolist())
-        truth = np.where(np.isin(np.arange(6), list(drawn)), turned.clusters, 10 + np.arange(6))
-        assert adjusted_rand_index(result.labels_at[t], truth) == 1
-
-
 def test_a_resumed_run_ends_with_the_same_bits(turned, monkeypatch, tmp_path):
     monkeypatch.setattr(fl.rounds, "CHECKPOINT_SECONDS", -1.0)
-    options = {"participation": 0.5, "rounds": 4, "local_epochs": 1, "eval_every": 1}
-    method, path = EMDCFL(EMDClustering(tolerance="auto")), tmp_path / "checkpoint.npz"
-    whole = run(method, turned, **options)
-    collect = method.collect
-
-    def stop(state, clients, theta, round):
-        if round == 3:
-            raise KeyboardInterrupt
-        return collect(state, clients, theta, round)
-
-    monkeypatch.setattr(method, "collect", stop, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        run(method, turned, **options, checkpoint=path)
-    monkeypatch.setattr(method, "collect", collect)
-    resumed = run(method, turned, **options, checkpoint=path)
-    assert np.array_equal(whole.theta, resumed.theta) and np.array_equal(whole.labels, resumed.labels)
+    settings = SHORT | QUICK | {"participation": 0.5, "rounds": 4, "local_epochs": 1, "eval_every": 1}
+    whole, again = stopped_and_resumed(lambda: EMDCFL(EMDClustering(tolerance="auto")), turned, settings, 3, tmp_path)
+    assert np.array_equal(whole.theta, again.theta) and np.array_equal(whole.labels, again.labels)
 
 
 def test_settings_come_back_and_bad_ones_are_refused(turned):
     method = EMDCFL(EMDClustering(tolerance="auto", distance="sliced"), rule="last_local")
     again = fl.methods.build(method.settings())
     assert again.settings() == method.settings() and again.clusterer.distance == "sliced"
-    with pytest.raises(fl.FltnbError, match="EMDClustering"):
-        EMDCFL(fl.FCR())
-    with pytest.raises(fl.FltnbError, match="Unknown rule 'last_aggregate'"):
-        EMDCFL(rule="last_aggregate")
-    with pytest.raises(fl.FltnbError, match="repeat must be True or False"):
-        EMDCFL(repeat="yes")
     bare = fl.federations.rotated_copies(fl.load("digits"), **TURNED | {"val_fraction": 0.0}, samples_per_client=20)
-    with pytest.raises(fl.FltnbError, match="client 0 has none"):
-        run(EMDCFL(), bare)
-    with pytest.raises(fl.FltnbError, match="tolerance is a distance"):
-        run(EMDCFL(EMDClustering(tolerance=-1)), turned)
+    for wrong, says in (
+        (lambda: EMDCFL(fl.FCR()), "EMDClustering"),
+        (lambda: EMDCFL(rule="last_aggregate"), "Unknown rule 'last_aggregate'"),
+        (lambda: EMDCFL(repeat="yes"), "repeat must be True or False"),
+        (lambda: run(EMDCFL(), bare), "client 0 has none"),
+        (lambda: run(EMDCFL(EMDClustering(tolerance=-1)), turned), "tolerance is a distance"),
+    ):
+        with pytest.raises(fl.FltnbError, match=says):
+            wrong()
     assert run(Local(), turned, rounds=1).labels is None

@@ -15,7 +15,7 @@ from fltnb.errors import FltnbError
 percent = arrays(np.float64, st.integers(1, 30), elements=st.floats(0, 100))
 
 
-def test_three_clients_by_hand():
+def test_metrics_by_hand():
     correct, total = [9, 3, 10], [10, 4, 20]  # 90, 75 and 50 percent
     assert metrics.accuracy(correct, total).tolist() == [90, 75, 50]
     found = metrics.summary(correct, total)
@@ -23,14 +23,17 @@ def test_three_clients_by_hand():
     assert found["accuracy"] == pytest.approx(215 / 3)  # unweighted: 22 of 34 samples would be 64.7
     assert found["variance"] == pytest.approx((90**2 + 75**2 + 50**2) / 3 - (215 / 3) ** 2)
     assert found["worst"] == 50
-
-
-def test_a_client_without_samples_is_left_out():
     values = metrics.accuracy([4, 0, 1], [4, 0, 2])
     assert np.isnan(values[1])
     assert metrics.mean_accuracy(values) == 75
     assert metrics.variance(values) == 625
     assert metrics.worst(values) == 50
+    assert metrics.micro_accuracy([9, 0], [10, 30]) == 22.5  # the plain mean over clients is 45
+    assert math.isnan(metrics.micro_accuracy([0], [0]))
+    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(0.2656, abs=1e-4)  # EMD-CFL prints 0.26
+    assert metrics.seed_spread([1, 3]) == pytest.approx(math.sqrt(2))
+    assert math.isnan(metrics.seed_spread([5.0]))
+    assert math.isnan(metrics.seed_spread([]))
 
 
 def test_no_samples_at_all_is_nan_without_a_warning(recwarn):
@@ -56,12 +59,8 @@ def test_impossible_counts_are_refused(correct, total):
         metrics.accuracy(correct, total)
 
 
-@pytest.mark.parametrize(("accuracy", "error"), [(82.73, 0.38), (97.98, 0.14), (33.29, 0.47)])
-def test_binomial_error_is_the_printed_one(accuracy, error):
-    assert round(metrics.binomial_error(accuracy, 10_000), 2) == error
-
-
 def test_binomial_error_by_hand_and_for_arrays():
+    assert metrics.binomial_error([82.73, 97.98, 33.29], 10_000).round(2).tolist() == [0.38, 0.14, 0.47]  # as printed
     assert metrics.binomial_error(50, 100) == 5.0
     assert metrics.binomial_error([50, 0, 100], 100).tolist() == [5, 0, 0]
     assert math.isnan(metrics.binomial_error(50, float("nan")))
@@ -76,15 +75,8 @@ def test_flt_prints_binomial_errors():
     rows = papers.numbers("flt")
     # scenario 3's writers are not in the paper, so its pooled sizes are unknown
     rows = rows[rows["setting"].isin(["scenario1", "scenario2", "scenario4", "ablation"]) & (rows["error"] != "")]
-    sizes = {
-        ("mnist", "test"): 10_000,
-        ("mnist", "train"): 60_000,
-        ("cifar10", "test"): 10_000,
-        ("cifar10", "train"): 50_000,
-        ("structured_noniid_femnist", "test"): 18_800,
-        ("structured_noniid_femnist", "train"): 112_800,
-    }
-    n = [sizes[key] for key in zip(rows["dataset"], rows["split"], strict=True)]
+    sizes = {"mnist": (10_000, 60_000), "cifar10": (10_000, 50_000), "structured_noniid_femnist": (18_800, 112_800)}
+    n = [sizes[name][split == "train"] for name, split in zip(rows["dataset"], rows["split"], strict=True)]
     distance = np.abs(metrics.binomial_error(rows["number"], n) - rows["number_error"])
     assert len(rows) == 144
     assert (distance <= 0.005).sum() == 125  # equal to the last printed digit
@@ -92,13 +84,6 @@ def test_flt_prints_binomial_errors():
     odd = rows[distance > 0.01]
     assert set(odd["value"]) == {"75.35", "96.58", "76.22", "93.69", "71.24", "72.55", "81.97"}
     assert all(json.loads(p)["M"] == 500 for p in odd[odd["table"] == "T5"]["params"])
-
-
-def test_seed_spread():
-    assert metrics.seed_spread([97.27, 97.73, 97.73]) == pytest.approx(0.2656, abs=1e-4)  # EMD-CFL prints 0.26
-    assert metrics.seed_spread([1, 3]) == pytest.approx(math.sqrt(2))
-    assert math.isnan(metrics.seed_spread([5.0]))
-    assert math.isnan(metrics.seed_spread([]))
 
 
 def test_adjusted_rand_index():
@@ -110,8 +95,3 @@ def test_adjusted_rand_index():
     )
     with pytest.raises(FltnbError, match="3 true and 2 found"):
         metrics.adjusted_rand_index([0, 1, 1], [0, 1])
-
-
-def test_micro_accuracy_weighs_clients_by_their_samples():
-    assert metrics.micro_accuracy([9, 0], [10, 30]) == 22.5  # the plain mean over clients is 45
-    assert math.isnan(metrics.micro_accuracy([0], [0]))

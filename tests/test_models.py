@@ -32,20 +32,6 @@ def test_published_sizes(name, shape, classes, published):
     assert sum(p.numel() for p in model.build().parameters()) == published
 
 
-def test_the_printed_leaf_count_is_that_of_another_network():
-    # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5
-    # features, which is what two *unpadded* convolutions leave of 32 x 32 pixels.
-    def conv(inputs, outputs):
-        return inputs * outputs * 25 + outputs
-
-    def dense(inputs, outputs):
-        return inputs * outputs + outputs
-
-    assert conv(3, 32) + conv(32, 64) + dense(64 * 5 * 5, 2048) + dense(2048, 62) == 3_459_582
-    assert ((32 - 4) // 2 - 4) // 2 == 5
-    assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
-
-
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 8, 8), (1, 28, 28), (3, 32, 32), (2, 9, 31), (1, 6, 6)])
 @pytest.mark.parametrize("name", models.NAMES)
 def test_module_and_functional_forward_agree(name, shape):
@@ -69,23 +55,12 @@ def test_module_and_functional_forward_agree(name, shape):
     assert bool(masks) == (not torch.equal(trained, model.forward(params, x)))
 
 
-def test_keyed_dropout_by_hand():
-    drop = models.KeyedDropout(0.75)
-    drop.keep = torch.tensor([[True, False, True]])
-    x = torch.tensor([[1.0, 2.0, -3.0]])
-    assert drop(x).tolist() == [[4.0, 0.0, -12.0]]
-    assert drop.eval()(x).tolist() == x.tolist()
-
-
-def test_flt_mlp_drops_before_relu_and_the_order_of_layers_is_published():
+def test_layers_and_stages_are_published():
     kinds = [type(layer).__name__ for layer in models.make("mlp", (1, 28, 28), 10).layers]
     assert kinds == ["Flatten", "Dense", "Dropout", "ReLU", "Dense"]
     kinds = [type(layer).__name__ for layer in models.make("mnist_cnn", (1, 28, 28), 10).layers]
     assert kinds[3:7] == ["Conv", "Dropout", "MaxPool", "ReLU"]
     assert models.make("mnist_cnn", (1, 28, 28), 10).dropout == [((20, 1, 1), 0.5), ((50,), 0.5)]
-
-
-def test_stages_tell_pooling_relu_and_dropout_apart():
     stages = models.make("mnist_cnn", (1, 28, 28), 10).stages
     assert [(s.pool, s.relu, s.dropout) for s in stages] == [
         (True, True, None),
@@ -93,6 +68,18 @@ def test_stages_tell_pooling_relu_and_dropout_apart():
         (False, True, 1),
         (False, False, None),
     ]
+
+    # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5
+    # features, which is what two *unpadded* convolutions leave of 32 x 32 pixels.
+    def conv(inputs, outputs):
+        return inputs * outputs * 25 + outputs
+
+    def dense(inputs, outputs):
+        return inputs * outputs + outputs
+
+    assert conv(3, 32) + conv(32, 64) + dense(64 * 5 * 5, 2048) + dense(2048, 62) == 3_459_582
+    assert ((32 - 4) // 2 - 4) // 2 == 5
+    assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
 
 
 def test_initial_values_follow_torch():
@@ -107,9 +94,6 @@ def test_initial_values_follow_torch():
             assert abs(weight.std() - bound / np.sqrt(3)) < 0.1 * bound
             assert abs(float(layer.weight.detach().std()) - weight.std()) < 0.1 * bound
     assert not parts
-
-
-def test_initial_values_are_keyed_and_touch_no_global_state():
     model = models.make("mlp", (1, 8, 8), 10)
     torch.manual_seed(5)
     expected = torch.rand(3)
@@ -119,13 +103,6 @@ def test_initial_values_are_keyed_and_touch_no_global_state():
     assert torch.equal(torch.rand(3), expected)
     assert a.dtype == np.float32 and a.shape == (model.n_parameters,)
     assert np.array_equal(a, model.init(3)) and not np.array_equal(a, b) and not np.array_equal(a, model.init(4))
-
-
-def test_unflatten_gives_views():
-    model = models.make("mlp", (1, 8, 8), 3)
-    theta = torch.zeros(model.n_parameters)
-    model.unflatten(theta)[0][0, 0] = 7
-    assert theta[0] == 7
 
 
 @settings(max_examples=25, deadline=None)
@@ -139,7 +116,7 @@ def test_any_image_size_gives_logits(c, h, w, classes, name):
     assert logits.shape == (2, classes) and model.activations[-1] == (classes,)
 
 
-def test_vectors_need_an_mlp():
+def test_dropout_and_unflatten_by_hand_and_bad_shapes():
     assert models.make("mlp", (1, 1, 20), 3).n_parameters == 20 * 200 + 200 + 3 * 200 + 3
     for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small"):
         assert models.make(name, (1, 4, 4), 3).activations[-1] == (3,)
@@ -147,10 +124,16 @@ def test_vectors_need_an_mlp():
             models.make(name, (1, 1, 20), 3)
     with pytest.raises(FltnbError, match="at least 2 x 2"):
         models.make("emdcfl_cnn", (1, 1, 6), 3)
-
-
-def test_unknown_names_and_empty_shapes_are_refused():
     with pytest.raises(FltnbError, match="Unknown model 'resnet'"):
         models.make("resnet", (1, 28, 28), 10)
     with pytest.raises(FltnbError, match="at least one class"):
         models.make("mlp", (1, 28, 28), 0)
+    drop = models.KeyedDropout(0.75)
+    drop.keep = torch.tensor([[True, False, True]])
+    x = torch.tensor([[1.0, 2.0, -3.0]])
+    assert drop(x).tolist() == [[4.0, 0.0, -12.0]]
+    assert drop.eval()(x).tolist() == x.tolist()
+    model = models.make("mlp", (1, 8, 8), 3)
+    theta = torch.zeros(model.n_parameters)
+    model.unflatten(theta)[0][0, 0] = 7
+    assert theta[0] == 7

@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fltnb.errors import FltnbError
 from fltnb.relatedness import FCR, PCAKMeans, base, cuts, distances
+from fltnb.relatedness import fcr as fcr_module
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
@@ -46,9 +47,6 @@ def noisy_blocks(seed, missing=0.1, false=0.05, sizes=(6, 7, 9)):
     return adjacency[np.ix_(order, order)], labels[order]
 
 
-# ------------------------------------------------------------------ FCR
-
-
 @pytest.mark.parametrize(("n_clusters", "per_cluster", "n_clients"), [(2, 5, 20), (5, 2, 25), (10, 1, 40)])
 def test_finds_the_number_of_clusters_by_itself(n_clusters, per_cluster, n_clients):
     clients, truth = digit_clients(n_clients, n_clusters, per_cluster, seed=n_clusters)
@@ -58,11 +56,15 @@ def test_finds_the_number_of_clusters_by_itself(n_clusters, per_cluster, n_clien
     assert np.nanargmax(fcr.criterion_) == n_clusters
 
 
-def test_finds_one_cluster_where_all_clients_are_alike():
+def test_one_cluster_of_clients_that_are_alike_and_two_clients_without_warnings():
     clients, _ = digit_clients(20, 1, 10, seed=0)
     fcr = FCR(n_neighbors=5).fit(clients)
     assert np.nanmax(fcr.criterion_) > 0  # some cut is always a little better than none ...
     assert fcr.n_clusters_ == 1  # ... but no better than chance
+    clients, _ = digit_clients(2, 2, 5, seed=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert len(FCR(k=2).fit(clients).labels_) == 2
 
 
 @pytest.fixture(scope="module")
@@ -73,39 +75,24 @@ def fitted():
 
 def test_attributes(fitted):
     clients, _, fcr = fitted
-    assert fcr.labels_.dtype == np.int64
-    assert fcr.labels_[0] == 0
-    assert fcr.embedding_.shape == (25, 2, 2)
-    assert fcr.centroids_.shape == (25, 2, 16)
-    assert fcr.weights_.shape == (25, 2)
+    assert fcr.labels_.dtype == np.int64 and fcr.labels_[0] == 0 and len(fcr.criterion_) == 26
+    assert fcr.embedding_.shape == (25, 2, 2) and fcr.centroids_.shape == (25, 2, 16) and fcr.weights_.shape == (25, 2)
     np.testing.assert_allclose(fcr.weights_.sum(1), 1)
-    assert fcr.linkage_.shape == (24, 4)
-    assert sorted(fcr.leaf_order_) == list(range(25))
-    assert fcr.adjacency_.dtype == np.uint8
+    assert fcr.linkage_.shape == (24, 4) and sorted(fcr.leaf_order_) == list(range(25))
+    assert fcr.adjacency_.dtype == np.uint8 and (fcr.adjacency_ == fcr.adjacency_.T).all()
     assert (fcr.adjacency_ == ((fcr.distance_ < 1) | np.eye(25, dtype=bool))).all()
-    assert (fcr.adjacency_ == fcr.adjacency_.T).all()
-    assert len(fcr.criterion_) == 26
     # a client's mean is the mean of its centroids, weighted by their shares
     np.testing.assert_allclose(fcr.weights_[3] @ fcr.centroids_[3], clients[3].mean(0), atol=1e-6)
+    assert (np.diff(fcr.labels_[fcr.leaf_order_]) != 0).sum() == fcr.n_clusters_ - 1
 
 
-def test_reordered_adjacency_is_block_diagonal(fitted):
-    _, _, fcr = fitted
-    ordered = fcr.labels_[fcr.leaf_order_]
-    assert (np.diff(ordered) != 0).sum() == fcr.n_clusters_ - 1
-
-
-def test_result_depends_neither_on_jobs_nor_on_the_call(fitted, monkeypatch):
-    clients, _, fcr = fitted
+def test_result_depends_neither_on_jobs_nor_on_the_order(fitted, monkeypatch):
+    clients, truth, fcr = fitted
     again = FCR(k=2, n_neighbors=5, n_jobs=2)
     monkeypatch.setattr(FCR, "per_task", 4)
     with joblib.parallel_config("threading"):  # as good as processes here, and started at once
         assert (again.fit_predict(clients) == fcr.labels_).all()
     np.testing.assert_array_equal(again.distance_, fcr.distance_)
-
-
-def test_permuting_clients_permutes_labels(fitted):
-    clients, truth, fcr = fitted
     order = np.random.default_rng(0).permutation(25)
     moved = FCR(k=2, n_neighbors=5).fit([clients[i] for i in order])
     # k-means sees the same client with the same seed wherever it stands; UMAP's layout does depend on the order
@@ -113,43 +100,32 @@ def test_permuting_clients_permutes_labels(fitted):
     assert adjusted_rand_score(moved.labels_, truth[order]) == 1.0
 
 
-def test_k_may_differ_between_clients(fitted):
+def test_k_may_differ_between_clients_and_distances_are_the_modules(fitted):
     clients, truth, _ = fitted
     k = np.full(25, 2)
     k[4] = 3
     for distance in ("min", "matching"):
         fcr = FCR(k=k, n_neighbors=5, n_clusters=5, distance=distance).fit(clients)
         assert fcr.embedding_.shape == (25, 3, 2)
-        assert np.isnan(fcr.embedding_[0, 2]).all()
-        assert np.isfinite(fcr.embedding_[4]).all()
-        assert np.isfinite(fcr.distance_).all()
-        assert fcr.weights_[0, 2] == 0
+        assert np.isnan(fcr.embedding_[0, 2]).all() and np.isfinite(fcr.embedding_[4]).all()
+        assert np.isfinite(fcr.distance_).all() and fcr.weights_[0, 2] == 0
         assert adjusted_rand_score(np.delete(truth, 4), np.delete(fcr.labels_, 4)) == 1.0
-
-
-def test_few_clients_and_no_warnings():
-    clients, _ = digit_clients(2, 2, 5, seed=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        assert len(FCR(k=2).fit(clients).labels_) == 2
+    clients, _ = digit_clients(8, 2, 5, seed=0)
+    fcr = FCR(k=3, n_neighbors=5, distance="matching").fit(clients)
+    np.testing.assert_array_equal(fcr.distance_, distances.matching_distances(fcr.embedding_))
 
 
 def test_exact_neighbours_are_used_for_many_points(monkeypatch):
-    from fltnb.relatedness import fcr
-
     rng = np.random.default_rng(0)
     centres = rng.normal(size=(4, 8)) * 10
     points = centres[np.arange(200) % 4] + rng.normal(size=(200, 8))
-    monkeypatch.setattr(fcr, "EXACT_ABOVE", 100)
-    plane = fcr.umap_layout(points, 15, 2, 0)
+    monkeypatch.setattr(fcr_module, "EXACT_ABOVE", 100)
+    plane = fcr_module.umap_layout(points, 15, 2, 0)
     gap = [np.linalg.norm(plane[i::4].mean(0) - plane[j::4].mean(0)) for i in range(4) for j in range(i)]
     assert min(gap) > 3 * max(plane[i::4].std(0).max() for i in range(4))
 
 
-# ------------------------------------------------------------------ PCA + k-means
-
-
-def test_pca_kmeans_limits_of_the_threshold():
+def test_pca_kmeans_limits_of_the_threshold_and_small_clients():
     clients, _ = digit_clients(10, 5, 2, seed=0, dimensions=None)
     for c in (1, 3, 10):
         everyone = PCAKMeans(n_clusters=c, threshold=1e9).fit(clients)
@@ -157,18 +133,6 @@ def test_pca_kmeans_limits_of_the_threshold():
     nobody = PCAKMeans(n_clusters=10, threshold=1e-9).fit(clients)
     assert nobody.labels_.tolist() == list(range(10))
     assert PCAKMeans(threshold=1e-9).fit(clients).n_clusters_ == 10
-
-
-def test_pca_kmeans_identical_clients_are_at_distance_zero():
-    clients, _ = digit_clients(6, 3, 2, seed=0, dimensions=None)
-    for shared in (False, True):
-        model = PCAKMeans(n_clusters=1, shared_basis=shared).fit([*clients, clients[2].copy()])
-        assert model.distance_[2, 6] < 1e-6
-        assert model.distance_[2, 5] > 0.01
-        assert model.labels_[2] == model.labels_[6]
-
-
-def test_pca_kmeans_repeats_the_rows_of_small_clients():
     clients, _ = digit_clients(10, 5, 2, seed=0, dimensions=None)
     clients[3] = clients[3][:7]
     model = PCAKMeans(n_components=30).fit(clients)
@@ -178,19 +142,18 @@ def test_pca_kmeans_repeats_the_rows_of_small_clients():
     assert PCAKMeans(n_components=500).fit(clients).centroids_.shape == (10, 5, 64)
 
 
-def test_pca_kmeans_with_one_basis_sees_content():
+def test_pca_kmeans_own_and_shared_basis():
+    clients, _ = digit_clients(6, 3, 2, seed=0, dimensions=None)
+    for shared in (False, True):
+        model = PCAKMeans(n_clusters=1, shared_basis=shared).fit([*clients, clients[2].copy()])
+        assert model.distance_[2, 6] < 1e-6
+        assert model.distance_[2, 5] > 0.01
+        assert model.labels_[2] == model.labels_[6]
     clients, truth = digit_clients(25, 5, 2, seed=0, dimensions=None)
     own = PCAKMeans(n_clusters=5, k=2, threshold=0.7).fit(clients)
     shared = PCAKMeans(n_clusters=5, k=2, threshold=0.7, shared_basis=True).fit(clients)
     assert adjusted_rand_score(truth, shared.labels_) == 1.0
     assert adjusted_rand_score(truth, own.labels_) < 0.7
-
-
-# ------------------------------------------------------------------ cuts
-
-
-def test_canonical_labels():
-    assert cuts.canonical(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -222,13 +185,20 @@ def test_linkage_of_rows_and_its_cuts_are_scipys(method):
         np.testing.assert_array_equal(cuts.cut(tree, c), fcluster(tree, c, "maxclust"))
 
 
-def test_modularity_by_hand():
+def test_cuts_by_hand():
     # Two pairs and a loner: 2m = 9, degrees 2, 2, 2, 2, 1.
     adjacency, _ = blocks(2, 2, 1)
     scores = cuts.modularity_by_cut(adjacency, cuts.rows_linkage(adjacency))
     assert scores[3] == pytest.approx(1 - (16 + 16 + 1) / 81)
     assert scores[1] == 0
     assert np.isnan(scores[4:]).all()  # a pair has equal rows and cannot be cut
+    assert cuts.canonical(np.array([5, 5, 1, 9, 1])).tolist() == [0, 0, 1, 2, 1]
+    # the trap of the public code: labels looked up in leaf order scramble the clusters
+    adjacency, labels = noisy_blocks(3, missing=0, false=0)
+    model = PCAKMeans(n_clusters=3)
+    model._threshold_and_cut(np.where(adjacency, 0.0, 9.0))
+    assert adjusted_rand_score(labels, model.labels_) == 1.0
+    assert model.leaf_order_.tolist() != list(range(len(labels)))
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (2, 2), (4, 9, 2), (1,) * 6, (7,), (5,) * 10, (1, 1, 8)])
@@ -258,52 +228,26 @@ def test_best_cut_on_noisy_and_on_random_graphs(seed):
         assert cuts.best_cut(scores, cuts.chance_modularity(random)) == 1
 
 
-def test_membership_is_read_in_client_order():
-    """The trap of the public code: labels looked up in leaf order scramble the clusters."""
-    adjacency, labels = noisy_blocks(3, missing=0, false=0)
-    model = PCAKMeans(n_clusters=3)
-    model._threshold_and_cut(np.where(adjacency, 0.0, 9.0))
-    assert adjusted_rand_score(labels, model.labels_) == 1.0
-    assert model.leaf_order_.tolist() != list(range(len(labels)))
-
-
-# ------------------------------------------------------------------ bad input
-
-
-def normal_clients():
-    rng = np.random.default_rng(0)
-    return [rng.random((8, 3)) for _ in range(4)]
-
-
-def with_nan():
-    clients = normal_clients()
-    clients[2][1, 1] = np.nan
-    return clients
+FOUR = [np.random.default_rng(i).random((8, 3)) for i in range(4)]
 
 
 @pytest.mark.parametrize("clusterer", [FCR, PCAKMeans])
 @pytest.mark.parametrize(
     ("options", "clients", "message"),
     [
-        ({"k": 9}, normal_clients(), "8 samples of client 0"),
-        ({"k": [2, 2, 10, 2]}, normal_clients(), "client 2"),
-        ({"k": [2, 2]}, normal_clients(), "one per client"),
-        ({"k": 0}, normal_clients(), "client 0"),
-        ({"k": 2.5}, normal_clients(), "whole number"),
-        ({}, with_nan(), "client 2 hold NaN"),
-        ({}, normal_clients()[:1], "at least 2 clients"),
-        ({}, [*normal_clients(), np.ones((8, 4))], "Client 4 has"),
-        ({}, [*normal_clients(), np.ones(8)], "client 4"),
-        ({}, [*normal_clients(), np.ones((0, 3))], "Client 4 has no"),
+        ({"k": 9}, FOUR, "8 samples of client 0"),
+        ({"k": [2, 2, 10, 2]}, FOUR, "client 2"),
+        ({"k": [2, 2]}, FOUR, "one per client"),
+        ({"k": 0}, FOUR, "client 0"),
+        ({"k": 2.5}, FOUR, "whole number"),
+        ({}, [*FOUR[:2], np.where(np.eye(8, 3), np.nan, FOUR[2]), FOUR[3]], "client 2 hold NaN"),
+        ({}, FOUR[:1], "at least 2 clients"),
+        ({}, [*FOUR, np.ones((8, 4))], "Client 4 has"),
+        ({}, [*FOUR, np.ones(8)], "client 4"),
+        ({}, [*FOUR, np.ones((0, 3))], "Client 4 has no"),
     ],
 )
 def test_bad_input(clusterer, options, clients, message, monkeypatch):
     monkeypatch.setattr(base.ClientClusterer, "_each", None)  # it is refused before any work
     with pytest.raises(FltnbError, match=message):
         clusterer(**options).fit(clients)
-
-
-def test_distances_module_is_what_the_clusterers_use():
-    clients, _ = digit_clients(8, 2, 5, seed=0)
-    fcr = FCR(k=3, n_neighbors=5, distance="matching").fit(clients)
-    np.testing.assert_array_equal(fcr.distance_, distances.matching_distances(fcr.embedding_))

@@ -29,13 +29,18 @@ def brute_matching(a, b):
     return min(np.sqrt(sum(((a[i] - b[j]) ** 2).sum() for i, j in enumerate(way))) for way in ways) / len(a)
 
 
-def test_by_hand():
+def test_by_hand(monkeypatch):
     a, b = np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 0.0]])
     assert min_distances([a, b])[0, 1] == 0
     # 0-0 and (3, 0)-(3, 4): root of 16, over 2 pairs
     assert matching_distances([a, b])[0, 1] == 2
     # the single point is matched with its nearest
     assert matching_distances([a, np.array([[3.0, 1.0]])])[0, 1] == 1
+    points = [np.random.default_rng(i).normal(size=(9, 2)) for i in range(5)]
+    whole = matching_distances(points)
+    monkeypatch.setattr(distances, "LARGEST_ENUMERATED", 9)
+    monkeypatch.setattr(distances, "CELLS_AT_ONCE", 1)
+    np.testing.assert_allclose(matching_distances(points), whole, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("fast", "brute"), [(min_distances, brute_min), (matching_distances, brute_matching)])
@@ -70,11 +75,3 @@ def test_linear_assignment_agrees_with_subsets(points):
     np.testing.assert_allclose(
         distances._by_assignment(stacked, stacked), distances._by_subsets(stacked, stacked), rtol=1e-12, atol=1e-12
     )
-
-
-def test_many_points_and_small_memory(monkeypatch):
-    points = [np.random.default_rng(i).normal(size=(9, 2)) for i in range(5)]
-    whole = matching_distances(points)
-    monkeypatch.setattr(distances, "LARGEST_ENUMERATED", 9)
-    monkeypatch.setattr(distances, "CELLS_AT_ONCE", 1)
-    np.testing.assert_allclose(matching_distances(points), whole, rtol=1e-12)

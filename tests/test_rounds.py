@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,7 @@ def fed():
 
 
 def same(a, b):
-    keep = [name for name in a.history.columns if name != "seconds"]
-    assert a.history[keep].equals(b.history[keep])
+    assert a.history.drop(columns="seconds").equals(b.history.drop(columns="seconds"))
     assert a.clients.equals(b.clients)
     assert np.array_equal(a.theta, b.theta)
 
@@ -48,10 +48,7 @@ def test_history_and_clients_agree(fed):
     assert (result.confusion.sum(axis=2) == fed.label_counts("test")).all()
     right = np.trace(result.confusion, axis1=1, axis2=2)
     assert np.array_equal(fl.metrics.accuracy(right, sizes), result.clients["test"])
-
-
-def test_accuracy_is_what_the_model_says(fed):
-    """Recompute one client's accuracy with nothing but the plain network."""
+    # recompute one client's accuracy with nothing but the plain network
     import torch
 
     result = run(fl.methods.Oracle(), fed, **QUICK)
@@ -66,9 +63,6 @@ def test_two_runs_are_bit_identical_and_seeds_differ(fed):
     a, b, c = (run(fl.methods.FedSEM(2), fed, **QUICK, seed=seed) for seed in (3, 3, 4))
     same(a, b)
     assert not np.array_equal(a.theta, c.theta)
-
-
-def test_evaluation_frequency_and_workers_do_not_matter(fed):
     often = run(fl.methods.FedAvg(), fed, **QUICK)
     seldom = run(fl.methods.FedAvg(), fed, **QUICK | {"n_workers": 2}, eval_every=3)
     assert np.array_equal(often.theta, seldom.theta)
@@ -134,10 +128,8 @@ np.savez(sys.argv[2], theta=result.theta, test=result.clients["test"])
 
 def test_kill_9_and_resume(tmp_path):
     """Kill a process while it trains; the rerun equals an undisturbed one bit for bit, and no process is left."""
-    script = tmp_path / "job.py"
-    script.write_text(JOB)
     killed, clean = tmp_path / "killed.npz", tmp_path / "clean.npz"
-    command = [sys.executable, str(script), str(tmp_path / "a.npz"), str(killed)]
+    command = [sys.executable, "-c", JOB, str(tmp_path / "a.npz"), str(killed)]
     child = subprocess.Popen(command, start_new_session=True)
     while not (tmp_path / "a.npz").exists() and child.poll() is None:
         time.sleep(0.01)
@@ -150,7 +142,7 @@ def test_kill_9_and_resume(tmp_path):
             time.sleep(0.05)
         assert not left
     subprocess.run(command, check=True)
-    subprocess.run([*command[:2], str(tmp_path / "b.npz"), str(clean)], check=True)
+    subprocess.run([*command[:3], str(tmp_path / "b.npz"), str(clean)], check=True)
     with np.load(killed) as a, np.load(clean) as b:
         assert np.array_equal(a["theta"], b["theta"]) and np.array_equal(a["test"], b["test"])
 
@@ -159,12 +151,9 @@ def _session(leader: int) -> list[int]:
     """Living processes of the session that ``leader`` led."""
     living = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with suppress(OSError):
             fields = entry.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader and fields[0] != "Z":
-            living.append(int(entry.parent.name))
+            living += [int(entry.parent.name)] if int(fields[3]) == leader and fields[0] != "Z" else []
     return living
 
 
@@ -202,15 +191,12 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, 
     assert path.read_bytes() == b"new" and not list(tmp_path.glob(f"*.{os.getpid()}.*"))
 
 
-def test_damaged_checkpoint_is_named_and_ignored(fed, tmp_path):
+def test_damaged_and_foreign_checkpoints(fed, tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.npz"
     path.write_bytes(b"PK\x03\x04 not really a zip")
     with pytest.warns(UserWarning, match="checkpoint.npz is damaged"):
         result = run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)
     same(result, run(fl.methods.FedAvg(), fed, **QUICK))
-
-
-def test_checkpoint_of_another_run_is_refused(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     path = tmp_path / "checkpoint.npz"
     run(fl.methods.FedAvg(), fed, **QUICK, checkpoint=path)

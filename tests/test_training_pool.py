@@ -51,11 +51,11 @@ def fed():
 
 
 @pytest.fixture
-def model(fed):
-    return models.make("mlp", fed.input_shape, 4)
+def model():
+    return models.make("mlp", (1, 8, 8), 4)
 
 
-def test_spawned_workers_give_the_same_bits_as_forked_ones(fed, model):
+def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
     spec = TrainSpec(momentum=0.5)
     results = []
     methods = [method for method in ("fork", "spawn") if method in multiprocessing.get_all_start_methods()]
@@ -66,6 +66,13 @@ def test_spawned_workers_give_the_same_bits_as_forked_ones(fed, model):
             results.append((trained.theta, trained.loss, tested.correct, tested.loss))
     for other in results[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+    # two workers have four model slots between them; here twelve models come and go, some twice
+    theta = start(model, k=12)
+    rows, clients = [*range(12), *range(12), 0, 5], [j % 6 for j in range(26)]
+    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
+        pooled = engine.train(theta, rows, clients, 1)
+    with make_engine(fed, model, TrainSpec(dtype="float64"), "serial") as engine:
+        assert np.abs(pooled.theta - engine.train(theta, rows, clients, 1).theta).max() < 1e-10
 
 
 def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
@@ -82,16 +89,6 @@ def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
             engine.evaluate(trained.theta, range(6), range(6))
         assert pids(engine) == before
         assert len(sent) == 3 * 12 and max(len(pickle.dumps(message)) for message in sent) < 200
-
-
-def test_more_models_than_slots(fed, model):
-    # two workers have four model slots between them; here twelve models come and go, some twice
-    theta = start(model, k=12)
-    rows, clients = [*range(12), *range(12), 0, 5], [j % 6 for j in range(26)]
-    with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
-        pooled = engine.train(theta, rows, clients, 1)
-    with make_engine(fed, model, TrainSpec(dtype="float64"), "serial") as engine:
-        assert np.abs(pooled.theta - engine.train(theta, rows, clients, 1).theta).max() < 1e-10
 
 
 @posix
@@ -111,7 +108,7 @@ def test_close_ends_the_workers_and_a_later_call_starts_new_ones(fed, model):
 
 
 @posix
-def test_a_killed_worker_is_reported_and_replaced(fed, model):
+def test_killed_workers_are_noticed_and_replaced(fed, model):
     with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
         result = engine.train(start(model), [0] * 6, range(6), 1).theta
         old = pids(engine)
@@ -121,10 +118,6 @@ def test_a_killed_worker_is_reported_and_replaced(fed, model):
             engine.train(start(model), [0] * 6, range(6), 1)
         assert gone(old)  # the other one was ended, too
         assert np.array_equal(engine.train(start(model), [0] * 6, range(6), 1).theta, result)
-
-
-@posix
-def test_a_worker_killed_at_work_is_noticed(fed, model):
     with make_engine(fed, model, TrainSpec(local_epochs=100_000), "pool", n_workers=2) as engine:
         old = pids(engine)
         threading.Timer(0.3, os.kill, (old[1], signal.SIGKILL)).start()
@@ -138,6 +131,9 @@ def test_an_error_in_a_worker_comes_back(fed, model):
         with pytest.raises(WorkerError, match="KeyError: 'elsewhere'"):
             engine._run(start(model, dtype="float32"), [(0, "score", ("elsewhere", 0, 0, 1))], lambda *result: None)
         assert engine.evaluate(start(model, dtype="float32"), [0], [0]).total[0] > 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_engine(fed, model, TrainSpec(), "pool", n_workers=1).close()
 
 
 @posix
@@ -145,12 +141,6 @@ def test_a_worker_that_cannot_start_is_reported_at_once(fed, model, monkeypatch)
     monkeypatch.setattr("fltnb.training.pool._work", lambda *arguments: os._exit(3))
     with pytest.raises(PoolUnavailableError, match="ended while starting"):
         PoolEngine(fed, model, TrainSpec(), n_workers=1, start_method="fork")
-
-
-def test_no_warning_about_fork_escapes(fed, model):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        make_engine(fed, model, TrainSpec(), "pool", n_workers=1).close()
 
 
 def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatch):
@@ -183,14 +173,9 @@ SCRIPT = """
 
 def script(action, epochs=1):
     text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent), epochs=epochs, action=action)
-    process = subprocess.Popen(
-        [sys.executable, "-c", text],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=Path(__file__).parent.parent,
-    )
+    options = {"text": True, "start_new_session": True, "cwd": Path(__file__).parent.parent}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", text], **pipes, **options)
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
 
@@ -213,17 +198,13 @@ def test_workers_end_with_a_parent_that_was_killed(fed, model):
 
 
 @posix
-def test_ctrl_c_leaves_one_traceback_and_no_process():
+def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process():
     process, workers = script('engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)', epochs=100_000)
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to parent and workers alike
     _, errors = process.communicate(timeout=120)
     assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
     assert gone(workers)
-
-
-@posix
-def test_a_script_that_forgets_to_close_ends_cleanly():
     process, workers = script('engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)')
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and errors == ""

@@ -33,17 +33,11 @@ def fitted():
     return TransportSignatures(k=4).fit(clouds(GROUPS, SIZES))
 
 
-# ---------------------------------------------------------------- the client
-
-
-def test_transport_by_hand():
+def test_signatures_by_hand():
     # a third of the mass stays, the rest moves by 1 and by 2
     cost = np.array([[0.0, 1.0], [3.0, 2.0]])
     moved = signatures.transport(np.array([2 / 3, 1 / 3]), np.array([1 / 3, 2 / 3]), cost)
     assert moved == pytest.approx(1 / 3 * 0 + 1 / 3 * 1 + 1 / 3 * 2)
-
-
-def test_a_signature_holds_both_halves():
     z = np.random.default_rng(0).normal(size=(21, 3))
     one = signatures.describe(z, 4, 3, 6, 0)
     assert one["first"].shape == one["second"].shape == (3, 3) and one["_own"].shape == (6,)
@@ -54,32 +48,12 @@ def test_a_signature_holds_both_halves():
     assert len(set(one["_own"])) == 6
     again, other = signatures.describe(z, 4, 3, 6, 0), signatures.describe(z, 5, 3, 6, 0)
     assert np.array_equal(again["first"], one["first"]) and not np.array_equal(other["_own"], one["_own"])
-
-
-def test_small_clients_have_fewer_centroids_and_copies_one():
     small, copies = (signatures.describe(z, i, 10, 2, 0) for i, z in enumerate((np.eye(5), np.ones((8, 5)))))
     assert len(small["first"]) == len(small["second"]) == 2
     assert len(copies["first"]) == len(copies["second"]) == 1 and np.allclose(copies["_own"], 0)
 
 
-# ---------------------------------------------------------------- the server
-
-
-def test_distances_are_those_of_pot(fitted):
-    points, shares = transport._halves(fitted.centroids_, fitted.weights_)
-    row = transport._row(points[0], shares[0], points, shares)
-    for j in (1, 7, 17):
-        each = [
-            ot.emd2(shares[0, h], shares[j, 1 - h], ot.dist(points[0, h], points[j, 1 - h], metric="euclidean"))
-            for h in (0, 1)
-        ]
-        assert row[j] == pytest.approx(np.mean(each), rel=1e-6)
-    middle = np.sqrt((fitted.self_distance_[0] ** 2 + fitted.self_distance_[7] ** 2) / 2)
-    spread = np.sqrt((fitted.spread_[0] ** 2 + fitted.spread_[7] ** 2) / 2)
-    assert fitted.distance_[0, 7] == pytest.approx((row[7] / middle - 1) / spread, rel=1e-4)
-
-
-def test_finds_the_groups_without_being_told_how_many(fitted):
+def test_finds_the_groups_whatever_the_workers(fitted):
     assert fitted.n_clusters_ == 3 and np.array_equal(fitted.labels_, GROUPS)
     assert fitted.adjacency_.dtype == np.uint8 and (np.diag(fitted.adjacency_) == 1).all()
     assert np.array_equal(fitted.distance_, fitted.distance_.T)
@@ -87,6 +61,19 @@ def test_finds_the_groups_without_being_told_how_many(fitted):
     assert np.array_equal(np.isnan(fitted.centroids_[:, :, 0]), fitted.weights_ == 0)
     assert fitted.sent_[-1] == 8 * 9 + 3
     assert sorted(fitted.leaf_order_.tolist()) == list(range(18))
+    points, shares = transport._halves(fitted.centroids_, fitted.weights_)
+    row = transport._row(points[0], shares[0], points, shares)
+    for j in (1, 7, 17):
+        costs = [ot.dist(points[0, h], points[j, 1 - h], metric="euclidean") for h in (0, 1)]
+        each = [ot.emd2(shares[0, h], shares[j, 1 - h], costs[h]) for h in (0, 1)]
+        assert row[j] == pytest.approx(np.mean(each), rel=1e-6)
+    middle = np.sqrt((fitted.self_distance_[0] ** 2 + fitted.self_distance_[7] ** 2) / 2)
+    spread = np.sqrt((fitted.spread_[0] ** 2 + fitted.spread_[7] ** 2) / 2)
+    assert fitted.distance_[0, 7] == pytest.approx((row[7] / middle - 1) / spread, rel=1e-4)
+    with parallel_config("threading"):  # processes take seconds to start, and do the same
+        again = clone(fitted).set_params(n_jobs=2).fit(clouds(GROUPS, SIZES))
+    for name in ("distance_", "labels_", "centroids_", "linkage_", "null_"):
+        assert np.array_equal(getattr(again, name), getattr(fitted, name), equal_nan=True)
 
 
 def test_merge_gaps_and_groups_by_hand():
@@ -98,17 +85,12 @@ def test_merge_gaps_and_groups_by_hand():
     assert len(set(transport.accepted_groups(tree, np.array([True] * 3)))) == 1
     # nothing above a refused merge counts, even if it would be accepted itself
     assert len(set(transport.accepted_groups(tree, np.array([False, True, True])))) == 3
-
-
-def test_the_deviation_of_a_mean_over_groups_matches_a_simulation():
     rng = np.random.default_rng(1)
     # chance of a client and of a pair, in the shares that the docstring states
     a, b = 3, 5
-    draws = [
-        0.5 * (rng.normal(size=(a, 1)) + rng.normal(size=(1, b))) + np.sqrt(0.5) * rng.normal(size=(a, b))
-        for _ in range(20000)
-    ]
-    assert np.std([d.mean() for d in draws]) == pytest.approx(transport._deviation(a, b), rel=0.03)
+    sizes = ((20000, a, 1), (20000, 1, b), (20000, a, b))
+    draws = sum(share * rng.normal(size=size) for share, size in zip((0.5, 0.5, np.sqrt(0.5)), sizes, strict=True))
+    assert np.std(draws.mean((1, 2))) == pytest.approx(transport._deviation(a, b), rel=0.03)
     assert transport._deviation(1, 1) == 1
 
 
@@ -117,23 +99,16 @@ def test_equal_clients_are_not_separated_more_often_than_stated(sizes):
     z = [TransportSignatures(k=3, alpha=0.05).fit(clouds([0] * 16, sizes, seed=s)) for s in range(25)]
     assert sum(one.n_clusters_ > 1 for one in z) <= 4  # 1.25 expected at most; 5 or more have probability 0.7 %
     # the scores are what the test takes them for, whatever the sizes: mean 0, standard deviation 1 or less
-    off = ~np.eye(16, dtype=bool)
-    refused = np.mean([(one.adjacency_ == 0)[off].mean() for one in z])
-    assert refused <= 0.05
+    assert np.mean([(one.adjacency_ == 0)[~np.eye(16, dtype=bool)].mean() for one in z]) <= 0.05
 
 
-def test_one_client_apart_is_a_cluster_of_its_own():
-    z = clouds([0] * 8 + [1], [60] * 9)
-    labels = TransportSignatures(k=4).fit(z).labels_
-    assert labels.tolist() == [0] * 8 + [1]
-
-
-def test_two_clients_are_compared_as_well():
+def test_known_clusters():
+    assert TransportSignatures(k=4).fit(clouds([0] * 8 + [1], [60] * 9)).labels_.tolist() == [0] * 8 + [1]
     assert TransportSignatures(k=4).fit(clouds([0, 1], [80, 80])).n_clusters_ == 2
     assert TransportSignatures(k=4).fit(clouds([0, 0], [80, 80])).n_clusters_ == 1
-
-
-def test_too_little_data_is_said():
+    assert TransportSignatures(k=4, n_clusters=2).fit(clouds(GROUPS, SIZES)).n_clusters_ == 2
+    z = [np.full((10, 3), value) for value in (0.0, 0.0, 0.0, 5.0, 5.0, 5.0)]
+    assert TransportSignatures().fit(z).labels_.tolist() == [0, 0, 0, 1, 1, 1]
     # two groups that a large client tells apart, and small clients that cannot
     groups = np.array([0] * 6 + [1] * 6 + [0, 1])
     near = clouds(groups, [150] * 12 + [4, 4], shift=2.0, seed=3)
@@ -141,15 +116,6 @@ def test_too_little_data_is_said():
     assert metrics.adjusted_rand_index(groups[:12], found.labels_[:12]) == 1
     assert not found.undecided_[:12].any() and found.undecided_[12:].all()
     assert set(found.labels_) == {0, 1}  # they are served the nearest cluster all the same
-
-
-def test_a_given_number_of_clusters_is_kept():
-    assert TransportSignatures(k=4, n_clusters=2).fit(clouds(GROUPS, SIZES)).n_clusters_ == 2
-
-
-def test_clients_that_hold_copies_of_one_sample():
-    z = [np.full((10, 3), value) for value in (0.0, 0.0, 0.0, 5.0, 5.0, 5.0)]
-    assert TransportSignatures().fit(z).labels_.tolist() == [0, 0, 0, 1, 1, 1]
 
 
 @settings(max_examples=8, deadline=None)
@@ -164,48 +130,32 @@ def test_scale_rotation_and_place_do_not_matter(scale, seed):
     assert np.allclose(one.distance_, two.distance_, rtol=1e-3, atol=1e-3)
 
 
-def test_workers_do_not_change_a_bit(fitted):
-    with parallel_config("threading"):  # processes take seconds to start, and do the same
-        again = clone(fitted).set_params(n_jobs=2).fit(clouds(GROUPS, SIZES))
-    for name in ("distance_", "labels_", "centroids_", "linkage_", "null_"):
-        assert np.array_equal(getattr(again, name), getattr(fitted, name), equal_nan=True)
-
-
-# ---------------------------------------------------------------- newcomers
-
-
 def test_newcomers_are_placed_or_refused(fitted):
     new = clouds([0, 1, 2, 2], [50, 50, 50, 120])  # the same centres, other samples
     assert fitted.predict(new).tolist() == [0, 1, 2, 2]
     assert fitted.predict([new[0] + 10]).tolist() == [transport.NONE]
     scores = fitted.scores(new)
     assert scores.shape == (4, 3) and scores.argmin(1).tolist() == [0, 1, 2, 2]
-
-
-def test_a_newcomer_with_too_little_data_gets_no_guess():
-    groups = [0] * 6 + [1] * 6
-    found = TransportSignatures(k=4).fit(clouds(groups, [150] * 12, shift=2.0, seed=3))
+    found = TransportSignatures(k=4).fit(clouds([0] * 6 + [1] * 6, [150] * 12, shift=2.0, seed=3))
     few = clouds([0, 1], [4, 4], shift=2.0, seed=3)
     assert found.predict(few).tolist() == [transport.UNCLEAR] * 2
-
-
-def test_a_mixture_of_two_clusters_belongs_to_none(fitted):
     first, second = clouds([0, 1], [100, 100])
     assert fitted.predict([np.concatenate([first, second])]).tolist() == [transport.NONE]
+    copy = TransportSignatures(k=4)  # a fit from the store
+    vars(copy).update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
+    assert copy.predict(clouds([1, 0], [50, 50])).tolist() == fitted.predict(clouds([1, 0], [50, 50])).tolist()
 
 
-# ---------------------------------------------------------------- noise
-
-
-def test_the_budget_by_hand():
+def test_the_budget_and_the_sensitivity():
     noise = signatures.gaussian_noise(1.0, 1e-5, 2.0)
     rho = signatures.PRIVATE_STEPS * (2 * 2.0) ** 2 / (2 * noise.sigma**2)
     assert rho + 2 * np.sqrt(rho * np.log(1e5)) == pytest.approx(1.0)
     assert signatures.gaussian_noise(None, 1e-5, None) is None
     assert signatures.gaussian_noise(8.0, 1e-5, 2.0).sigma < noise.sigma / 6
-
-
-def test_sums_and_counts_move_no_further_than_the_stated_sensitivity():
+    z = clouds(GROUPS, np.full(18, 400))
+    options = {"k": 4, "clip": 12.0}
+    assert np.array_equal(TransportSignatures(epsilon=200.0, **options).fit(z).labels_, GROUPS)
+    assert TransportSignatures(epsilon=0.05, **options).fit(z).n_clusters_ == 1
     rng = np.random.default_rng(0)
     clip, worst = 3.0, 0.0
     for _ in range(300):
@@ -223,39 +173,16 @@ def test_sums_and_counts_move_no_further_than_the_stated_sensitivity():
     assert 1.5 * clip < worst <= 2 * clip + 1e-9
 
 
-def test_a_large_budget_finds_the_groups_and_a_tiny_one_does_not():
-    z = clouds(GROUPS, np.full(18, 400))
-    options = {"k": 4, "clip": 12.0}
-    assert np.array_equal(TransportSignatures(epsilon=200.0, **options).fit(z).labels_, GROUPS)
-    assert TransportSignatures(epsilon=0.05, **options).fit(z).n_clusters_ == 1
-
-
-# ---------------------------------------------------------------- inside the project
-
-
-def test_digits():
-    fed = fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": 5})
-    z = embed_clients(fed, EncoderSpec("pca", "digits", latent=16))
-    found = TransportSignatures().fit(z)
-    assert found.n_clusters_ == 5 and metrics.adjusted_rand_index(fed.clusters, found.labels_) == 1
-
-
-def test_flt_trains_on_the_clusters():
-    fed = fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": 0})
+def test_digits_and_flt_on_the_clusters():
+    other, fed = (fl.federations.build(experiment._labels("digits", 2, 0) | {"seed": seed}) for seed in (5, 0))
     encoder = EncoderSpec("pca", "digits", latent=16)
+    found = TransportSignatures().fit(embed_clients(other, encoder))
+    assert found.n_clusters_ == 5 and metrics.adjusted_rand_index(other.clusters, found.labels_) == 1
     method = fl.methods.FLT(TransportSignatures(), graph="clusters", encoder=encoder, name="transport")
     same = fl.methods.build(json.loads(json.dumps(method.settings())))
     assert same.settings() == method.settings()
     run = fl.run(method, fed, rounds=2, participation=0.4, backend="serial", progress=False)
     assert metrics.adjusted_rand_index(fed.clusters, run.labels) == 1
-
-
-def test_a_fit_from_the_store_places_newcomers_too(fitted):
-    state = {name: value for name, value in vars(fitted).items() if name.endswith("_")}
-    copy = TransportSignatures(k=4)
-    for name, value in state.items():
-        setattr(copy, name, value)
-    assert copy.predict(clouds([1, 0], [50, 50])).tolist() == fitted.predict(clouds([1, 0], [50, 50])).tolist()
 
 
 def test_rotated_federations_by_hand():
@@ -295,7 +222,7 @@ def test_bad_clients_are_refused(fitted):
         TransportSignatures().fit([np.eye(3), np.eye(3)[:1]])
     with pytest.raises(FltnbError, match="call fit first"):
         TransportSignatures().predict([np.eye(3)])
-    with pytest.raises(FltnbError, match="dimension 3, the clients known had 8"):
+    with pytest.raises(FltnbError, match="dimension 3, which must have dimension 8"):
         fitted.predict([np.eye(3)])
     with pytest.raises(FltnbError, match="single sample"):
         fitted.predict([np.ones((1, 8))])

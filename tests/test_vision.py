@@ -52,14 +52,11 @@ def small(monkeypatch):
 def federation(sizes=(20, 13, 9, 30), shape=(8, 8, 3), n_classes=3, seed=0, **options):
     rng = np.random.default_rng(seed)
     n = sum(sizes)
-    ends = np.cumsum(sizes)
-    train = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    train = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     held = [np.arange(n + 5 * i, n + 5 * i + 5) for i in range(len(sizes))]
     images = rng.integers(0, 256, (n + 5 * len(sizes), *shape), dtype=np.uint8)
-    parts = {"train": train, "val": held, "test": held}
-    return fl.Federation(
-        images=images, labels=rng.integers(0, n_classes, len(images)), n_classes=n_classes, **parts, **options
-    )
+    options |= {"labels": rng.integers(0, n_classes, len(images)), "n_classes": n_classes}
+    return fl.Federation(images=images, train=train, val=held, test=held, **options)
 
 
 def by_hand(model, theta, fed, spec, client, round):
@@ -75,15 +72,10 @@ def by_hand(model, theta, fed, spec, client, round):
     for epoch in range(spec.local_epochs):
         for index in torch.from_numpy(order(spec, round, client, epoch, len(x))).split(spec.batch_size):
             sgd.zero_grad()
-            loss = functional.cross_entropy(
-                net(x[index].to(getattr(torch, spec.dtype)).expand(-1, 3, -1, -1)), y[index]
-            )
-            loss.backward()
+            shown = x[index].to(getattr(torch, spec.dtype)).expand(-1, 3, -1, -1)
+            functional.cross_entropy(net(shown), y[index]).backward()
             sgd.step()
     return before, net.state_dict()
-
-
-# --- shapes and weights ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", vision.NETWORKS)
@@ -102,15 +94,6 @@ def test_sizes_are_torchvisions(name):
     assert ten.head == slice(ten.n_trainable - 10 * (features + 1), ten.n_trainable)
 
 
-def test_small_networks_have_parameters_only():
-    for name in models.NAMES:
-        model = models.make(name, (1, 28, 28), 7)
-        last = model.layers[-1]
-        assert model.n_trainable == model.n_parameters and model.n_statistics == 0
-        assert model.n_features == last.inputs
-        assert model.head == slice(model.n_parameters - 7 * (last.inputs + 1), model.n_parameters)
-
-
 def test_random_weights_are_torchvisions_keyed_and_touch_no_global_state():
     model = models.make("resnet18:random", (3, 32, 32), 10)
     torch.manual_seed(5)
@@ -125,9 +108,15 @@ def test_random_weights_are_torchvisions_keyed_and_touch_no_global_state():
     assert parts["bn1.running_mean"].eq(0).all() and parts["bn1.running_var"].eq(1).all()
     deviation = np.sqrt(2 / (64 * 49))  # He et al., over the outputs
     assert abs(float(parts["conv1.weight"].std()) / deviation - 1) < 0.05
+    for name in models.NAMES:
+        model = models.make(name, (1, 28, 28), 7)
+        last = model.layers[-1]
+        assert model.n_trainable == model.n_parameters and model.n_statistics == 0
+        assert model.n_features == last.inputs
+        assert model.head == slice(model.n_parameters - 7 * (last.inputs + 1), model.n_parameters)
 
 
-def test_forward_features_and_module_agree():
+def test_forward_features_and_module_agree(monkeypatch):
     model = models.make("resnet18:random", (1, 40, 40), 4)
     theta = model.init(0)
     params, x = model.unflatten(theta), torch.rand(3, 1, 40, 40)
@@ -142,9 +131,11 @@ def test_forward_features_and_module_agree():
         torch.testing.assert_close(functional.linear(z, *last), logits)
     assert np.array_equal(np.concatenate([part.flatten() for part in last]), theta[model.head])
     np.testing.assert_allclose(penultimate(model, theta, x.numpy()), z.numpy(), atol=1e-5)
-
-
-def test_imagenet_weights_keep_the_body_and_draw_a_new_last_layer(monkeypatch):
+    assert models.make("vit_b_16:random", (1, 8, 8), 2)._whole.side == 224
+    assert models.make("resnet50:random", (1, 8, 8), 2)._whole.side is None
+    shown = vision.Network(nn.Identity(), imagenet=False, side=6)(torch.arange(4.0).view(1, 1, 2, 2))
+    assert shown.shape == (1, 3, 6, 6) and torch.equal(shown[:, 0], shown[:, 2])
+    assert shown[0, 0, 0, 0] == 0 and shown[0, 0, -1, -1] == 3 and shown.mean() == 1.5
     source = get_model("resnet18").state_dict()
     monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: dict(source))
     model = models.make("resnet18", (3, 32, 32), 5)
@@ -161,17 +152,6 @@ def test_imagenet_weights_keep_the_body_and_draw_a_new_last_layer(monkeypatch):
     with torch.inference_mode():
         expected = whole.eval()((x - mean) / std)
         torch.testing.assert_close(model.features(model.unflatten(one), x), expected)
-
-
-def test_inputs_grow_inside_the_vision_transformer_only():
-    assert models.make("vit_b_16:random", (1, 8, 8), 2)._whole.side == 224
-    assert models.make("resnet50:random", (1, 8, 8), 2)._whole.side is None
-    shown = vision.Network(nn.Identity(), imagenet=False, side=6)(torch.arange(4.0).view(1, 1, 2, 2))
-    assert shown.shape == (1, 3, 6, 6) and torch.equal(shown[:, 0], shown[:, 2])
-    assert shown[0, 0, 0, 0] == 0 and shown[0, 0, -1, -1] == 3 and shown.mean() == 1.5
-
-
-# --- training -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (9, 7)])
@@ -194,15 +174,13 @@ def test_training_equals_a_plain_loop_statistics_included(small, shape):
         after = by_hand(model, theta[start], fed, spec, client, 4)[1]
         expected = np.concatenate([after[name].numpy().ravel() for name, _ in model.shapes])
         np.testing.assert_allclose(out.theta[row], expected, rtol=0, atol=1e-12)
-        moved = np.abs(out.theta[row] - theta[start])[model.n_trainable :]
-        assert moved.min() > 1e-4  # the statistics too
-        logits = model.forward(
-            model.unflatten(out.theta[row]), torch.from_numpy(fed.client(client, "test")[0]).double()
-        )
-        assert seen.correct[row] == (logits.argmax(1).numpy() == fed.client(client, "test")[1]).sum()
+        assert np.abs(out.theta[row] - theta[start])[model.n_trainable :].min() > 1e-4  # the statistics too
+        x, y = fed.client(client, "test")
+        logits = model.forward(model.unflatten(out.theta[row]), torch.from_numpy(x).double())
+        assert seen.correct[row] == (logits.argmax(1).numpy() == y).sum()
 
 
-def test_resnet18_trains_and_theta_goes_round():
+def test_resnet18_trains_and_where_networks_draw(small):
     fed = federation((6, 5), (32, 32, 3))
     model = models.make("resnet18:random", fed.input_shape, 3)
     theta = model.init(0)[None]
@@ -213,9 +191,14 @@ def test_resnet18_trains_and_theta_goes_round():
     weight, x = model.unflatten(theta[0])[0], torch.from_numpy(fed.client(0, "train")[0])
     first = functional.conv2d(x, weight, stride=2, padding=3)
     torch.testing.assert_close(mean, 0.1 * first.mean((0, 2, 3)), atol=1e-5, rtol=1e-4)
-
-
-def test_many_images_are_evaluated_in_parts(small):
+    found = {}
+    for name in vision.NETWORKS:
+        layers = list(models.make(f"{name}:random", (3, 32, 32), 2)._whole.modules())
+        drops = [(type(layer).__name__, layer.p) for layer in layers if getattr(layer, "p", 0) > 0]
+        found[name] = {kind for kind, _ in drops}, max((p for kind, p in drops if kind[0] == "S"), default=0)
+    assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
+    assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
+    assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
     model = small()
     fed = federation((300, 4))
     theta, split = model.init(0)[None], "train"
@@ -232,7 +215,7 @@ def test_many_images_are_evaluated_in_parts(small):
     assert np.isclose(seen.loss[0], float(functional.cross_entropy(logits, y)), atol=1e-6)
 
 
-def test_dropout_depends_on_client_and_round_alone(small):
+def test_dropout_mixed_precision_and_threads(small):
     model, fed = small(drop=0.5), federation()
     theta = model.init(0)[None]
     torch.manual_seed(1)
@@ -247,32 +230,21 @@ def test_dropout_depends_on_client_and_round_alone(small):
     plain = small(drop=0.0)
     with make_engine(fed, plain, TrainSpec(batch_size=7, lr=0.1)) as engine:
         assert not np.allclose(engine.train(theta, [0], [3], round=2).theta, alone.theta)
-
-
-def test_networks_draw_where_the_docstring_says():
-    found = {}
-    for name in vision.NETWORKS:
-        layers = list(models.make(f"{name}:random", (3, 32, 32), 2)._whole.modules())
-        kinds = [type(layer).__name__ for layer in layers if getattr(layer, "p", 0) > 0]
-        found[name] = (
-            set(kinds),
-            max((layer.p for layer in layers if type(layer).__name__ == "StochasticDepth"), default=0),
-        )
-    assert found["resnet18"] == found["resnet50"] == found["vit_b_16"] == (set(), 0)
-    assert found["efficientnet_b3"][0] == {"StochasticDepth", "Dropout"} and 0.19 < found["efficientnet_b3"][1] < 0.2
-    assert found["convnext_base"] == ({"StochasticDepth"}, 0.5)
-
-
-def test_mixed_precision_keeps_parameters_in_float32(small):
     model, fed = small(), federation()
     theta, spec = model.init(0)[None], TrainSpec(batch_size=7, lr=0.1)
     full = SerialEngine(fed, model, spec).train(theta, [0], [0], 1).theta
     mixed = SerialEngine(fed, model, spec, mixed=True).train(theta, [0], [0], 1).theta  # autocast works on a CPU too
     assert mixed.dtype == np.float32 and not np.array_equal(mixed, full)
     assert np.abs(mixed - full).max() < 0.05 * np.abs(full - theta).max()
+    model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
+    for n in (1, 2):
+        with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
+            engine.module.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
+            trained = engine.train(model.init(0)[None], [0], [2], 1)
+            engine.evaluate(trained.theta, [0], [2])
+            assert set(seen) == {n} and torch.get_num_threads() == before
+        seen.clear()
 
-
-# --- methods --------------------------------------------------------------------------------------------------------
 
 LOOK_AT_MODELS = {
     "cfl": lambda: methods.CFL(1e9, 0.0, warmup=0, min_size=3),
@@ -291,9 +263,8 @@ def test_statistics_do_not_sway_who_belongs_together(name, small):
     model, n, everybody = small(), 6, np.arange(6)
     fed = federation((10,) * n)
     rng = np.random.default_rng(0)
-    signal = rng.normal(size=(2, model.n_parameters))[[0, 1, 0, 1, 1, 0]] + 0.1 * rng.normal(
-        size=(n, model.n_parameters)
-    )
+    signal = rng.normal(size=(2, model.n_parameters))[[0, 1, 0, 1, 1, 0]]
+    signal += 0.1 * rng.normal(size=(n, model.n_parameters))
     ends = []
     for noise in (0.0, 100.0):
         rng = np.random.default_rng(1)
@@ -318,7 +289,8 @@ def test_counters_of_batches_make_all_updates_alike(norms, small):
     """One class each, fifty steps: what the published runs compared says "the same", the parameters do not."""
     model = small(norms=norms)
     fed = federation((40, 40))
-    fed = fl.Federation(**{**vars_of(fed), "labels": np.where(np.arange(len(fed.labels)) < 40, 0, 1)})
+    own = {name: getattr(fed, name) for name in ("images", "train", "val", "test", "n_classes")}
+    fed = fl.Federation(**own, labels=np.where(np.arange(len(fed.labels)) < 40, 0, 1))
     spec, both = TrainSpec(local_epochs=10, batch_size=8, lr=0.05, dtype="float64"), np.arange(2)
     alike = {}
     for similarity in ("parameters", "state"):
@@ -340,13 +312,8 @@ def test_counters_of_batches_make_all_updates_alike(norms, small):
         assert np.isclose(alike[similarity], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-9)
         assert np.allclose(np.linalg.norm(state["updates"], axis=1), np.linalg.norm(whole, axis=1))
     assert alike["state"] > 0.99 and alike["parameters"] < 0.5
-    assert not method._is_torn(
-        state["updates"], both, np.ones(2)
-    )  # the mean update is 50 sqrt(L) long: never below 0.4
-
-
-def vars_of(fed):
-    return {name: getattr(fed, name) for name in ("images", "train", "val", "test", "n_classes")}
+    # the mean update is 50 sqrt(L) long: never below 0.4
+    assert not method._is_torn(state["updates"], both, np.ones(2))
 
 
 def test_cfl_similarity_is_a_setting_and_nothing_to_small_networks():
@@ -380,35 +347,18 @@ def test_all_methods_run_on_batch_norm_and_average_its_statistics(small):
     assert z.shape == (10, model.n_features) and z.dtype == np.float64
 
 
-# --- refusals -------------------------------------------------------------------------------------------------------
-
-
-def test_weights_that_cannot_be_had(monkeypatch):
-    def refuse(*args, **options):
-        assert options["check_hash"] and options["weights_only"]
-        raise OSError("no network")
-
-    monkeypatch.setattr(get_model_weights("vit_b_16"), "get_state_dict", refuse)
-    model = models.make("vit_b_16", (3, 32, 32), 10)
-    said = r"no network.*vit_b_16-\w+\.pth into \$TORCH_HOME.*'vit_b_16:random'.*\.$"
-    with pytest.raises(FltnbError, match=said):
-        model.init(0)
-    with pytest.raises(FltnbError, match=said):  # before anything else is done
-        make_engine(federation((5, 5), (32, 32, 3)), model, TrainSpec())
-
-
-def test_refusals():
+def test_refusals(monkeypatch):
     fed = federation((65, 5), (32, 32, 3))
     model = models.make("resnet18:random", fed.input_shape, 3)
-    for backend in ("pool", "stacked"):
-        with pytest.raises(FltnbError, match=f"serial back end only, not in '{backend}'"):
-            make_engine(fed, model, TrainSpec(batch_size=8), backend)
-    with pytest.raises(FltnbError, match=r"single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"):
-        make_engine(fed, model, TrainSpec(batch_size=64))
-    with pytest.raises(FltnbError, match="another batch_size than 1,"):
-        make_engine(fed, model, TrainSpec(batch_size=1))
-    with pytest.raises(FltnbError, match="Mixed precision"):
-        make_engine(fed, model, TrainSpec(batch_size=10), device="cpu", mixed=True)
+    for size, options, says in (
+        (8, {"backend": "pool"}, "serial back end only, not in 'pool'"),
+        (8, {"backend": "stacked"}, "serial back end only, not in 'stacked'"),
+        (64, {}, r"single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"),
+        (1, {}, "another batch_size than 1,"),
+        (10, {"device": "cpu", "mixed": True}, "Mixed precision"),
+    ):
+        with pytest.raises(FltnbError, match=says):
+            make_engine(fed, model, TrainSpec(batch_size=size), **options)
     scaled = federation((8, 8), (32, 32, 3), mean=0.5, std=0.5)
     with pytest.raises(FltnbError, match=r"with mean 0\.5 and std 0\.5: take fed\.scaled\('unit'\)"):
         make_engine(scaled, models.make("resnet18", (3, 32, 32), 3), TrainSpec())
@@ -420,13 +370,14 @@ def test_refusals():
         models.make("resnet18:imagenet", (3, 32, 32), 3)
     assert training.make_engine(fed, models.make("cnn_small", (3, 32, 32), 3), TrainSpec(), "serial").mixed is False
 
+    def refuse(*args, **options):
+        assert options["check_hash"] and options["weights_only"]
+        raise OSError("no network")
 
-def test_threads_are_those_asked_for(small):
-    model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
-    for n in (1, 2):
-        with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
-            engine.module.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-            trained = engine.train(model.init(0)[None], [0], [2], 1)
-            engine.evaluate(trained.theta, [0], [2])
-            assert set(seen) == {n} and torch.get_num_threads() == before
-        seen.clear()
+    monkeypatch.setattr(get_model_weights("vit_b_16"), "get_state_dict", refuse)
+    model = models.make("vit_b_16", (3, 32, 32), 10)
+    said = r"no network.*vit_b_16-\w+\.pth into \$TORCH_HOME.*'vit_b_16:random'.*\.$"
+    with pytest.raises(FltnbError, match=said):
+        model.init(0)
+    with pytest.raises(FltnbError, match=said):  # before anything else is done
+        make_engine(federation((5, 5), (32, 32, 3)), model, TrainSpec())

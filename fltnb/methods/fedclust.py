@@ -53,7 +53,7 @@ class FedClust(ColdStart):
 
     def check(self, fed) -> None:
         """Refuse more clusters than clients."""
-        from ..relatedness.pacfl import check_cluster_count
+        from ..relatedness.base import check_cluster_count
 
         check_cluster_count(self.n_clusters, fed.n_clients)
 

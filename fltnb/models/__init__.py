@@ -1,7 +1,7 @@
 """The papers' networks by name, shaped by the data: :func:`make`.
 
 Images of less than 28 pixels on a side are padded before each convolution of ``lenet``, ``mnist_cnn`` and ``cnn_small``
-("same" size), because without it nothing would be left of an 8x8 digit; larger ones are not padded, as published.
+("same" size), else nothing would be left of an 8x8 digit; larger ones are not padded, as published.
 """
 
 from __future__ import annotations
@@ -36,13 +36,11 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
         ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second convolution as the code has them; the
         table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on CIFAR-10, and MT-HFL's CNN.
         ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts. ``emdcfl_cnn``: EMD-CFL's "simple
-        two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); that the kernels are 3x3, padded, and
-        that one pooling follows both is in its public code. ``cnn_small``: our light stand-in for it, which two cores
-        can train: 8 and 16 channels, 3x3, each pooled, and the same 128 hidden units, hence the same embeddings.
-    input_shape : (C, H, W)
-        Vectors of d features are (1, 1, d); only the MLPs take them.
-    n_classes : int
-        Number of outputs.
+        two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); 3x3 kernels, padded, one pooling after
+        both, from its public code. ``cnn_small``: our light stand-in for it: 8 and 16 channels, 3x3, each pooled, and
+        the same 128 hidden units, hence the same embeddings.
+    input_shape : (C, H, W), vectors of d features are (1, 1, d); only the MLPs take them
+    n_classes : int, number of outputs
 
     Raises
     ------
@@ -63,8 +61,7 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     least = 1 if name.startswith("mlp") else POOL if name == "emdcfl_cnn" else POOL * POOL
     if min(h, w) < least:
         raise FltnbError(
-            f"Model {name!r} needs images of at least {least} x {least} pixels, not {h} x {w}: choose 'mlp' or"
-            " 'mlp_plain'."
+            f"Model {name!r} needs images of at least {least} x {least} pixels, not {h} x {w}: choose 'mlp'."
         )
     pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
     layers = {

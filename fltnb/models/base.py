@@ -1,8 +1,7 @@
 """A model is a short list of layers.
 
-Everything else follows from that list: the number of parameters, an ``nn.Module`` for plain autograd, a functional
-forward pass, and the *stages* that the fast training steps work on. The parameters of a model are one flat vector of P
-numbers, so K models are the rows of one (K, P) matrix.
+Everything else follows: an ``nn.Module`` for plain autograd, a functional forward pass, and the *stages* that the
+fast training steps work on. The parameters are one flat vector of P numbers: K models are the rows of a (K, P) matrix.
 """
 
 from __future__ import annotations
@@ -61,10 +60,7 @@ class ReLU:
 
 @dataclass(frozen=True)
 class Dropout:
-    """Drops units with probability p in training and scales the kept ones by 1 / (1 - p).
-
-    ``channels=True`` drops whole channels (dropout2d).
-    """
+    """Drops units, or whole ``channels``, with probability p in training and scales the kept ones by 1 / (1 - p)."""
 
     p: float = 0.5
     channels: bool = False
@@ -76,8 +72,8 @@ Layer = Flatten | Dense | Conv | MaxPool | ReLU | Dropout
 class Stage(NamedTuple):
     """A linear map and what follows it up to the next linear map.
 
-    Max pooling, ReLU and multiplication by a non-negative mask commute, values and gradients alike, so their
-    order need not be kept: the training steps pool first because later operations then touch a quarter of the numbers.
+    Max pooling, ReLU and multiplication by a non-negative mask commute, values and gradients alike: the training steps
+    pool first because later operations then touch a quarter of the numbers.
     """
 
     linear: Dense | Conv
@@ -87,23 +83,14 @@ class Stage(NamedTuple):
 
 
 class KeyedDropout(nn.Module):
-    """Dropout whose keep-mask is given from outside, so that every back end drops the same units.
+    """Dropout with probability p whose mask is given from outside, so that every back end drops the same units.
 
-    Parameters
-    ----------
-    p : float
-        Probability of dropping.
-
-    Attributes
-    ----------
-    keep : Tensor of bool or None
-        Mask of the next batch, shape (b, ...) as in :attr:`Model.dropout`. Ignored in evaluation mode.
+    ``keep``: bool (b, ...) for the next batch, as in :attr:`Model.dropout`; ignored in evaluation mode.
     """
 
     def __init__(self, p: float) -> None:
         super().__init__()
-        self.p = p
-        self.keep: torch.Tensor | None = None
+        self.p, self.keep = p, None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the mask in training mode."""
@@ -116,20 +103,11 @@ def _drop(x: torch.Tensor, keep: torch.Tensor, p: float) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Model:
-    """A network: its layers and the shapes that follow from them.
-
-    Parameters
-    ----------
-    name : str
-    input_shape : tuple (C, H, W)
-    n_classes : int
-        Number of outputs K.
-    layers : tuple of layers
-    """
+    """A network: its layers and the shapes that follow from them."""
 
     name: str
-    input_shape: tuple[int, int, int]
-    n_classes: int
+    input_shape: tuple[int, int, int]  # (C, H, W)
+    n_classes: int  # outputs K
     layers: tuple[Layer, ...]
 
     @cached_property
@@ -225,17 +203,9 @@ class Model:
         return stages
 
     def init(self, seed: int, index: int = 0) -> np.ndarray:
-        """Draw initial parameters as torch's layers do: uniform within 1 / sqrt(fan-in), weights and biases.
+        """Draw initial parameters (P,) float32 as torch's layers do: uniform within 1 / sqrt(fan-in).
 
-        Parameters
-        ----------
-        seed : int
-        index : int
-            Which of several independent initialisations.
-
-        Returns
-        -------
-        ndarray of float32, shape (P,)
+        ``index``: which of several independent initialisations.
         """
         draw = stream(seed, "init", index).random(self.n_parameters, dtype=np.float32)
         fan_in = [math.prod(shape[1:]) for name, shape in self.shapes if name.endswith("weight")]
@@ -264,20 +234,11 @@ class Model:
         return [part.view(shape) for part, (_, shape) in zip(theta.split(self.sizes), self.shapes, strict=True)]
 
     def forward(
-        self,
-        params: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        masks: Sequence[torch.Tensor] | None = None,
+        self, params: Sequence[torch.Tensor], x: torch.Tensor, masks: Sequence[torch.Tensor] | None = None
     ) -> torch.Tensor:
-        """Compute logits (b, K) of a batch.
+        """Compute logits (b, K) of a batch x (b, C, H, W); ``params`` as :meth:`unflatten` gives them.
 
-        Parameters
-        ----------
-        params : sequence of Tensor
-            As :meth:`unflatten` gives them.
-        x : Tensor, shape (b, C, H, W)
-        masks : sequence of Tensor of bool, optional
-            Keep-mask of every dropout layer, shape (b, ...). None: evaluation, nothing is dropped.
+        ``masks``: keep-mask of every dropout layer, bool (b, ...). None: evaluation, nothing is dropped.
         """
         params, drops = iter(params), iter(masks or ())
         for layer in self.layers:

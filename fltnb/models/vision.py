@@ -40,16 +40,9 @@ AT_ONCE = 128  # images per forward pass in evaluation: bounds the memory, as th
 
 
 class Network(nn.Module):
-    """A torchvision network behind the preparation of its inputs.
+    """A torchvision network ``net`` behind the preparation of its inputs (b, 3, H, W).
 
-    Parameters
-    ----------
-    net : Module
-        Takes (b, 3, H, W).
-    imagenet : bool
-        Bring pixels in [0, 1] to ImageNet's mean and deviation, channel by channel.
-    side : int or None
-        Resize to this many pixels on a side; None leaves images as they are.
+    ``imagenet``: bring pixels in [0, 1] to ImageNet's mean and deviation; ``side``: resize to so many pixels, if given.
     """
 
     def __init__(self, net: nn.Module, imagenet: bool, side: int | None) -> None:
@@ -75,30 +68,24 @@ class VisionModel(Model):
     Parameters
     ----------
     name : str
-        ``resnet18``, ``resnet50``, ``efficientnet_b3``, ``vit_b_16`` or ``convnext_base``: ImageNet weights
-        (torchvision's ``IMAGENET1K_V1``) with a new last layer, drawn as torch draws a dense layer. With ``:random``
-        appended: all weights drawn as torchvision draws them.
+        One of :data:`NETWORKS`: ImageNet weights (torchvision's ``IMAGENET1K_V1``), normalising pixels in [0, 1]
+        themselves, with a new last layer, drawn as torch draws a dense layer. With ``:random`` appended: all weights
+        drawn as torchvision draws them.
     input_shape : (C, H, W)
-        Grey images are shown as colour images with three equal channels. Images enter at their own size (the paper
-        names no other), except in ``vit_b_16``, which exists for 224 x 224 only: there the network itself resizes them
-        (bilinear) before anything else. ``convnext_base`` needs 32 x 32 at least.
+        Grey images are shown in three equal channels. Images enter at their own size (the paper names no other), except
+        in ``vit_b_16``, which resizes them (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
     n_classes : int
 
     Notes
     -----
-    ImageNet weights expect pixels in [0, 1] and normalise them themselves (ImageNet's mean and deviation).
-
     Random parts of training are torchvision's own: EfficientNet-B3 drops residual branches (up to 0.2) and 0.3 of the
     last features, ConvNeXt-Base drops residual branches (up to 0.5), ResNets and ViT-B/16 drop nothing. They draw from
     torch's generator, seeded for each client and round, so they do not depend on who trains when.
 
-    Such a network trains in the back end ``serial`` only, on a CPU in as many threads as asked for (``n_workers``, by
-    default all of torch's); its sums may differ in the last digits between different numbers of threads.
+    Such a network trains in the back end ``serial`` only, on a CPU in ``n_workers`` threads (default all of torch's),
+    on whose number the last digits may depend.
 
-    Raises
-    ------
-    FltnbError
-        Feature vectors, or images of another number of channels or too small.
+    FltnbError: feature vectors, or images of another number of channels or too small.
     """
 
     layers: tuple[Layer, ...] = ()
@@ -152,18 +139,10 @@ class VisionModel(Model):
         return len(self.shapes) - len(list(self._whole.parameters()))
 
     def init(self, seed: int, index: int = 0) -> np.ndarray:
-        """Return initial parameters and batch-norm statistics.
+        """Return initial parameters and batch-norm statistics (P,) float32.
 
-        Independent initialisations (``index``) of ImageNet weights differ in the last layer only.
-
-        Returns
-        -------
-        ndarray of float32, shape (P,)
-
-        Raises
-        ------
-        FltnbError
-            ImageNet weights that are not here and cannot be downloaded.
+        Independent initialisations (``index``) of ImageNet weights differ in the last layer only; FltnbError: these
+        weights are not here and cannot be downloaded.
         """
         if self.imagenet:
             values = self._weights()
@@ -194,31 +173,24 @@ class VisionModel(Model):
         return module
 
     def forward(
-        self,
-        params: Sequence[torch.Tensor],
-        x: torch.Tensor,
-        masks: Sequence[torch.Tensor] | None = None,
+        self, params: Sequence[torch.Tensor], x: torch.Tensor, masks: Sequence[torch.Tensor] | None = None
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
         return functional_call(self._whole, self._named(params), (x,))
 
     def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`forward`."""
-        known = _tensors(self._body.net)
-        named = self._named(params)
-        return functional_call(self._body, {f"net.{name}": named[f"net.{name}"] for name in known}, (x,))
+        known, named = _tensors(self._body), self._named(params)
+        return functional_call(self._body, {name: named[name] for name in known}, (x,))
 
     def _named(self, params: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         return {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
 
     def check(self, fed: Federation, batch_size: int) -> None:
-        """Refuse a federation that the network cannot be trained on.
+        """Refuse (FltnbError) a federation that the network cannot be trained on.
 
-        Raises
-        ------
-        FltnbError
-            Pixels not in [0, 1] for ImageNet weights, a batch of one image where batch normalisation needs two, or
-            ImageNet weights that are not here and cannot be downloaded.
+        Pixels not in [0, 1] for ImageNet weights, a batch of one image where batch normalisation needs two, or ImageNet
+        weights that are not here and cannot be downloaded.
         """
         if self.imagenet and (fed.mean, fed.std) != SCALINGS["unit"]:
             raise FltnbError(
@@ -250,19 +222,9 @@ class VisionModel(Model):
 
 
 def download(published, otherwise: str) -> dict[str, torch.Tensor]:
-    """Return torchvision's published weights, downloaded once into torch's cache.
+    """Return torchvision's published weights, such as ``ResNet18_Weights.IMAGENET1K_V1``, kept in torch's cache.
 
-    Parameters
-    ----------
-    published : WeightsEnum
-        For example ``ResNet18_Weights.IMAGENET1K_V1``.
-    otherwise : str
-        What else can be done, to end the error message.
-
-    Raises
-    ------
-    FltnbError
-        The weights are not here and the download failed.
+    If they are not here and the download fails, FltnbError ends with what can be done ``otherwise``.
     """
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(30)

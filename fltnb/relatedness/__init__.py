@@ -22,25 +22,14 @@ __all__ = ["CLUSTERERS", "ClientClusterer", "build", "canonical", "sketch_bytes"
 
 
 def build(settings: Mapping[str, Any]) -> ClientClusterer:
-    """Make a clusterer from its settings: ``name``, one of :data:`CLUSTERERS`, and options.
-
-    Raises
-    ------
-    FltnbError
-        Unknown name or option, or a value that the option refuses.
-    """
+    """Make a clusterer from its settings: ``name``, one of :data:`CLUSTERERS`, and options, or raise FltnbError."""
     options = dict(settings)
     made = _CLASSES[choose(options.pop("name", None), CLUSTERERS, "clusterer")]
     return made(**checked(made, options, f"clusterer {made.__name__}"))
 
 
 def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a clusterer that decide its result: ``name`` and the options that differ from defaults.
-
-    Parameters
-    ----------
-    clusterer : estimator, or settings as :func:`build` takes them
-    """
+    """Return the settings that decide a clusterer's result: ``name`` and the options that differ from defaults."""
     made = build(clusterer) if isinstance(clusterer, Mapping) else clusterer
     options = {name: value for name, value in made.get_params(deep=False).items() if name != "n_jobs"}
     options = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in options.items()}

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy.cluster.hierarchy import leaves_list
 from sklearn.base import BaseEstimator, ClusterMixin, clone
+from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..settings import checked
@@ -31,33 +33,26 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     """Base of the one-shot clusterers: ``fit(X)`` is ``fit_sketches([sketch(x, client=i) for i, x in enumerate(X)])``.
 
     - ``sketch``: what one client computes from its own data and sends, a dict of arrays. Draws depend on
-      ``random_state`` and at most on the client's number. Names that begin with ``_`` are not sent and not counted:
-      a simulation keeps them, for pictures and for other methods.
+      ``random_state`` and at most on the client's number. Names that begin with ``_`` stay in the simulation, unsent.
     - ``fit_sketches``: what the server does.
-    - Two methods exchange twice. :class:`~fltnb.relatedness.EigenRelevance`: the server sends everybody's sketch to all
-      (``relay``), each client answers (``compare``), and the answers go into ``fit_sketches`` as well.
-      :class:`~fltnb.relatedness.EMDClustering`: clients exchange their networks first; the sketch of client i is what
-      everybody's samples say under its network.
+    - Two methods exchange twice. In ``EigenRelevance`` the server sends everybody's sketch to all (``relay``), and the
+      clients' answers (``compare``) go into ``fit_sketches`` as well. In ``EMDClustering`` clients exchange their
+      networks first; the sketch of client i is what everybody's samples say under its network.
 
     Parameters
     ----------
-    n_clusters, max_clusters : int or None
-        Number of clusters, and the upper limit of one that the class chooses itself.
-    random_state : int
-        Seed.
-    n_jobs : int or None
-        Processes or threads (joblib) over the clients; no influence on the result.
+    n_clusters, max_clusters : int or None, number of clusters, and the upper limit of one that the class chooses itself
+    random_state : int, seed
+    n_jobs : int or None, processes or threads (joblib) over the clients; no influence on the result
     epsilon, delta, clip : float or None
-        With ``epsilon``, all that a client sends is (epsilon, delta) differentially private against replacing one of
-        its samples, which are clipped to norm ``clip``. Limits: its number of samples is not hidden; the budget is for
-        one fit; ``clip`` and what embeds must not depend on the clients' data; the seed must stay secret, and the
-        generator is no cryptographic one.
+        With ``epsilon``, what a client sends is (epsilon, delta) differentially private against replacing one of its
+        samples, clipped to norm ``clip``. Limits: its number of samples is not hidden; the budget is for one fit;
+        ``clip`` and what embeds must not depend on clients' data; the seed is secret, the generator not cryptographic.
 
     Attributes
     ----------
-    labels_ : ndarray (M,) int64, numbered in order of first appearance
-    n_clusters_ : int
-    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1
+    labels_ : ndarray (M,) int64, numbered in order of first appearance; n_clusters_ : int
+    adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1; without a graph of its own, of clients of one cluster
     distance_ : ndarray (M, M)
     linkage_ : ndarray (M - 1, 4), SciPy's; leaf_order_ : ndarray (M,), the order of its leaves, for pictures
     sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
@@ -71,14 +66,12 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         vars(self).update({name: value for name, value in options.items() if name != "self"})
 
     def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work.
-
-        Raises
-        ------
-        FltnbError
-            An option is out of range.
-        """
+        """Refuse (FltnbError) options that cannot work for clients with these numbers of samples, before any work."""
         self._check_options(len(sizes))
+        self._check_sizes(sizes)
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        """Refuse numbers of samples, where a class cannot work with all."""
 
     def _check_options(self, n_clients: int) -> None:
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
@@ -88,8 +81,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             check_cluster_count(options.get(name), n_clients, name)
         if options.get("epsilon") is not None and options["clip"] is None:
             raise FltnbError(
-                f"A private release with epsilon={options['epsilon']} needs clip, a largest norm of a sample that is"
-                " chosen without looking at the clients' data (from public images, say)."
+                f"A private release with epsilon={options['epsilon']} needs clip, a largest norm of a sample, chosen"
+                " without looking at the clients' data."
             )
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
@@ -97,10 +90,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : sequence of M arrays (n_i, d)
-            Samples of each client: embeddings, features, or pixels, as the class says.
-        y : optional
-            What ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored.
+        X : sequence of M arrays (n_i, d), samples of each client: embeddings, features, or pixels, as the class says
+        y : optional, what ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored
 
         Raises
         ------
@@ -109,22 +100,19 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])
-        return self.fit_sketches(self.sketches(X, y))
+        sketches = self.sketches(X, y)
+        return self.fit_sketches(sketches, self._answers(X, sketches))
+
+    def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> Sequence[Sketch]:
+        """Second exchange, where the class has one."""
+        return ()
 
     def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
         """Sketches of the clients numbered ``first``, ``first + 1``, ..., in parallel where ``n_jobs`` says so."""
         return self._each("sketch", zip(X), first)
 
     def fit_sketches(self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()) -> ClientClusterer:
-        """Cluster clients by their sketches: the server's part.
-
-        Parameters
-        ----------
-        sketches : sequence of M dicts
-            As ``sketch`` returns them, in the order of the clients' numbers.
-        answers : sequence of M dicts, optional
-            Of the second exchange, where the class has one.
-        """
+        """Cluster M clients by their sketches, in the order of their numbers, and the answers of a second exchange."""
         self._check_options(len(sketches))
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])
         if answers:
@@ -135,9 +123,6 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     def _each(self, method: str, items: Iterable[tuple], first: int = 0, **more) -> list:
         """Results of a method for every client; one core for each, so that no bit depends on how many there are."""
-        from joblib import Parallel, delayed
-        from threadpoolctl import threadpool_limits
-
         items, bare = list(items), clone(self)
         with threadpool_limits(1):
             done = Parallel(n_jobs=self.n_jobs, prefer=self.prefer)(
@@ -164,11 +149,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             )
 
 
+@threadpool_limits.wrap(limits=1)  # in the process that does the work
 def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):  # in the process that does the work
-        return [work(*item, client=client, **more) for client, item in enumerate(items, first)]
+    return [work(*item, client=client, **more) for client, item in enumerate(items, first)]
 
 
 def n_scalars(sketch: Sketch) -> int:
@@ -177,24 +160,14 @@ def n_scalars(sketch: Sketch) -> int:
 
 
 def sketch_bytes(sketch: Sketch) -> int:
-    """Bytes that are sent with a sketch, at the precision of its arrays.
-
-    Examples
-    --------
-    >>> sketch_bytes({"centroids": np.zeros((5, 8), dtype=np.float32), "_weights": np.ones(5)})
-    160
-    """
+    """Bytes that are sent with a sketch, at the precision of its arrays."""
     return sum(array.nbytes for name, array in sketch.items() if not name.startswith("_"))
 
 
 def check_clients(clients: Sequence, what: str = "embeddings", width: int | None = None) -> list[np.ndarray]:
     """Return the clients' arrays, each (n_i, d) of finite floats with one common d (``width``, if given).
 
-    Raises
-    ------
-    FltnbError
-        No sequence, an empty client, arrays that are not two-dimensional, different widths, or values that are not
-        finite; the client is named.
+    FltnbError names a client that is empty, not two-dimensional, of another width or not finite.
     """
     try:
         arrays = [np.asarray(client) for client in clients]
@@ -202,10 +175,8 @@ def check_clients(clients: Sequence, what: str = "embeddings", width: int | None
         raise FltnbError(f"Clustering needs one 2-D array of {what} per client ({error}).") from error
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.dtype.kind not in "fiub":
-            raise FltnbError(
-                f"The {what} of client {i} must be a numeric (samples, dimensions) array, got"
-                f" {array.dtype} of shape {array.shape}: pass one 2-D array per client."
-            )
+            found = f"{array.dtype} of shape {array.shape}"
+            raise FltnbError(f"The {what} of client {i} must be a numeric array (samples, dimensions), got {found}.")
         if not len(array):
             raise FltnbError(f"Client {i} has no {what}: leave clients without samples out.")
         expected = arrays[0].shape[1] if width is None else width
@@ -216,9 +187,7 @@ def check_clients(clients: Sequence, what: str = "embeddings", width: int | None
                 " with encoders of the same latent size."
             )
         if not np.isfinite(array).all():
-            raise FltnbError(
-                f"The {what} of client {i} hold NaN or infinite values: check its data, or its encoder's training."
-            )
+            raise FltnbError(f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder.")
     return arrays
 
 
@@ -227,5 +196,5 @@ def check_cluster_count(n_clusters: int | None, n_clients: int, name: str = "n_c
     whole = isinstance(n_clusters, (int, np.integer)) and not isinstance(n_clusters, bool)
     if n_clusters is not None and not (whole and 1 <= n_clusters <= n_clients):
         raise FltnbError(
-            f"{name} must be a whole number from 1 to the number of clients, {n_clients}, got {n_clusters!r}."
+            f"{name} must be a whole number from 1 to the number of clients, {n_clients}, got {n_clusters}."
         )

@@ -15,16 +15,19 @@ from .cuts import best_cut, chance_modularity, cut, modularity_by_cut, rows_link
 class CentroidClusterer(ClientClusterer):
     """Base of FCR and PCAKMeans; ``labels_`` and the rest follow from a client distance and ``threshold``."""
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
-        super().check(sizes)
-        check_k(self.k, sizes)
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        values = np.asarray(self.k)
+        if values.ndim > 1 or values.dtype.kind not in "iu" or (values.ndim and len(values) != len(sizes)):
+            raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {self.k!r}.")
+        for i, (number, size) in enumerate(zip(np.broadcast_to(values, len(sizes)), sizes, strict=True)):
+            if not 1 <= number <= size:
+                raise FltnbError(
+                    f"k = {number} centroids cannot be formed from the {size} samples of client {i}: choose k between 1"
+                    f" and {size} for it, or leave small clients out."
+                )
 
     def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
-        """K-means inside one client (FLT, Algorithm 2, lines 8-10), with the same seed for all clients.
-
-        A client's centroids thus depend on its own data alone, not on its place in the list.
-        """
+        """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
         from sklearn.cluster import KMeans
 
         k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
@@ -57,29 +60,9 @@ class CentroidClusterer(ClientClusterer):
         self._keep(distance, tree, cut(tree, wanted), adjacency)
 
 
-def check_k(k, sizes: Sequence[int]) -> None:
-    """Refuse a number of centroids, or one for each client, that these sizes do not allow.
-
-    Raises
-    ------
-    FltnbError
-        Wrong length, a k below 1, or a k above a client's number of samples (the client is named).
-    """
-    values = np.asarray(k)
-    if values.ndim > 1 or values.dtype.kind not in "iu" or (values.ndim and len(values) != len(sizes)):
-        raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {k!r}.")
-    for i, (number, size) in enumerate(zip(np.broadcast_to(values, len(sizes)), sizes, strict=True)):
-        if not 1 <= number <= size:
-            raise FltnbError(
-                f"k = {number} centroids cannot be formed from the {size} samples of client {i}: choose k between 1"
-                f" and {size} for it, or leave small clients out."
-            )
-
-
 def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
     """(M, max k, d) array of the clients' points, NaN where a client has fewer."""
-    k_max = max(len(p) for p in points)
-    out = np.full((len(points), k_max, points[0].shape[1]), np.nan, dtype=points[0].dtype)
+    out = np.full((len(points), max(map(len, points)), points[0].shape[1]), np.nan, dtype=points[0].dtype)
     for row, p in zip(out, points, strict=True):
         row[: len(p)] = p
     return out

@@ -14,13 +14,7 @@ LINKAGES = get_args(Linkage)
 
 
 def canonical(labels: np.ndarray) -> np.ndarray:
-    """Renumber labels 0, 1, ... in the order in which they first appear.
-
-    Examples
-    --------
-    >>> canonical(np.array([7, 7, 2, 9, 2])).tolist()
-    [0, 0, 1, 2, 1]
-    """
+    """Renumber labels 0, 1, ... in the order in which they first appear."""
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)
 
@@ -28,9 +22,8 @@ def canonical(labels: np.ndarray) -> np.ndarray:
 def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
     """SciPy linkage (M - 1, 4) with the rows of a binary adjacency as feature vectors (FLT, Section 4.1: Ward).
 
-    Squared distances of binary rows are counts and come out exact from one matrix product, which for 2,400 clients is
-    far quicker than the same thing pair by pair. Heights are rounded to 9 decimals, so that merges which are equally
-    high on paper are so in the dendrogram, and no cut falls between them.
+    Squared distances of binary rows are counts, exact and quick from one matrix product. Heights are rounded to 9
+    decimals, so that no cut falls between merges which are equally high on paper.
     """
     rows = adjacency.astype(np.float32)  # exact: counts stay far below 2^24
     size = rows.sum(1)
@@ -54,14 +47,10 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 
     ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency summed inside c, d_c its summed
     degrees and 2m the sum of A. The diagonal counts (a client is related to itself), so an isolated client is a
-    cluster of its own and not a candidate for any merger. Each merge changes Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``,
-    found in O(M) by adding two rows and columns.
+    cluster of its own. Each merge changes Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``, found in O(M).
 
-    Returns
-    -------
-    ndarray (M + 1,)
-        Entry C: modularity of the cut into C clusters, in [-1, 1]; 0 for one cluster. NaN for C = 0 and for cuts
-        inside a run of equally high merges, which would split clients that the dendrogram cannot tell apart.
+    Returns (M + 1,); entry C: modularity of the cut into C clusters, in [-1, 1]; 0 for one cluster. NaN for C = 0 and
+    for cuts inside a run of equally high merges, which would split clients that the dendrogram cannot tell apart.
     """
     n = len(adjacency)
     between = adjacency.astype(np.float64)
@@ -91,11 +80,10 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 def chance_modularity(adjacency: np.ndarray) -> float:
     """Modularity that the best cut of a *random* graph of the same size and density reaches, about.
 
-    Any graph with a few links missing has cuts of positive modularity; the best one must exceed this to mean
-    something. A share f of the adjacency is its diagonal, which lies inside whatever the cut; of the rest, with
-    density p, the best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks
-    truly modular?", Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. A graph that consists of separate
-    complete blocks leaves nothing to chance and is taken at its word: 0.
+    The best cut must exceed this to mean something. A share f of the adjacency is its diagonal, which lies inside
+    whatever the cut; of the rest, with density p, the best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt
+    and Bornholdt, "When are networks truly modular?", Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. A
+    graph of separate complete blocks leaves nothing to chance and is taken at its word: 0.
     """
     _, block = np.unique(adjacency, axis=0, return_inverse=True)
     if np.array_equal(block[:, None] == block[None, :], adjacency.astype(bool)):
@@ -107,13 +95,10 @@ def chance_modularity(adjacency: np.ndarray) -> float:
 
 
 def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None) -> int:
-    """Return the number of clusters with the highest modularity; 1 if none exceeds ``chance``.
+    """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied to 1e-9.
 
-    ``criterion`` is indexed by the number of clusters, NaN where there is no such cut. Ties (to 1e-9) go to fewer
-    clusters.
+    It is 1 if none exceeds ``chance``; NaN where there is no such cut.
     """
     allowed = criterion[: None if max_clusters is None else max_clusters + 1]
     highest = np.nanmax(allowed)
-    if highest <= chance + 1e-9:
-        return 1
-    return int(np.flatnonzero(allowed >= highest - 1e-9)[0])
+    return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(allowed >= highest - 1e-9)[0])

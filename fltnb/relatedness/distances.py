@@ -6,8 +6,9 @@ symmetric to the last bit, with a zero diagonal.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -22,10 +23,9 @@ def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
 
     Not a metric: clients that share a single point are at distance 0.
     """
-    k_max = max(len(p) for p in points)
+    k_max = max(map(len, points))
     # A repeated point never changes a minimum, so it is a safe filler for clients with fewer points.
-    filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points])
-    filled = filled.astype(np.float64)
+    filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points]).astype(float)
     distance = np.full((len(filled), len(filled)), np.inf)
     for r in range(k_max):
         for s in range(r, k_max):
@@ -36,25 +36,16 @@ def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
 def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     """Distance under the cheapest one-to-one matching of the points, as the authors of FLT ran it.
 
-    The squared distances of the matched pairs are summed, and the root of the sum is divided by the number of pairs.
-    With different numbers of points ``a < b`` the smaller set is matched into the larger one: ``a`` pairs count, and
-    the ``b - a`` points left over cost nothing.
-
-    Up to 8 points the cheapest matching of all pairs of clients is found at once by dynamic programming over the
-    subsets of columns (k 2^(k-1) additions instead of the k! permutations of the public code), above by
-    ``scipy.optimize.linear_sum_assignment`` pair by pair.
+    The root of the matched pairs' summed squared distances is divided by the number of pairs. With different numbers of
+    points the smaller set is matched into the larger one, and points left over cost nothing. Up to 8 points all pairs
+    of clients are matched at once by dynamic programming over subsets of columns, above pair by pair.
     """
     sizes = np.array([len(p) for p in points])
-    distance = np.zeros((len(points), len(points)))
+    distance = np.full((len(points), len(points)), np.inf)
     groups = [np.flatnonzero(sizes == k) for k in np.unique(sizes)]
-    for g, small in enumerate(groups):
-        few = np.stack([points[i] for i in small]).astype(np.float64)
-        for large in groups[g:]:
-            many = np.stack([points[i] for i in large]).astype(np.float64)
-            block = np.sqrt(_matching_cost(few, many)) / few.shape[1]
-            distance[np.ix_(small, large)] = block
-            if large is not small:
-                distance[np.ix_(large, small)] = block.T
+    for small, large in combinations_with_replacement(groups, 2):
+        few, many = (np.stack([points[i] for i in group]).astype(np.float64) for group in (small, large))
+        distance[np.ix_(small, large)] = np.sqrt(_matching_cost(few, many)) / few.shape[1]
     return _symmetric(distance)
 
 
@@ -83,13 +74,10 @@ def _by_subsets(few: np.ndarray, many: np.ndarray) -> np.ndarray:
     for r in range(few.shape[1]):
         following = {}
         for columns in combinations(range(many.shape[1]), r + 1):
-            least = None
-            for position, s in enumerate(columns):
-                cost = best[columns[:position] + columns[position + 1 :]] + costs[r][s]
-                least = cost if least is None else np.minimum(least, cost, out=least)
-            following[columns] = least
+            each = (best[columns[:at] + columns[at + 1 :]] + costs[r][s] for at, s in enumerate(columns))
+            following[columns] = functools.reduce(np.minimum, each)
         best = following
-    return np.minimum.reduce(list(best.values()))
+    return functools.reduce(np.minimum, best.values())
 
 
 def _by_assignment(few: np.ndarray, many: np.ndarray) -> np.ndarray:

@@ -10,7 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.linalg import eigh
+from scipy.optimize import brentq
 from scipy.spatial.distance import squareform
+from scipy.special import log_ndtr, ndtr
+from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -18,9 +22,7 @@ from ..settings import Count, Natural, NonNegative, Positive, Rate
 from .base import ClientClusterer, Noise, Sketch, check_clients
 from .cuts import Linkage, best_cut, cut
 
-REASONABLE = 0.5
-"""Mean silhouette above which structure counts as reasonable (Kaufman and Rousseeuw, Finding Groups in Data, 1990)."""
-
+REASONABLE = 0.5  # mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in Data, 1990)
 _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
 _COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever the number of clients
 
@@ -38,37 +40,31 @@ class EigenRelevance(ClientClusterer):
     and the server clusters 1 - R hierarchically. What follows from the formulas:
 
     - equal data give R = 1, whatever p; orthogonal subspaces give R near 0; permuting clients permutes R;
-    - both values in the ratio are of *i's* data, so multiplying one client's features by a constant changes nothing,
-      and neither does holding every sample several times: n_i matters through chance only;
+    - both values in the ratio are of *i's* data, so neither multiplying one client's features by a constant nor holding
+      every sample several times changes anything: n_i matters through chance only;
     - G is not centred. The first direction is mostly the mean sample, which all natural images share, so p = 1 says
-      little. A constant c added to everybody's features becomes that direction, and all other projected norms then
-      hold c times the difference of the two users' means: the larger c, the smaller R, unless the means are equal;
-    - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are.
-
-    Values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
+      little. A constant c added to everybody's features becomes that direction, and the other projected norms then
+      hold c times the difference of the users' means: the larger c, the smaller R, unless the means are equal;
+    - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are;
+    - values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
 
     Parameters
     ----------
     n_clusters : int or None
-        Number of tasks T, which the paper takes as known. None: the cut with the highest mean silhouette of 1 - R, or
-        one cluster if that is below 0.5. Not the paper's, and for well separated tasks only (notebook 09).
+        Number of tasks T, which the paper takes as known. None (ours, for well separated tasks only): the cut with the
+        highest mean silhouette of 1 - R, or one cluster if that is below 0.5.
     n_eigenvectors : int or None
         p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
-    linkage : {"average", "complete", "single", "ward"}
-        Of the hierarchical clustering; the paper names none.
+    linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
     noise : float
-        Gaussian noise on the eigenvectors that are sent, as its expected length (an eigenvector has length 1): every
-        entry gets standard deviation ``noise / sqrt(d)``. The paper leaves this question open.
+        Gaussian noise on the eigenvectors sent, of this expected length (theirs is 1): ``noise / sqrt(d)`` per entry.
     epsilon, delta, clip : float or None
-        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from G_i with
-        Gaussian noise (:func:`noisy_gram`), drawn once. The d x d matrix is needed, so reduce wide features first.
-    max_clusters, random_state, n_jobs
-        See there; a client's noise depends on the seed and on its number.
+        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from one noisy
+        d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
+    max_clusters, random_state, n_jobs : see there; a client's noise depends on the seed and on its number
 
     Attributes
     ----------
-    labels_, adjacency_, linkage_, leaf_order_, n_clusters_
-        As of every clusterer; the paper has no threshold, so clients of one cluster are related.
     relevance_ : ndarray (M, M), R; the diagonal is 1
     directed_ : ndarray (M, M), r(i, j)
     eigenvalues_ : ndarray (M, p), of each client, descending
@@ -103,9 +99,7 @@ class EigenRelevance(ClientClusterer):
     content = "features"
     per_task, prefer = 1, "threads"  # the work is done by BLAS, outside the interpreter
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
-        super().check(sizes)
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
         smallest = int(np.argmin(sizes))
         if (self.n_eigenvectors or 1) > sizes[smallest]:
             raise FltnbError(
@@ -113,14 +107,8 @@ class EigenRelevance(ClientClusterer):
                 f" {smallest}: lower n_eigenvectors, or leave small clients out."
             )
 
-    def fit(self, X: Sequence[np.ndarray], y: None = None) -> EigenRelevance:
-        """Cluster the clients by their features (n_i, d), all from the same map Phi; ``y`` is ignored."""
-        X = check_clients(X, self.content)
-        self.check([len(x) for x in X])
-        sketches = self.sketches(X)
-        return self.fit_sketches(
-            sketches, self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
-        )
+    def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
+        return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
 
     def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients, with as many eigenvectors as all of them have where no number is given."""
@@ -181,11 +169,10 @@ class EigenRelevance(ClientClusterer):
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    """First p eigenvalues (p,), descending, and eigenvectors (d, p) of a client's Gram matrix (Eq. 1).
+    """First p eigenvalues (p,), descending, and eigenvectors (d, p) of the Gram matrix of features (n, d) (Eq. 1).
 
-    Features are (n, d), p is at most min(n, d). With fewer samples than features from the thin singular value
-    decomposition of the data, so that no d x d matrix is ever formed; else from the Gram matrix itself. Signs of
-    eigenvectors are arbitrary, and do not matter here.
+    With fewer samples than features from the thin singular value decomposition of the data, so that no d x d matrix is
+    ever formed. Signs of eigenvectors are arbitrary, and do not matter here.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
@@ -195,8 +182,6 @@ def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
-    from scipy.linalg import eigh
-
     d = len(gram)
     values, vectors = eigh(gram, subset_by_index=(d - p, d - 1))
     return np.abs(values[::-1]), vectors[:, ::-1]  # of noisy matrices the last may be negative, and ||G v|| is |lambda|
@@ -205,8 +190,8 @@ def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 def norm_factor(features: np.ndarray) -> np.ndarray:
     """Return F (min(n, d), d) with ``||F v|| = ||G v||`` for every v, G being the Gram matrix (Eq. 2).
 
-    G itself where there are enough samples. Else, with the QR decomposition X^T = Q U, G = Q U U^T Q^T / n and
-    X = U^T Q^T, and lengths do not change under Q: F = U X / n. Forming X X^T instead would square the rounding errors.
+    G itself where there are enough samples. Else, with the QR decomposition X^T = Q U, F = U X / n, as lengths do not
+    change under Q. Forming X X^T instead would square the rounding errors.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
@@ -235,8 +220,6 @@ def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
 
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     """R for 1 to p eigenvectors (Figure 4), (p, M, M), from one decomposition: ``relevance_`` at each number."""
-    from threadpoolctl import threadpool_limits
-
     X = check_clients(clients, "features")
     clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])
@@ -275,9 +258,8 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 
     **Sensitivity.** Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of
     squared Frobenius norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`, reached by orthogonal
-    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** Symmetric matrices with the Frobenius norm are a Euclidean
-    space whose coordinates are the diagonal and :math:`\sqrt 2` times the upper triangle. N(0, sigma^2) on each, sigma
-    from :func:`gaussian_mechanism`, is variance sigma^2 on the diagonal and sigma^2 / 2 off it: that of (Z + Z^T) / 2.
+    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** N(0, sigma^2), sigma from :func:`gaussian_mechanism`, on the
+    diagonal and on :math:`\sqrt 2` times the upper triangle, Euclidean coordinates: that of (Z + Z^T) / 2.
     """
     x = np.asarray(features, dtype=np.float64)
     x = x * np.minimum(1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
@@ -288,16 +270,8 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 def gaussian_mechanism(epsilon: float, delta: float) -> float:
     """Smallest standard deviation, per unit of L2 sensitivity, that makes Gaussian noise (epsilon, delta) private.
 
-    Solves Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018), which
-    is exact and holds for every epsilon; the textbook's sqrt(2 log(1.25 / delta)) / epsilon does for epsilon below 1.
-
-    Examples
-    --------
-    >>> round(gaussian_mechanism(1.0, 1e-5), 4)
-    3.7306
+    Solves Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018): exact.
     """
-    from scipy.optimize import brentq
-    from scipy.special import log_ndtr, ndtr
 
     def excess(log_sigma: float) -> float:
         near, far = 0.5 / np.exp(log_sigma), epsilon * np.exp(log_sigma)

@@ -10,9 +10,11 @@ from itertools import chain
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
+from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -39,9 +41,9 @@ class Row(NamedTuple):
 class EMDClustering(ClientClusterer):
     r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 
-    Client i has an encoder :math:`h_i` (its own model without the last layer). It embeds its training samples, its
-    validation samples and, because models are exchanged, everybody's validation samples are embedded with it as well.
-    With W the earth mover's distance with cosine ground cost and uniform weights,
+    Client i's encoder :math:`h_i` (its own model without the last layer) embeds its training samples and, as models
+    are exchanged, everybody's validation samples. With W the earth mover's distance with cosine ground cost and uniform
+    weights,
 
     .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
@@ -52,43 +54,33 @@ class EMDClustering(ClientClusterer):
     ----------
     tolerance : float or "auto"
         epsilon, at least 0; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local
-        training: read it together with the local epochs. 0 leaves every client alone (a distance below 0 is chance and
-        counts as 0). "auto", not in the paper, takes it from the distances (:func:`first_gap`); those below 0 show
-        what chance does.
+        training. 0 leaves every client alone (a distance below 0 is chance and counts as 0). "auto", not in the paper,
+        takes it from the distances (:func:`first_gap`); those below 0 show what chance does.
     projection : float or None
-        What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, with a matrix that
-        the pair agrees on and the server does not know; None sends embeddings as they are.
+        What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, by a matrix that
+        only the pair knows; None sends embeddings as they are.
     reference : {"pair", "client"}
-        What a projection does to W differs from matrix to matrix. "pair": a client measures its reference with the
-        matrix of each pair, so that this cancels. "client": once, without projection (the public code has one square
-        random matrix for it); half the time, twice the noise, and a bias that grows as ``projection`` falls. The paper
-        can be read either way.
+        "pair": a client measures its reference with the matrix of each pair, so that what it does to W cancels.
+        "client": once, without projection (the public code has one square random matrix for it); half the time, twice
+        the noise, and a bias that grows as ``projection`` falls. The paper can be read either way.
     max_samples : int
-        Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's
-        "lesser of 10% and 512" concerns validation samples, of which clients hold 10%.)
+        Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's "lesser
+        of 10% and 512" concerns validation samples, of which clients hold 10%.)
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
         the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
-    regularisation, n_directions : float, int
-        Of "sinkhorn" (the paper has 0.1), and of "sliced".
+    regularisation, n_directions : float, int, of "sinkhorn" (the paper has 0.1), and of "sliced"
     random_state, n_jobs : int, int or None
         Seed of samples, projections (with the numbers of the two clients) and directions; processes over rows.
 
     Attributes
     ----------
-    labels_, adjacency_, leaf_order_, n_clusters_
-        As of every clusterer.
     distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
     reference_ : ndarray (M,), what was subtracted in row i, on average
     tolerance_ : float, what was used
     linkage_ : ndarray (M - 1, 4)
         Complete linkage of the larger of the two directions, for pictures; the clusters do not depend on it.
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
-
-    Examples
-    --------
-    >>> fl.EMDClustering().fit(train, validation).labels_  # doctest: +SKIP
-    >>> fl.EMDClustering().fit(train, lambda i: [encode(i, x) for x in held_out])  # doctest: +SKIP
     """
 
     def __init__(
@@ -111,14 +103,12 @@ class EMDClustering(ClientClusterer):
         if self.tolerance != "auto" and not (number and self.tolerance >= 0):
             raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
-        super().check(sizes)
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
         if self.tolerance != "auto" and self.tolerance > FARTHEST:
             warnings.warn(
                 f"tolerance {self.tolerance:g} exceeds every cosine distance ({FARTHEST:g} at most): all clients will"
                 " be one cluster.",
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def sketches(
@@ -131,13 +121,11 @@ class EMDClustering(ClientClusterer):
 
         Parameters
         ----------
-        X : sequence of M arrays (n_i, d)
-            Training samples of each client under its own encoder.
+        X : sequence of M arrays (n_i, d), training samples of each client under its own encoder
         y : sequence of M sequences of M arrays (v_j, d), or callable, or None
-            Validation samples: ``y[i][j]`` are those of client j under the encoder of client i. A callable is given i
-            and returns ``y[i]``; it is called once per client, so that M x M embeddings need not be in memory at
-            once. None: all clients share one encoder, and a random half of each client's samples plays the part of
-            its validation samples.
+            Validation samples: ``y[i][j]`` are those of client j under the encoder of client i. A callable returns
+            ``y[i]`` for i, once, so that M x M embeddings need not be in memory. None: all clients share one encoder,
+            and a random half of each client's samples plays the part of its validation samples.
         """
         count, width = len(X), X[0].shape[1]
         if y is None:
@@ -147,8 +135,7 @@ class EMDClustering(ClientClusterer):
         elif not callable(y):
             if len(y) != count:
                 raise FltnbError(
-                    f"There are validation embeddings under {len(y)} encoders for {count} clients: give one list of"
-                    f" {count} arrays per client."
+                    f"There are validation embeddings under {len(y)} encoders for {count} clients: give all."
                 )
             y = list(y).__getitem__
         rows = (check_validation(y(i), count, width, i) for i in range(count))
@@ -159,16 +146,9 @@ class EMDClustering(ClientClusterer):
     def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
         """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
 
-        In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_`` counts that.
-        A simulation that kept those embeddings would hold M^2 sets of them.
-
-        Parameters
-        ----------
-        x : ndarray (n_i, d)
-            Training samples of client i under its own network.
-        validation : sequence of M arrays (v_j, d)
-            Validation samples of client j under the network of i.
-        client : int
+        Of training samples ``x`` (n_i, d) of client i and validation samples (v_j, d) of every client j, all under the
+        network of i. In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_``
+        counts that. A simulation that kept those embeddings would hold M^2 sets of them.
         """
         (row,) = self.measure([(client, x, dict(enumerate(validation)))])
         return self._as_sketch(row, x, validation[client], x.shape[1])
@@ -191,14 +171,11 @@ class EMDClustering(ClientClusterer):
         self._keep(distance, tree, labels, adjacency)
 
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
-        """Compute rows of D, in the order of the tasks, over processes where ``n_jobs`` says so.
+        """Compute rows of D, in the order of the tasks, which are taken as processes (``n_jobs``) become free.
 
-        A task is client i, its training samples under its encoder, (n_i, d), and, by the number j of the client that
-        holds them, validation samples under the same encoder, (v_j, d), i's own among them. Tasks are taken one at a
-        time, as processes become free.
+        A task is client i, its training samples (n_i, d) and, by the number j of the client that holds them, validation
+        samples (v_j, d), i's own among them, all under i's encoder.
         """
-        from joblib import Parallel, delayed
-
         bare = clone(self)
         work = (
             delayed(bare._row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()})
@@ -207,8 +184,6 @@ class EMDClustering(ClientClusterer):
         yield from Parallel(n_jobs=self.n_jobs, return_as="generator")(work)
 
     def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> Row:
-        from threadpoolctl import threadpool_limits
-
         seed, share = int(self.random_state), self.projection
         how = (self.distance, self.regularisation, int(self.n_directions), seed)
         with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
@@ -228,10 +203,7 @@ class EMDClustering(ClientClusterer):
         return Row(i, float(np.mean(own)), distance)
 
     def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return adjacency (M, M), labels (M,) and tolerance.
-
-        They follow from D, (M, M), and what was subtracted, (M,); what has not been measured is NaN and counts as far.
-        """
+        """Return adjacency (M, M), labels (M,) and tolerance, of D (M, M), NaN where unknown, and ``reference_``."""
         far = farther(distance)
         if self.tolerance == "auto":
             below = distance[np.isfinite(distance) & (distance < 0)]  # half of what chance does, and nothing else
@@ -254,8 +226,7 @@ class EMDClustering(ClientClusterer):
 
     def _drawn(self, z: np.ndarray) -> np.ndarray:
         """At most ``max_samples`` rows, in their order; the draw depends on the number of rows alone."""
-        most = int(self.max_samples)
-        if len(z) <= most:
+        if len(z) <= (most := int(self.max_samples)):
             return z
         kept = stream(int(self.random_state), "method", SAMPLES, len(z)).choice(len(z), most, replace=False)
         return z[np.sort(kept)]
@@ -278,13 +249,8 @@ def check_validation(rows: Sequence[np.ndarray], count: int, width: int, encoder
 
 
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Cosine distances (n, m), 0 to 2, of the rows of a and b.
-
-    An embedding of zeros (all units of a ReLU layer off) has no direction: it is at 0 from another one, at 1 from
-    everything else.
-    """
-    a, dark = _unit(a)
-    b, dark_too = _unit(b)
+    """Cosine distances (n, m), 0 to 2, of rows; one of zeros is at 0 from another, at 1 from everything else."""
+    (a, dark), (b, dark_too) = _unit(a), _unit(b)
     cost = np.clip(1.0 - a @ b.T, 0.0, FARTHEST)
     cost[np.ix_(dark, dark_too)] = 0.0
     return cost
@@ -331,13 +297,10 @@ def kept_dimensions(width: int, share: float) -> int:
 def first_gap(far: np.ndarray, chance: float) -> float:
     """Tolerance from the distances themselves: the middle of the first wide gap in their sorted order.
 
-    A gap is wide if the next distance, ``chance`` added, is at least twice the last one; there may be one below the
-    smallest distance (everybody alone). Taken is the first at which the graph consists of separate complete blocks: it
-    separates chance from what is more. Where none leaves blocks, it is the widest one; where none is wide, the clients
-    are one cluster.
-
-    ``far`` (M, M) is symmetric, at least 0, infinite where not known; ``chance`` is about the size of distances that
-    mean nothing.
+    A gap is wide if the next distance, ``chance`` (the size of distances that mean nothing) added, is at least twice
+    the last one; there may be one below the smallest distance (everybody alone). Taken is the first that leaves
+    separate complete blocks, else the widest; where none is wide, the clients are one cluster. ``far`` (M, M) is
+    symmetric, at least 0, infinite where not known.
 
     Examples
     --------

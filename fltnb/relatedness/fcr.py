@@ -26,52 +26,37 @@ EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximate
 class FCR(CentroidClusterer):
     """Client relatedness from a few centroids per client (FLT, arXiv 2103.15947, Section 3.2, Algorithm 2).
 
-    Each client runs k-means on its embeddings and sends the k centroids. The server lays all of them out with UMAP,
-    measures the distance of two clients there, calls them related below a threshold, and cuts a Ward dendrogram of the
-    rows of that adjacency matrix into disjoint clusters.
+    Each client sends the k centroids of its embeddings. The server lays all of them out with UMAP, measures the
+    distance of two clients there, calls them related below a threshold, and cuts a Ward dendrogram of the rows of that
+    adjacency matrix into disjoint clusters.
 
     Parameters
     ----------
     n_clusters : int or None
-        Number of clusters C. None: the cut of the dendrogram with the highest modularity of the client graph (one
-        cluster if no cut beats it). The paper says that C can be proposed by the clustering and gives no rule.
+        Number of clusters C. None: the cut with the highest modularity of the client graph (one cluster if no cut
+        beats it). The paper says that C can be proposed by the clustering and gives no rule.
     k : int or sequence of M ints
-        Centroids per client. The paper writes 5; its code used the true number of classes of each client, an oracle
-        that an array of M numbers can repeat.
-    threshold : float
-        gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
+        Centroids per client. The paper writes 5; its code used each client's true number of classes, an oracle.
+    threshold : float, gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
     distance : {"min", "matching"}
-        "min": smallest distance between any two points (Algorithm 2, line 15). "matching": cheapest one-to-one
-        matching, root of the summed squares divided by k (the public code; for unequal k see
-        :func:`~fltnb.relatedness.distances.matching_distances`).
+        "min": smallest between any two points (Algorithm 2, line 15). "matching": cheapest one-to-one matching, the
+        public code's (:func:`~fltnb.relatedness.distances.matching_distances`).
     n_neighbors, n_components : int
-        UMAP's neighbourhood (at most the number of points less one) and dimension u. The neighbourhood should stay
-        below the number of centroids that one kind of data has over all clients: with 25 small clients 15 glues
-        different digits together and 5 does not.
-    linkage : {"ward", "average", "complete", "single"}
-        The paper uses Ward.
-    n_init : int
-        Starts of each k-means.
+        UMAP's neighbourhood (at most the number of points less one) and dimension u. Take fewer neighbours than one
+        kind of data has centroids over all clients: with 25 small clients 15 glues digits together and 5 does not.
+    linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
+    n_init : int, starts of each k-means
     random_state : int
-        Seed. Every client's k-means gets ``integer(random_state, "kmeans")``, whatever its number, and UMAP
-        ``integer(random_state, "umap")``, of :func:`fltnb.randomness.integer`.
-    max_clusters, n_jobs
-        See :class:`~fltnb.relatedness.base.ClientClusterer`.
+        Every client's k-means gets ``fltnb.randomness.integer(random_state, "kmeans")``, UMAP that of "umap".
+    max_clusters, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, sent_
-        As of every clusterer.
     n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
     embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
     centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
-
-    Examples
-    --------
-    >>> fcr = FCR(k=2, n_neighbors=5).fit(embeddings)  # doctest: +SKIP
-    >>> fcr.labels_, fcr.n_clusters_  # doctest: +SKIP
     """
 
     def __init__(
@@ -90,13 +75,12 @@ class FCR(CentroidClusterer):
     ):
         self._store(locals())
 
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
-        super().check(sizes)
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        super()._check_sizes(sizes)
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
             raise FltnbError(
-                f"UMAP cannot lay out {total} centroids: use more clients or a larger k, 4 in all at least."
+                f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4 in all."
             )
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
@@ -113,11 +97,7 @@ class FCR(CentroidClusterer):
 
 @functools.cache
 def _umap() -> type:
-    """Import UMAP (seconds), and keep on disk what it compiles on first use, so that no later process waits for that.
-
-    UMAP leaves most of its functions to be compiled anew in every process, which takes longer than laying out the
-    centroids of a hundred clients. The machine code lies beside its sources, and is made again when these change.
-    """
+    """Import UMAP (seconds), and keep on disk, beside its sources, what it would compile anew in every process."""
     import umap
     from numba.core.dispatcher import Dispatcher
 
@@ -131,8 +111,8 @@ def _umap() -> type:
 def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: int) -> np.ndarray:
     """UMAP coordinates of the points themselves, (n, n_components) float32 (FLT, Algorithm 2, line 14).
 
-    One thread and a fixed seed: UMAP's parallel layout is not reproducible. From 4,096 points on, where UMAP would
-    switch to an approximate neighbour search that costs most of the time, the exact neighbours are handed to it.
+    One thread: UMAP's parallel layout is not reproducible. From 4,096 points on, where UMAP would search neighbours
+    approximately, at most of the cost, the exact ones are handed to it.
     """
     points = np.ascontiguousarray(points, dtype=np.float32)
     n_neighbors = min(n_neighbors, len(points) - 1)

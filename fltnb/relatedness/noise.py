@@ -1,8 +1,7 @@
 """Clusterers whose clients add Gaussian noise to whatever they send: for studies of how much they bear.
 
 The level is the expected length of the noise on one vector that is sent, as a multiple of the typical length of such a
-vector about the mean of all of them. This makes clusterers that send different things comparable; it is no privacy
-guarantee (for those see ``epsilon`` of EigenRelevance and TransportSignatures).
+vector about the mean of all of them. It is no privacy guarantee (see ``epsilon`` of EigenRelevance).
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ SENT, SPLITS = 20, 21  # keys of the draws, apart from those of the clusterers
 def noisy(clusterer, level: float, seed: int = 0):
     """Return an unfitted copy of a clusterer whose clients add noise to what they send.
 
-    - FCR: to the centroids.
-    - TransportSignatures: to the centroids of both halves; a client compares its *noisy* halves with each other.
+    - FCR: to the centroids. TransportSignatures: to those of both halves; a client compares its *noisy* halves.
     - EMDClustering: to all embeddings, training and validation, in units of the embeddings of the client whose network
       it is; the reference is measured on noisy embeddings too.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
@@ -54,13 +52,7 @@ def roughened(points: np.ndarray, length: float, seed: int, *keys: int) -> np.nd
 
 
 def typical_length(points: np.ndarray) -> float:
-    """Root mean square distance of points (n, d) from their mean.
-
-    Examples
-    --------
-    >>> typical_length(np.array([[0.0, 0.0], [6.0, 8.0]]))
-    5.0
-    """
+    """Root mean square distance of points (n, d) from their mean."""
     return float(np.sqrt(((points - points.mean(axis=0)) ** 2).sum(axis=1).mean()))
 
 

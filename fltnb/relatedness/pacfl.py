@@ -12,43 +12,34 @@ from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
 from ..settings import Count, Real
-from .base import ClientClusterer, Sketch, check_cluster_count
+from .base import ClientClusterer, Sketch
 from .cuts import canonical, cut
-
-__all__ = ["PACFL", "check_cluster_count", "client_angles", "flat_clusters", "singular_vectors"]
 
 
 class PACFL(ClientClusterer):
     """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 
     Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
-    images of that class. Two clients are as far apart as their closest pair of such vectors, in degrees; the closest
-    clusters are merged until they are farther apart than the threshold. One class in common is thus enough to bring
-    two clients together.
+    images of that class. Two clients are as far apart as their closest pair of such vectors, in degrees (one class in
+    common thus brings them together); clusters are merged until they are farther apart than the threshold.
 
     Parameters
     ----------
     threshold : float
         alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged, 180 merges all. The official
         runs took 4.9 for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
-    n_clusters : int, optional
-        Cut the dendrogram into so many clusters instead; the threshold does not matter then.
-    n_vectors : int
-        p, singular vectors per class (fewer where a class has fewer independent images).
+    n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
+    n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
     linkage : {"weighted", "complete", "single"}
         Distance of merged clusters. "weighted" (WPGMA) is the official one: the plain mean of the two merged rows.
     angle : {"columns", "principal"}
-        "columns" is the official distance, the least angle between *columns*. It is not a principal angle: vectors of
-        different classes are not orthogonal to each other, and it changes when a vector changes its sign, which is
-        arbitrary in a singular value decomposition (here each vector's largest entry is positive). "principal" is the
-        least principal angle between the subspaces that the columns span.
+        "columns" is the official distance, the least angle between *columns*. It is no principal angle (vectors of
+        different classes are not orthogonal) and depends on their arbitrary signs (here each vector's largest entry is
+        positive). "principal" is the least principal angle between the subspaces that the columns span.
 
     Attributes
     ----------
-    labels_, adjacency_, linkage_, leaf_order_, n_clusters_, sent_
-        As of every clusterer; clients of one cluster are related.
-    distance_ : ndarray (M, M)
-        Degrees, 0 to 180, zeros on the diagonal.
+    distance_ : ndarray (M, M), degrees, 0 to 180, zeros on the diagonal
     """
 
     def __init__(
@@ -74,13 +65,7 @@ class PACFL(ClientClusterer):
         return [self.sketch(x, classes, client) for client, (x, classes) in enumerate(zip(X, y, strict=True), first)]
 
     def sketch(self, x: np.ndarray, classes: np.ndarray | None = None, client: int = 0) -> Sketch:
-        """Return a client's ``vectors`` (d, p * classes), of its images (n_i, d) and their classes (n_i,).
-
-        Raises
-        ------
-        FltnbError
-            All images are zero.
-        """
+        """Return ``vectors`` (d, p * classes) of images (n_i, d), not all zero (FltnbError), and classes (n_i,)."""
         classes = np.zeros(len(x)) if classes is None else classes
         vectors = np.hstack([singular_vectors(x[classes == c], self.n_vectors) for c in np.unique(classes)])
         if not vectors.shape[1]:
@@ -127,10 +112,7 @@ def _orthonormal(basis: np.ndarray) -> np.ndarray:
 
 
 def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None = None) -> np.ndarray:
-    """Clusters (M,) of a dendrogram cut at a height, merges *at* the height included, or into a number of clusters.
-
-    Numbered in the order of their first members.
-    """
+    """Canonical labels (M,) of a dendrogram cut at a height, merges *at* it included, or into a number of clusters."""
     if n_clusters is not None:
         return canonical(cut(linkage, n_clusters))
     if threshold < 0:

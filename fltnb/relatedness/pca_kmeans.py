@@ -20,27 +20,19 @@ class PCAKMeans(CentroidClusterer):
     Parameters
     ----------
     n_clusters : int or None
-        Number of clusters C; None takes the cut with the highest modularity, as :class:`FCR` does. FLT's
-        configuration had 3.
-    k : int or sequence of M ints
-        Centroids per client.
-    n_components : int
-        Principal components; at most the number of pixels are used.
+        Number of clusters C; None takes the cut with the highest modularity. FLT's configuration had 3.
+    k : int or sequence of M ints, centroids per client
+    n_components : int, principal components; at most the number of pixels are used
     threshold : float
-        Related means closer than this. The paper states gamma = 1; the public code had 1, then 3, and 1.2 in the
-        version of its tables.
+        Related means closer than this. The paper: 1; the public code: 1, then 3, and 1.2 in the version of its tables.
     shared_basis : bool
-        False (the baseline): every client projects on principal axes of *its own* images, centred on its own mean.
-        Such coordinates are not comparable between clients, so the distance compares spectra more than content, which
-        is a good part of why the baseline is weak. True: one basis fitted on all clients' images.
-    linkage, max_clusters, n_init, random_state, n_jobs
-        As in :class:`FCR`.
+        False (the baseline): every client projects on principal axes of *its own* images, about its own mean, so the
+        distance compares spectra more than content. True: one basis fitted on all clients' images.
+    linkage, max_clusters, n_init, random_state, n_jobs : as in :class:`FCR`
 
     Attributes
     ----------
-    labels_, adjacency_, distance_, linkage_, leaf_order_, criterion_, n_clusters_, centroids_, weights_, sent_
-        As in :class:`FCR`.
-    embedding_ : ndarray (M, k, n_components), the centroids
+    embedding_ : ndarray (M, k, n_components), the centroids; all others as in :class:`FCR`
     """
 
     def __init__(
@@ -64,17 +56,12 @@ class PCAKMeans(CentroidClusterer):
         """Sketches of all clients; a shared basis is fitted first."""
         for i, x in enumerate(X):
             if x.min() < 0 or x.max() > 1:
-                raise FltnbError(
-                    f"Client {i} has pixels outside [0, 1], which the threshold is meant for: divide by 255."
-                )
+                raise FltnbError(f"Client {i} has pixels outside [0, 1], which threshold is meant for: divide by 255.")
         basis = self.basis(np.concatenate(X)) if self.shared_basis else None
         return self._each("sketch", zip(X), first, basis=basis)
 
     def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
-        """Return a client's ``centroids`` (k_i, n_components), of its pixels (n_i, d); ``_weights`` stay with it.
-
-        ``basis`` is what :meth:`basis` returns for all clients' images, where ``shared_basis`` is set.
-        """
+        """Return ``centroids`` (k_i, n_components) of pixels (n_i, d), in the shared :meth:`basis` if there is one."""
         return self._kmeans((basis or self.basis(x)).transform(x), client)
 
     def basis(self, x: np.ndarray):

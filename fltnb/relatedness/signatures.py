@@ -1,14 +1,16 @@
 """What a client of :class:`~fltnb.relatedness.transport.TransportSignatures` computes on its own and sends.
 
-Its samples are divided at random into halves; k-means of either half gives k centroids with their sample shares, and
-the optimal-transport distance of the halves says how far apart two signatures are *when nothing but chance differs*.
+K-means of random halves of its samples gives k centroids each with their sample shares, and the optimal-transport
+distance of the halves says how far apart two signatures are *when nothing but chance differs*.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
+from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 
 from ..randomness import stream
@@ -21,10 +23,7 @@ PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
-    """Cost of the cheapest transport between two weighted sets, exact (POT's network simplex).
-
-    POT's own ``emd2`` spends nine tenths of its time on checks at these sizes, hence its inner function.
-    """
+    """Exact cost of the cheapest transport (POT's inner function: ``emd2`` takes ten times as long, for checks)."""
     from ot.lp.emd_wrap import emd_c
 
     return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
@@ -42,13 +41,9 @@ def describe(
     """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
 
     The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
-    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids first.
-
-    Returns
-    -------
-    dict
-        ``first``, ``second`` (k, e) and ``first_shares``, ``second_shares`` (k,); ``own`` (3,): number of samples, mean
-        and variance of the distances between halves; not sent: these distances, ``_own``.
+    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids first. Returned are ``first``,
+    ``second`` (k, e), ``first_shares``, ``second_shares`` (k,), and ``own`` (3,): number of samples, mean and variance
+    of the distances between halves; not sent: these distances, ``_own``.
     """
     z, own, halves = np.asarray(z, dtype=np.float64), [], []
     for split in range(n_splits if noise is None else 1):
@@ -86,11 +81,7 @@ def _halves(z, k, rng, noise):
 
 
 def _kmeans(z: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    # SciPy's, because scikit-learn's checks take longer than the work on a few hundred rows, done ten times a client.
-    import warnings
-
-    from scipy.cluster.vq import kmeans2
-
+    # SciPy's, because scikit-learn's checks take longer than the work on a few hundred rows, done ten times a client;
     # fewer centroids than k where samples repeat; a random projection tells different samples apart
     k = min(k, len(np.unique(z @ rng.normal(size=z.shape[1]))))
     with warnings.catch_warnings():
@@ -119,11 +110,11 @@ def _private(z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise) -> t
 def gaussian_noise(epsilon: float | None, delta: float, clip: float | None) -> Noise | None:
     """Noise that makes one signature (epsilon, delta) differentially private; None without epsilon.
 
-    One step releases the sums of k cells and ``clip`` times their counts. Another sample in the place of one changes
-    these by at most 2 clip in Euclidean norm (one cell's sum by 2 clip, or two cells' sums by clip and counts by 1).
-    T = 3 steps with Gaussian noise sigma are rho-zCDP with rho = T (2 clip)^2 / (2 sigma^2), which implies
+    One step releases the sums of k cells and ``clip`` times their counts. Replacing one sample changes these by at most
+    2 clip in Euclidean norm (one cell's sum by 2 clip, or two cells' sums by clip and counts by 1). T = 3 steps with
+    Gaussian noise sigma are rho-zCDP with rho = T (2 clip)^2 / (2 sigma^2), which implies
     (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016, Propositions 1.3 and 1.6). The halves hold
-    different samples, so both together cost what one does, and all that follows sees nothing but the noisy numbers.
+    different samples, so both together cost what one does.
     """
     if epsilon is None:
         return None

@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.stats import norm
+from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
 from .cuts import canonical, cut
-from .signatures import FEWEST, MOST_STEPS, describe, gaussian_noise, stacked
+from .signatures import FEWEST, describe, gaussian_noise, stacked, transport
 
-NONE, UNCLEAR = -1, -2
-"""Answers of :meth:`TransportSignatures.predict`: no cluster fits; several do."""
+NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
-    **Client.** It divides its samples at random into halves, describes each half by k centroids with their sample
-    shares, and sends both, with its number of samples and with mean :math:`s_i` and variance of the transport distance
-    between its halves over ``n_splits`` such divisions.
+    **Client.** It sends k centroids with their sample shares of either half of its samples, divided at random, their
+    number, and mean :math:`s_i` and variance of the transport distance between halves over ``n_splits`` divisions.
 
     **Server.** :math:`D_{ij}` is the exact Wasserstein-1 distance (Euclidean ground cost) between a half of client i
     and one of client j, the mean of first against second and second against first. If i and j have the same
@@ -32,11 +32,10 @@ class TransportSignatures(ClientClusterer):
 
     .. math:: Z_{ij} = \frac{D_{ij} / m_{ij} - 1}{c_{ij}}, \qquad m_{ij}^2 = (s_i^2 + s_j^2) / 2
 
-    has mean 0 and a standard deviation of at most 1, whatever the sizes (variances of independent samples add, hence
-    the squares). :math:`c_{ij}` is the relative spread of the own distances, half of it the client's, half pooled.
-    :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions themselves are, squared. Clients of one kind
-    are equally far from *everybody*, so Ward linkage on the rows of that matrix, each less its mean, orders the
-    clients: a row averages over M comparisons, where a single pair of clients with 30 samples each says little.
+    has mean 0 and a standard deviation of at most 1, whatever the sizes. :math:`c_{ij}` is the relative spread of the
+    own distances, half of it the client's, half pooled. :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the
+    distributions themselves are, squared. Clients of one kind are equally far from *everybody*, so Ward linkage on the
+    rows of that matrix, each less its mean, orders the clients: a row averages over M comparisons.
 
     **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused if the mean Z between them
     exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. (A quarter of the
@@ -45,45 +44,34 @@ class TransportSignatures(ClientClusterer):
 
     Parameters
     ----------
-    k : int
-        Centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
+    k : int, centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
     alpha : float
-        What it bounds is *family-wise*: the probability that clients with one and the same distribution are separated
-        anywhere in the dendrogram (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for
-        a dendrogram's habit of finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and
-        ``undecided_`` per client and cluster.
-    n_clusters : int or None
-        Where it is known; then the dendrogram is cut and no merge is tested.
-    n_splits : int
-        Random divisions per client.
+        Bounds the *family-wise* probability that clients with one distribution are separated anywhere in the dendrogram
+        (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for a dendrogram's habit of
+        finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per client
+        and cluster.
+    n_clusters : int or None, where it is known; then the dendrogram is cut and no merge is tested
+    n_splits : int, random divisions per client
     tolerance : float
-        Mean Z, in standard deviations of a pair's chance, that is no reason to separate groups however large they are:
-        clients that share a purpose are never quite equal in distribution.
+        Mean Z that is no reason to separate groups however large: clients of one purpose are never quite equal.
     epsilon, delta, clip : float or None
         A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: halves are described by noisy sums and
         counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128 dimensions a few hundred samples carry
         nothing at epsilon near 1. There is one division then, and the spread is taken over clients, sizes allowed for.
-    random_state, n_jobs
-        See there; a client's draws depend on the seed and on its number.
+    random_state, n_jobs : see there; a client's draws depend on the seed and on its number
 
     Attributes
     ----------
-    labels_, leaf_order_, n_clusters_, sent_
-        As of every clusterer.
     undecided_ : ndarray (M,) bool
-        The client's data do not tell: besides its cluster, another one is not rejected at alpha, or there are fewer
-        than 8 samples, with which the test does not work. The label is the nearest cluster, so that the client can be
-        served a model; do not read more into it.
+        The client's data do not tell: another cluster is not rejected at alpha either, or there are fewer than the 8
+        samples that the test needs. The label is the nearest cluster, so that the client can be served a model.
     distance_ : ndarray (M, M) float32, Z: standardised, hence around 0 (and below) for equal clients; diagonal 0
     adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``, and on the diagonal
-    centroids_ : ndarray (M, 2 k, e), weights_ : ndarray (M, 2 k)
-        What the clients send: the halves one after the other (NaN and 0 where there are fewer), weights sum to 1.
-    self_distance_ : ndarray (M,), spread_ : ndarray (M,)
-        :math:`s_i`, and the relative standard deviation used for the client.
+    centroids_ : ndarray (M, 2 k, e), weights_ : ndarray (M, 2 k), one half after the other (NaN and 0 where missing)
+    self_distance_ : ndarray (M,), spread_ : ndarray (M,), :math:`s_i`, and the relative standard deviation used
     null_ : ndarray (M, n_splits), every own distance, for pictures
     linkage_ : ndarray (M - 1, 4), Ward, on rows
-    gap_ : ndarray (M - 1,), limit_ : ndarray (M - 1,)
-        Of each merge of the dendrogram: the mean Z between the two groups, and what the test allows.
+    gap_ : ndarray (M - 1,), limit_ : ndarray (M - 1,), mean Z between the groups of each merge, and what is allowed
     """
 
     def __init__(
@@ -100,11 +88,6 @@ class TransportSignatures(ClientClusterer):
         n_jobs: int | None = None,
     ):
         self._store(locals())
-
-    def check(self, sizes: Sequence[int]) -> None:
-        """Refuse options that cannot work for clients with these numbers of samples, before any work."""
-        super().check(sizes)
-        self._check_sizes(sizes)
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         for i, size in enumerate(sizes):
@@ -132,19 +115,16 @@ class TransportSignatures(ClientClusterer):
         self.undecided_ |= sizes < FEWEST
 
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
-        """Place newcomers, by their embeddings (n_i, e), without clustering again.
+        """Place newcomers, by their embeddings (n_i, e), without clustering again, in the cluster that fits, int64.
 
-        Returns
-        -------
-        ndarray of int64
-            The cluster that fits; -1 where the test rejects all of them; -2 where the newcomer's data do not tell:
-            several clusters fit (:meth:`scores` says which are nearest), or it has fewer than 8 samples.
+        -1: the test rejects all of them; -2: the newcomer's data do not tell, as several clusters fit (:meth:`scores`
+        says which are nearest), or it has fewer than 8 samples.
         """
         X = list(X)
         z = self.scores(X)
-        free = z <= self._level(1) * _deviation(1, self._members().sum(0))
-        nearest = z.argmin(1)
-        near = z.min(1) <= self.tolerance + self._level(1) * _deviation(1, self._members().sum(0))[nearest]
+        limit = self._level(1) * _deviation(1, _one_hot(self.labels_).sum(0))
+        free, nearest = z <= limit, z.argmin(1)
+        near = z.min(1) <= self.tolerance + limit[nearest]
         unclear = (free.sum(1) > 1) | np.array([len(x) < FEWEST for x in X])
         return np.where(unclear, UNCLEAR, np.where(near, nearest, NONE))
 
@@ -153,12 +133,7 @@ class TransportSignatures(ClientClusterer):
         if not hasattr(self, "labels_"):
             raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
         count, _, width = self.centroids_.shape
-        X = check_clients(X)
-        if X[0].shape[1] != width:
-            raise FltnbError(
-                f"Newcomers have embeddings of dimension {X[0].shape[1]}, the clients known had {width}: use the same"
-                " encoder."
-            )
+        X = check_clients(X, width=width)
         self._check_sizes([len(x) for x in X])
         sent = self.sketches(X, first=count)
         points, shares = _halves(self.centroids_, self.weights_)
@@ -166,28 +141,21 @@ class TransportSignatures(ClientClusterer):
         spread = np.full(len(sent), np.sqrt(np.mean(self.spread_**2)))
         distance = np.stack([_row(*new, points, shares) for new in zip(*stacked(sent, int(self.k)), strict=True)])
         z = _standard(distance, own[:, None], self.self_distance_, spread[:, None], self.spread_)
-        members = self._members()
+        members = _one_hot(self.labels_)
         return z @ members / members.sum(0)
 
-    def _members(self) -> np.ndarray:
-        return _one_hot(self.labels_)
-
     def _scores(self, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """Z of all pairs, (M, M) float32; rows are computed one at a time, so nothing is larger than that."""
-        from joblib import Parallel, delayed
-
+        """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
         # Rows get shorter: a long one and a short one make a task
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
         tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
-        work = Parallel(n_jobs=self.n_jobs, return_as="generator")(
-            delayed(_rows)(points, shares, rows) for rows in tasks
-        )
-        for rows, found in zip(tasks, work, strict=True):
+        own, spread = self.self_distance_, self.spread_
+        work = (delayed(_rows)(points, shares, rows) for rows in tasks)
+        for rows, found in zip(tasks, Parallel(n_jobs=self.n_jobs, return_as="generator")(work), strict=True):
             for i, distance in zip(rows, found, strict=True):
                 rest = slice(i + 1, None)
-                own, spread = self.self_distance_, self.spread_
                 z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
         return z
 
@@ -198,17 +166,13 @@ class TransportSignatures(ClientClusterer):
         tree = self._tree(z)
         self.gap_, sizes = merge_gaps(z, tree)
         self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(*sizes)
-        if self.n_clusters is None:
-            labels = accepted_groups(tree, self.gap_ <= self.limit_)
-        else:
-            labels = cut(tree, self.n_clusters)
+        fine = self.gap_ <= self.limit_
+        labels = accepted_groups(tree, fine) if self.n_clusters is None else cut(tree, self.n_clusters)
         labels, self.undecided_ = self._settle(z, canonical(labels))
         self._keep(z, tree, labels, z <= self._level(1))
 
     def _tree(self, z: np.ndarray) -> np.ndarray:
         """Ward linkage of the rows of D^2 - m^2, which follow from z."""
-        from threadpoolctl import threadpool_limits
-
         own, variance = self.self_distance_**2, self.spread_**2
         rows = np.empty_like(z)
         for i, row in enumerate(z):
@@ -220,16 +184,9 @@ class TransportSignatures(ClientClusterer):
         norms = np.einsum("ij,ij->i", rows, rows)
         with threadpool_limits(1):
             product = rows @ rows.T
-        del rows
-        distance = np.empty(len(z) * (len(z) - 1) // 2)
-        at = 0
-        for i in range(len(z) - 1):  # row by row: no float64 copy of the whole
-            rest = slice(i + 1, None)
-            squared = norms[i] + norms[rest] - 2 * product[i, rest]
-            distance[at : at + len(squared)] = np.sqrt(np.maximum(squared, 0))
-            at += len(squared)
-        del product
-        return scipy_linkage(distance, "ward")
+        squared = (norms[i] + norms[i + 1 :] - 2 * product[i, i + 1 :] for i in range(len(z) - 1))  # row by row: small
+        distance = np.concatenate([np.sqrt(np.maximum(row, 0)) for row in squared])
+        return scipy_linkage(distance.astype(np.float64), "ward")
 
     def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
@@ -302,29 +259,22 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
 
 
 def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    count, twice, width = centroids.shape
-    shape = (count, 2, twice // 2)
-    return np.nan_to_num(centroids).reshape(*shape, width), 2 * weights.reshape(shape)
+    shape = (len(weights), 2, weights.shape[1] // 2)
+    return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
 
 
 def _row(points, shares, other_points, other_shares) -> np.ndarray:
     """Mean distance of one client's halves to the opposite halves of the others, (m,)."""
-    from ot.lp.emd_wrap import emd_c
-
     count, _, k, width = other_points.shape
     total = np.zeros(count)
     for half in (0, 1):
         here, there = points[half], other_points[:, 1 - half].reshape(count * k, width)
         squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T  # far quicker than cdist
         cost = np.sqrt(np.maximum(squared, 0)).reshape(len(here), count, k).transpose(1, 0, 2)
-        cost = np.ascontiguousarray(cost)
-        share, other = shares[half], np.ascontiguousarray(other_shares[:, 1 - half])
-        total += [emd_c(share, other[j], cost[j], MOST_STEPS, 1)[1] for j in range(count)]
+        total += [transport(shares[half], other_shares[j, 1 - half], cost[j]) for j in range(count)]
     return total / 2
 
 
+@threadpool_limits.wrap(limits=1)
 def _rows(points, shares, rows) -> list[np.ndarray]:
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1):
-        return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]
+    return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]

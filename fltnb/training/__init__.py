@@ -40,29 +40,22 @@ def make_engine(
     n_workers: Count | None = None,
     mixed: bool | None = None,
 ) -> Engine:
-    """Return an engine that trains and tests models of a federation's clients.
+    """Return an engine that trains and tests models of a federation's clients, for a ``with`` statement.
 
     Parameters
     ----------
-    fed : Federation
-    model : Model
-    spec : TrainSpec
+    fed : Federation, model : Model, spec : TrainSpec
     backend : {"auto", "serial", "pool", "stacked"}
         "auto": the pool on a CPU, stacked on a GPU; serial for torchvision's networks, which train in no other.
     device : {"auto", "cpu", "cuda"}
         "auto": a GPU where there is one, unless the back end is ``pool``, or ``serial`` with a small network.
     n_workers : int, optional
         Processes of the pool; default one per available core. The results do not depend on it. For torchvision's
-        networks on a CPU: threads, on whose number the last digits may depend; default all that torch has. On a
-        machine that others use as well, threads that wait for each other can take ten times as long as one.
+        networks on a CPU: threads, on whose number the last digits may depend; default all that torch has. On a busy
+        machine threads that wait for each other can take ten times as long as one.
     mixed : bool, optional
         Mixed precision (bfloat16) of the serial back end on a GPU. Default: for torchvision's networks in float32,
         there; never on a CPU, never for the small networks.
-
-    Returns
-    -------
-    Engine
-        Use it in a ``with`` statement, or call ``close()``.
 
     Raises
     ------
@@ -80,16 +73,13 @@ def make_engine(
     if device == "cuda" and backend == "pool":
         raise FltnbError("The pool back end trains on the CPU: choose backend 'stacked' for device 'cuda'.")
     if model.large and backend in ("pool", "stacked"):
-        raise FltnbError(
-            f"Model {model.name!r} trains in the serial back end only, not in {backend!r}: choose backend 'auto' or"
-            " 'serial'."
-        )
+        raise FltnbError(f"Model {model.name!r} trains in the serial back end only, not in {backend!r}: choose 'auto'.")
     validate(fed, model)
     model.check(fed, spec.batch_size)
     backend = "serial" if model.large else backend
     if device == "auto":
-        gpu = (model.large or backend in ("auto", "stacked")) and torch.cuda.is_available()
-        device = "cuda" if gpu else "cpu"
+        wanted = model.large or backend in ("auto", "stacked")
+        device = "cuda" if wanted and torch.cuda.is_available() else "cpu"
     if mixed and not (backend == "serial" and device == "cuda"):
         raise FltnbError("Mixed precision is for the serial back end on a GPU: leave mixed out.")
     if backend == "stacked" or (backend == "auto" and device == "cuda"):

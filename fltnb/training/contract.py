@@ -26,29 +26,17 @@ SPLITS = ("train", "val", "test", "probe")
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """Local training of one client in one round.
+    """Local training of one client in one round; a value outside its range is refused with FltnbError.
 
     Parameters
     ----------
-    local_epochs
-        Passes over the client's training samples (E).
-    batch_size
-        Samples per step (B); the last batch of an epoch may be shorter and keeps its true mean.
-    lr
-        Step size of SGD.
-    momentum, weight_decay
-        As in ``torch.optim.SGD``; the momentum buffer starts at zero for every client and round.
-    proximal
-        mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient.
-    seed
-        Seed of the sample orders and dropout masks.
-    dtype
-        Of models and inputs.
-
-    Raises
-    ------
-    FltnbError
-        A value outside its range.
+    local_epochs : passes over the client's training samples (E)
+    batch_size : samples per step (B); the last batch of an epoch may be shorter and keeps its true mean
+    lr : step size of SGD
+    momentum, weight_decay : as in ``torch.optim.SGD``; the momentum buffer starts at zero for every client and round
+    proximal : mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient
+    seed : seed of the sample orders and dropout masks
+    dtype : of models and inputs
     """
 
     local_epochs: Count = 1
@@ -71,8 +59,7 @@ class Trained:
 
     Attributes
     ----------
-    theta : ndarray, shape (n, P)
-        Trained models, in the order of the clients asked for.
+    theta : ndarray, shape (n, P), trained models, in the order of the clients asked for
     loss : ndarray of float64, shape (n,)
         Mean training loss over the last local epoch, each sample under the model it met; NaN or inf: diverged.
     """
@@ -89,10 +76,7 @@ def order(spec: TrainSpec, round: int, client: int, epoch: int, n: int) -> np.nd
 def keep_masks(spec: TrainSpec, model: Model, round: int, client: int, epoch: int, n: int) -> list[np.ndarray]:
     """Draw the dropout keep-masks of one client and local epoch.
 
-    Returns
-    -------
-    list of ndarray of bool, shape (n, ...)
-        One per dropout layer; row t belongs to the t-th sample of the epoch's order.
+    One bool (n, ...) per dropout layer; row t belongs to the t-th sample of the epoch's order.
     """
     return [
         stream(spec.seed, "dropout", round, client, epoch, layer).random((n, *shape), dtype=np.float32) >= p
@@ -101,16 +85,10 @@ def keep_masks(spec: TrainSpec, model: Model, round: int, client: int, epoch: in
 
 
 def validate(fed: Federation, model: Model) -> None:
-    """Refuse a model that does not fit the federation.
-
-    Raises
-    ------
-    FltnbError
-        Labels outside the model's classes, or another input shape.
-    """
+    """Refuse (FltnbError) a model of another input shape than the federation's, or with too few classes."""
     if tuple(model.input_shape) != tuple(fed.input_shape):
         raise FltnbError(
-            f"Model {model.name!r} was made for inputs of shape {tuple(model.input_shape)}, but the federation's are"
+            f"Model {model.name!r} is for inputs of shape {tuple(model.input_shape)}, but the federation's are"
             f" {tuple(fed.input_shape)}: make it with models.make(name, fed.input_shape, fed.n_classes)."
         )
     used = np.unique(np.concatenate([index for split in SPLITS for index in getattr(fed, split)]))
@@ -123,15 +101,7 @@ def validate(fed: Federation, model: Model) -> None:
 
 
 class Engine(ABC):
-    """Trains and tests models of a federation's clients; a context manager.
-
-    Parameters
-    ----------
-    fed : Federation
-    model : Model
-    spec : TrainSpec
-    device : str
-    """
+    """Trains and tests models of a federation's clients; a context manager."""
 
     backend: str
 
@@ -156,24 +126,15 @@ class Engine(ABC):
         round: int,
         sample_weights: Sequence[np.ndarray] | None = None,
     ) -> Trained:
-        """Train clients, each from its row of ``theta``.
+        """Train clients, each from its row of ``theta``; what does not fit is refused with FltnbError.
 
         Parameters
         ----------
-        theta : ndarray, shape (K, P)
-            Models; not modified.
-        rows, clients : sequences of n integers
-            Client ``clients[j]`` starts from ``theta[rows[j]]``.
-        round : int
-            Key of the random draws.
+        theta : ndarray, shape (K, P), models; not modified
+        rows, clients : sequences of n integers, client ``clients[j]`` starts from ``theta[rows[j]]``
+        round : int, key of the random draws
         sample_weights : sequence of n arrays, shapes (n_i,), optional
-            Factors on the samples' losses, in the order of the client's training samples; the mean is still taken
-            over the batch size.
-
-        Raises
-        ------
-        FltnbError
-            Shapes or indices that do not fit.
+            Factors on the losses of the client's training samples; the mean is still taken over the batch size.
         """
         theta, rows, clients = self._check(theta, rows, clients)
         sizes = [len(self.fed.train[i]) for i in clients]
@@ -191,21 +152,10 @@ class Engine(ABC):
     def evaluate(
         self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], split: str = "test"
     ) -> Evaluation:
-        """Test models on clients' samples.
+        """Test models ``theta[rows[j]]`` on the samples of ``clients[j]``, for L pairs j.
 
-        Parameters
-        ----------
-        theta : ndarray, shape (K, P)
-            Models; not modified.
-        rows, clients : sequences of L integers
-            Pair j tests ``theta[rows[j]]`` on the samples of ``clients[j]``. Pairs that share the model and hold
-            the same samples are computed once.
-        split : {"test", "val", "train", "probe"}
-
-        Raises
-        ------
-        FltnbError
-            Unknown split, or shapes or indices that do not fit.
+        Pairs that share the model and hold the same samples are computed once. ``theta`` (K, P) is not modified, an
+        unknown split, shapes or indices that do not fit are refused with FltnbError.
         """
         choose(split, SPLITS, "split")
         theta, rows, clients = self._check(theta, rows, clients)
@@ -216,10 +166,8 @@ class Engine(ABC):
         theta = np.ascontiguousarray(theta, dtype=self.spec.dtype)
         rows, clients = ([int(value) for value in np.asarray(values)] for values in (rows, clients))
         if theta.ndim != 2 or theta.shape[1] != self.model.n_parameters:
-            raise FltnbError(
-                f"theta must have shape (K, {self.model.n_parameters}) for model {self.model.name!r}, not"
-                f" {theta.shape}."
-            )
+            wanted = f"(K, {self.model.n_parameters}) for model {self.model.name!r}"
+            raise FltnbError(f"theta must have shape {wanted}, not {theta.shape}.")
         if len(rows) != len(clients):
             raise FltnbError(f"There are {len(rows)} rows for {len(clients)} clients: give one row per client.")
         for values, limit, what in ((rows, len(theta), "row"), (clients, self.fed.n_clients, "client")):
@@ -241,14 +189,11 @@ class Engine(ABC):
                     scores.append(score(logits, *self._batch(parts[client][start:stop])))
         return scores
 
-    def _kernels(self) -> AbstractContextManager:
+    def _kernels(self) -> AbstractContextManager:  # noqa: B027
         """Return the context, threads and kernels, in which this back end computes."""
-        raise NotImplementedError
 
-    def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:  # noqa: B027
         """Return one model (P,) as a function from inputs to logits."""
-        raise NotImplementedError
 
-    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: B027
         """Return inputs and labels of some samples, on the device."""
-        raise NotImplementedError

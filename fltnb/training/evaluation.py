@@ -23,10 +23,8 @@ class Evaluation:
 
     Attributes
     ----------
-    correct, total : ndarray of int64, shape (L,)
-        Samples classified correctly, and samples.
-    loss : ndarray of float64, shape (L,)
-        Mean cross-entropy; NaN where there are no samples.
+    correct, total : ndarray of int64, shape (L,), samples classified correctly, and samples
+    loss : ndarray of float64, shape (L,), mean cross-entropy; NaN where there are no samples
     """
 
     correct: np.ndarray
@@ -56,14 +54,7 @@ class Task(NamedTuple):
 
 
 class Plan:
-    """The slices to compute for a list of (row, client) pairs, and the way back to the pairs.
-
-    Parameters
-    ----------
-    rows, clients : list of L ints
-    parts : sequence of M index arrays
-        The samples of every client.
-    """
+    """The slices to compute for L (row, client) pairs of M clients that hold ``parts``, and the way back to pairs."""
 
     def __init__(self, rows: list[int], clients: list[int], parts: Sequence[np.ndarray]) -> None:
         first = same_sets(parts)

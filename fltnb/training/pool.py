@@ -48,14 +48,7 @@ class WorkerError(RuntimeError):
 class Shared:
     """An array that worker processes see.
 
-    Anonymous memory where workers are forked (not limited by the size of /dev/shm, touched only when used), a
-    ``RawArray`` where they are spawned.
-
-    Parameters
-    ----------
-    shape : tuple of int
-    dtype : numpy dtype
-    context : multiprocessing context
+    Anonymous memory where workers are forked (not limited by /dev/shm, touched only when used), else a ``RawArray``.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype, context) -> None:
@@ -63,13 +56,6 @@ class Shared:
         size = max(1, int(np.prod(shape)) * self.dtype.itemsize)
         fork = context.get_start_method() == "fork"
         self._memory = mmap.mmap(-1, size) if fork else context.RawArray("b", size)
-
-    @classmethod
-    def copy(cls, array: np.ndarray, context) -> Shared:
-        """Return a shared copy."""
-        shared = cls(array.shape, array.dtype, context)
-        shared.array()[...] = array
-        return shared
 
     def array(self) -> np.ndarray:
         """Return the array on the shared memory."""
@@ -141,7 +127,7 @@ class _Crew:
         self.owner = os.getpid()
         self.thetas, self.outputs = setup.thetas.array(), setup.outputs.array()
         self.connections: list[Connection] = []
-        self.processes: list = []
+        self.processes: list[mp.Process] = []
         fork = context.get_start_method() == "fork"
         try:
             for number in range(n_workers):
@@ -180,31 +166,18 @@ class _Crew:
                     connection.send(None)
             connection.close()
         for process in self.processes:
-            if not kill:
-                process.join(2)
-            if process.is_alive():
-                process.kill()
+            process.join(0 if kill else 2)
+            process.kill()  # nothing to one that has ended
             process.join()
             process.close()
         self.connections, self.processes = [], []
 
 
 class PoolEngine(Engine):
-    """Lean training in worker processes.
+    """Lean training in ``n_workers`` processes, default one per available core, at most one per client.
 
-    Parameters
-    ----------
-    fed, model, spec
-        See :class:`Engine`.
-    n_workers : int, optional
-        Default: one per available core, at most one per client.
-    start_method : {"fork", "spawn"}, optional
-        Default: fork on Linux, spawn elsewhere (fork is not safe with macOS's system libraries).
-
-    Raises
-    ------
-    PoolUnavailableError
-        No processes or no shared memory here.
+    Their ``start_method`` is fork on Linux and spawn elsewhere (fork is not safe with macOS's system libraries), if not
+    given. PoolUnavailableError: no processes or no shared memory here.
     """
 
     backend = "pool"
@@ -231,7 +204,9 @@ class PoolEngine(Engine):
         context, samples = self._context, Samples.of(self.fed)
         values = {field.name: getattr(samples, field.name) for field in fields(Samples)}
         if context.get_start_method() != "fork":
-            values |= {name: Shared.copy(values[name], context) for name in ("images", "labels")}
+            for name in ("images", "labels"):
+                array, values[name] = values[name], Shared(values[name].shape, values[name].dtype, context)
+                values[name].array()[...] = array
         width, dtype = self.model.n_parameters, self.spec.dtype
         thetas = Shared((self.n_workers * DEPTH, width), dtype, context)
         outputs = Shared((self.n_workers, DEPTH, width), dtype, context)
@@ -243,11 +218,8 @@ class PoolEngine(Engine):
             self._finalizer = weakref.finalize(self, self._crew.stop)
         return self._crew
 
-    def close(self) -> None:
-        """End the workers; a later call starts new ones."""
-        self._stop()
-
-    def _stop(self, kill: bool = False) -> None:
+    def close(self, kill: bool = False) -> None:
+        """End the workers, at once if asked to; a later call starts new ones."""
         if self._crew is not None:
             self._finalizer.detach()
             self._crew.stop(kill)
@@ -275,7 +247,7 @@ class PoolEngine(Engine):
         try:
             _hand_out(crew, theta, jobs, receive)
         except BaseException:  # also Ctrl-C: workers in the middle of something are no use any more
-            self._stop(kill=True)
+            self.close(kill=True)
             raise
 
 

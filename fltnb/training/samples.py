@@ -21,21 +21,12 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Samples:
-    """Pool of samples and who holds which.
+    """Pool of samples and who holds which."""
 
-    Parameters
-    ----------
-    images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
-    labels : ndarray of int64, shape (N,)
-    splits : dict of split name to M index arrays
-    input_shape : (C, H, W)
-    mean, std : float or C floats
-    """
-
-    images: np.ndarray
-    labels: np.ndarray
-    splits: dict[str, tuple[np.ndarray, ...]]
-    input_shape: tuple[int, int, int]
+    images: np.ndarray  # (N, d), (N, H, W) or (N, H, W, C)
+    labels: np.ndarray  # (N,) int64
+    splits: dict[str, tuple[np.ndarray, ...]]  # M index arrays each
+    input_shape: tuple[int, int, int]  # (C, H, W)
     mean: Scale
     std: Scale
 
@@ -78,10 +69,7 @@ class Samples:
 
 
 def tensor(array: np.ndarray) -> torch.Tensor:
-    """Return a tensor on an array's memory, which nobody writes to.
-
-    torch warns when the array is read-only; nothing in this package writes through such a tensor.
-    """
+    """Return a tensor on an array's memory, which nobody writes to, without torch's warning of read-only arrays."""
     array = np.ascontiguousarray(array)
     if array.flags.writeable:
         return torch.from_numpy(array)

@@ -38,27 +38,14 @@ def one_thread():
 class SerialEngine(Engine):
     """Plain PyTorch training, on CPU or GPU; the only back end for torchvision's networks.
 
-    Parameters
-    ----------
-    fed, model, spec, device
-        See :class:`Engine`.
-    n_threads : int, optional
-        Threads for a torchvision network on a CPU; default all that torch has. The small ones always get one.
-    mixed : bool
-        Compute in bfloat16 where torch's autocast does; parameters, statistics, losses and updates stay as
-        ``spec.dtype`` says.
+    These get ``n_threads`` on a CPU, by default all that torch has, the small ones always one. ``mixed``: compute in
+    bfloat16 where torch's autocast does; parameters, statistics, losses and updates stay as ``spec.dtype`` says.
     """
 
     backend = "serial"
 
     def __init__(
-        self,
-        fed,
-        model: Model,
-        spec: TrainSpec,
-        device: str = "cpu",
-        n_threads: int | None = None,
-        mixed: bool = False,
+        self, fed, model: Model, spec: TrainSpec, device: str = "cpu", n_threads: int | None = None, mixed: bool = False
     ) -> None:
         super().__init__(fed, model, spec, device)
         self.mixed = mixed

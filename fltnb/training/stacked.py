@@ -26,10 +26,7 @@ GPU_SHARE = 0.5  # of the free memory
 
 @contextmanager
 def _exact(device: torch.device) -> Iterator[None]:
-    """Use full float32 and reproducible kernels on a GPU, and one thread on a CPU.
-
-    Two threads that wait for each other on a busy machine took thirty times as long as one.
-    """
+    """Use full float32 and reproducible kernels on a GPU, and one thread on a CPU (see :func:`make_engine`)."""
     if device.type != "cuda":
         with one_thread():
             yield
@@ -135,9 +132,8 @@ class StackedEngine(Engine):
         """Clients trained at a time, by a model of the memory they take."""
         numbers = self.model.n_parameters * (2 + bool(self.spec.momentum) + bool(self.spec.proximal))
         numbers += 4 * self.spec.batch_size * sum(int(np.prod(shape)) for shape in self.model.activations)
-        room = CPU_BYTES
-        if self.device.type == "cuda":
-            room = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0]
+        gpu = self.device.type == "cuda"
+        room = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0] if gpu else CPU_BYTES
         return max(1, int(room // (numbers * np.dtype(self.spec.dtype).itemsize)))
 
     def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
@@ -195,9 +191,8 @@ class StackedEngine(Engine):
 class _Batches:
     """The steps of a chunk of clients, which come longest first.
 
-    Iterating gives, for the ``a`` clients still at work: positions in the pool (a, B), sample weights (a, B; zero
-    where a batch is filled up), true batch sizes (a,), scaled masks (a, B, ...) and whether the step belongs
-    to the last local epoch (a,).
+    Iterating gives, for the ``a`` clients still at work: positions in the pool (a, B), sample weights (a, B; zero where
+    a batch is filled up), true batch sizes (a,), scaled masks (a, B, ...) and whether it is the last epoch (a,).
     """
 
     def __init__(self, engine: StackedEngine, clients: list[int], round: int, weights) -> None:

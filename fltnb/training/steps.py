@@ -36,16 +36,8 @@ def descend(
 ) -> None:
     """Take one SGD step in place, torch.optim.SGD's rule plus the proximal term.
 
-    Parameters
-    ----------
-    spec : TrainSpec
-    parameter : Tensor
-    velocity : Tensor or None
-        Momentum buffer, with momentum only.
-    start : Tensor or None
-        The parameter before local training, with a proximal term only.
-    accumulate : callable
-        ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha * gradient``.
+    ``velocity`` is the momentum buffer, ``start`` the parameter before local training, both None if not needed;
+    ``accumulate(target, beta, alpha)`` sets ``target = beta * target + alpha * gradient``.
     """
     pull = spec.weight_decay + spec.proximal
     if velocity is None:
@@ -80,17 +72,10 @@ def unactivated(layer, d: torch.Tensor) -> torch.Tensor:
 
 
 def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: int, first: bool) -> tuple:
-    """Gradients of a convolution's inputs (None where it is the first), weight and bias from that of what follows it.
+    """Gradients of a convolution's inputs (None where it is the first), weight and bias from ``d`` of pooled outputs.
 
-    Parameters
-    ----------
-    layer
-        With ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``.
-    d : Tensor
-        Gradient of the pooled outputs.
-    weight : Tensor, shape (groups * outputs, inputs, k, k)
-    groups : int
-    first : bool
+    ``layer`` has ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``; ``weight`` is
+    (groups * outputs, inputs, k, k).
     """
     conv, two = layer.stage.linear, [POOL, POOL]
     if layer.stage.pool:
@@ -144,14 +129,8 @@ class _Dense:
             torch.mm(x, self.transposed, out=out)
 
     def descend(self, d: torch.Tensor, x: torch.Tensor, b: int) -> None:
-        d = d.t()
-        descend(
-            self.spec,
-            self.weight,
-            self.velocity,
-            self.start,
-            lambda target, beta, alpha: target.addmm_(d, x, beta=beta, alpha=alpha / b),
-        )
+        d, own = d.t(), (self.weight, self.velocity, self.start)
+        descend(self.spec, *own, lambda target, beta, alpha: target.addmm_(d, x, beta=beta, alpha=alpha / b))
 
 
 class _Conv:
@@ -198,12 +177,7 @@ class _Conv:
 class LeanTrainer:
     """Trains one client after the other in private buffers; one per worker process.
 
-    Parameters
-    ----------
-    model : Model
-        Convolution stages (possibly none) followed by dense stages.
-    spec : TrainSpec
-    samples : Samples
+    The model has convolution stages (possibly none) followed by dense stages.
     """
 
     def __init__(self, model: Model, spec: TrainSpec, samples: Samples) -> None:
@@ -220,22 +194,7 @@ class LeanTrainer:
     def train(
         self, theta: np.ndarray, client: int, round: int, sample_weights: np.ndarray | None, out: np.ndarray
     ) -> float:
-        """Train one client.
-
-        Parameters
-        ----------
-        theta : ndarray, shape (P,)
-            Start, not modified.
-        client, round : int
-        sample_weights : ndarray, shape (n_i,), or None
-        out : ndarray, shape (P,)
-            Receives the trained model.
-
-        Returns
-        -------
-        float
-            Mean loss of the last local epoch.
-        """
+        """Train one client from ``theta`` (P,) into ``out`` (P,); return the mean loss of the last local epoch."""
         for layer, (weight, bias) in zip(self.layers, self._pairs(theta), strict=True):
             layer.load(weight, bias)
         mine = self.samples.splits["train"][client]
