@@ -34,34 +34,23 @@ def check(
 ) -> None:
     """Check one sentence: print a line with its verdict and its evidence, and note it for :func:`write`.
 
+    FltnbError: an unknown claim, or a verdict that is no truth value, such as an array or a NaN (which Python would
+    take for true). AssertionError: it must hold and does not.
+
     Parameters
     ----------
-    claim : str
-        Id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own.
-    sentence : str
-        What should be seen, in words.
+    claim : str, id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own
+    sentence : str, what should be seen, in words
     verdict : bool or str
         Python or NumPy truth value, with the tolerance in the comparison; or a word of :data:`VERDICTS` where two are
         too few: "mixed", "not tested".
-    evidence : str
-        The numbers behind it, rounded so that they are the same on every machine; or why it was not tested.
-    results : Results, optional
-        What the numbers come from: tells ``standin`` and ``seeds``.
+    evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
+    results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
     standin : bool, optional
         The data only stand in for the paper's: the verdict on a paper's claim is then "stand-in only", and the
         evidence says what came out.
-    seeds : int, optional
-        A single one is said in the evidence.
-    must : bool
-        The notebook is wrong if this does not hold.
-
-    Raises
-    ------
-    FltnbError
-        An unknown claim, or a verdict that is no truth value, such as an array or a NaN (which Python would take for
-        true).
-    AssertionError
-        It must hold and does not.
+    seeds : int, optional, a single one is said in the evidence
+    must : bool, the notebook is wrong if this does not hold
 
     Examples
     --------
@@ -118,10 +107,7 @@ def write(notebook: str, profile: str) -> None:
 def checks() -> pd.DataFrame:
     """Read all checks that notebooks wrote: ``profile, notebook, claim, sentence, verdict, evidence`` (text).
 
-    Raises
-    ------
-    FltnbError
-        A file of claims is damaged.
+    FltnbError: a file of claims is damaged.
     """
     import pandas as pd
 
@@ -144,20 +130,14 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
     """Join every registered claim with what became of it.
 
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
-    stand in count where there are no others, and make it "stand-in only".
+    stand in count where there are no others, and make it "stand-in only". Returns a DataFrame: the columns of
+    :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of (verdict, sentence,
+    evidence), all checks that bear on it.
 
     Parameters
     ----------
-    paper : str, optional
-        All papers if left out.
-    found : DataFrame, optional
-        From :func:`checks`, which is read if left out.
-
-    Returns
-    -------
-    DataFrame
-        The columns of :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of
-        (verdict, sentence, evidence), all checks that bear on it.
+    paper : str, optional, all papers if left out
+    found : DataFrame, optional, from :func:`checks`, which is read if left out
     """
     import pandas as pd
 

@@ -61,34 +61,22 @@ def measured(
     Of the jobs with the same data, method, variant and model those count that have no switch set: an axis of this
     notebook that others lack. Where several have a number, the one nearest to the printed setting counts. A study
     stands beside a table that its axis ``table`` names, with its own table "printed": one row per number with
-    ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``.
+    ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``. Returns
+    DataFrame: one row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where
+    the paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
+    samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
+    ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown). FltnbError: several
+    jobs of one seed fit a number, as where two models were run and the paper names none.
 
     Parameters
     ----------
     results : Results or None
-    paper, table : str
-        Such as ``"flt", "T1"``.
+    paper, table : str, such as ``"flt", "T1"``
     datasets : sequence of str, optional
         By default the table's own. One that it does not print (digits) gets the same rows without printed numbers.
-    beside : sequence of str
-        Methods that the paper does not have and that get rows, too.
-    rules : mapping
-        Variant -> rule for clients that sit a round out.
-    **axes
-        Value of an axis that the runs shall have, such as ``k=2``.
-
-    Returns
-    -------
-    DataFrame
-        One row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where the
-        paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
-        samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
-        ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown).
-
-    Raises
-    ------
-    FltnbError
-        Several jobs of one seed fit a number, as where two models were run and the paper names none.
+    beside : sequence of str, methods that the paper does not have and that get rows, too
+    rules : mapping, variant -> rule for clients that sit a round out
+    **axes, value of an axis that the runs shall have, such as ``k=2``
     """
     import pandas as pd
 
@@ -271,28 +259,19 @@ def compare(
 ) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
+    Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper`` (as
+    printed with the printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT only]",
+    or "not run" with its cost where that is known; "as written − paper", "as run − paper" (where the data are the
+    paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries are
+    left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
+    FltnbError: as :func:`measured`.
+
     Parameters
     ----------
-    results, paper, table
-        As for :func:`measured`, whose ``options`` are taken as well.
+    results, paper, table : as for :func:`measured`, whose ``options`` are taken as well
     dataset : str, optional
         One data set. By default the table's own sets, or the toy data where the results have no others.
-    comments : mapping, optional
-        Method -> text for the last column.
-
-    Returns
-    -------
-    DataFrame of text
-        ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper`` (as printed with the
-        printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT only]", or "not run"
-        with its cost where that is known; "as written − paper", "as run − paper" (where the data are the paper's);
-        ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries are left
-        out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`measured`.
+    comments : mapping, optional, method -> text for the last column
     """
     sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
     if dataset is not None:
@@ -379,10 +358,8 @@ def worded(
 def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test", **options: Any) -> pd.DataFrame:
     """Accuracy and variance of each method, printed and reproduced, for ``plots.accuracy_variance_plane``.
 
-    Returns
-    -------
-    DataFrame
-        ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run"; means over seeds.
+    Returns a DataFrame: ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run"; means
+    over seeds.
     """
     import pandas as pd
 

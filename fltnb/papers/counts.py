@@ -27,8 +27,7 @@ def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.Dat
 
     Parameters
     ----------
-    results_by_notebook : mapping, optional
-        Notebook -> Results; the committed ones if left out.
+    results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
     """
     import pandas as pd
 
@@ -40,18 +39,13 @@ def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.Dat
 def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count what was reproduced.
 
+    Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
+    ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
+
     Parameters
     ----------
-    results_by_notebook : mapping, optional
-        Notebook -> Results; the committed ones if left out.
-    found : DataFrame, optional
-        From :func:`all_measured` of these, which is made if left out.
-
-    Returns
-    -------
-    DataFrame
-        ``paper, variant, printed, reproduced`` (in the printed setting on the printed data), ``otherwise`` (a lighter
-        network, fewer images, clients or rounds, stand-in data), ``not_run``.
+    results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
+    found : DataFrame, optional, from :func:`all_measured` of these, which is made if left out
     """
     import pandas as pd
 
@@ -71,12 +65,9 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
 def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count how near the reproduced numbers come to the printed ones; parameters as for :func:`counts`.
 
-    Returns
-    -------
-    DataFrame
-        ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the ``printed_error`` (FLT: the
-        binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the ``variances`` those within 25 %
-        (``percent_25``). Papers without a reproduced number are left out.
+    Returns a DataFrame: ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the ``printed_error``
+    (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the ``variances`` those
+    within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
     import pandas as pd
 

@@ -46,29 +46,19 @@ def _numbers() -> pd.DataFrame:
 def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd.DataFrame:
     """Select printed numbers.
 
+    Returns a DataFrame: in the order of the papers: ``paper, table, setting, dataset, model, method, split, metric,
+    value, error, params, note`` as printed (text; ``params`` is JSON), ``number`` and ``number_error`` (float, NaN
+    where none), and ``first``: the table that prints this number first. Where it is ``table`` the number counts; that
+    leaves 925 of 1,099. Accuracies and F1 in percent, variances in percent squared. An empty selection of known values
+    is empty. FltnbError: an unknown column, or a value that occurs nowhere in its column.
+
     Parameters
     ----------
-    paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional
-        All papers if left out.
-    table : str, optional
-        ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``).
+    paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional, all papers if left out
+    table : str, optional, ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``).
     **filters
         A column (``setting``, ``dataset``, ``model``, ``method``, ``split``, ``metric``) and its value or list of
         values.
-
-    Returns
-    -------
-    DataFrame
-        In the order of the papers: ``paper, table, setting, dataset, model, method, split, metric, value, error,
-        params, note`` as printed (text; ``params`` is JSON), ``number`` and ``number_error`` (float, NaN where none),
-        and ``first``: the table that prints this number first. Where it is ``table`` the number counts; that leaves
-        925 of 1,099. Accuracies and F1 in percent, variances in percent squared. An empty selection of known values
-        is empty.
-
-    Raises
-    ------
-    FltnbError
-        An unknown column, or a value that occurs nowhere in its column.
     """
     found = _numbers()
     for column, value in {"paper": paper, "table": table, **filters}.items():
@@ -91,22 +81,14 @@ def _claims() -> pd.DataFrame:
 def claims(paper: str | None = None) -> pd.DataFrame:
     """List what the papers claim, one row per claim, whether or not anything here has tested it.
 
+    Returns a DataFrame of text: ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or
+    section), ``notebook`` (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it
+    as the paper means it, else empty). Several sources or notebooks are separated by "; ". FltnbError: no claims are
+    registered for this paper.
+
     Parameters
     ----------
-    paper : str, optional
-        One that has claims registered; all of them if left out.
-
-    Returns
-    -------
-    DataFrame of text
-        ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or section), ``notebook``
-        (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it as the paper means
-        it, else empty). Several sources or notebooks are separated by "; ".
-
-    Raises
-    ------
-    FltnbError
-        No claims are registered for this paper.
+    paper : str, optional, one that has claims registered; all of them if left out
     """
     found = _claims()
     if paper is not None:
@@ -117,16 +99,12 @@ def claims(paper: str | None = None) -> pd.DataFrame:
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     """List numbers that a paper prints more than once, and differently.
 
+    Returns a DataFrame: ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table -> value
+    as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with it.
+
     Parameters
     ----------
-    paper : str
-        As in :func:`numbers`.
-
-    Returns
-    -------
-    DataFrame
-        ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table -> value as printed.
-        FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with it.
+    paper : str, as in :func:`numbers`
     """
     import pandas as pd
 

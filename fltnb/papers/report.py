@@ -46,10 +46,8 @@ def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any]
 
     Parameters
     ----------
-    path : path, optional
-        ``results/report.html`` if left out.
-    results_by_notebook : mapping, optional
-        Notebook -> Results; the committed ones if left out.
+    path : path, optional, ``results/report.html`` if left out
+    results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
     """
     text = page(committed() if results_by_notebook is None else results_by_notebook).encode()
     return paths.write_atomically(

@@ -201,14 +201,10 @@ def panels(
 
     Parameters
     ----------
-    count : int
-        Panels; they fill rows of ``columns``, and the rest of the last row stays blank.
-    size : (float, float)
-        Width and height of one panel, inches.
-    ax : Axes, optional
-        The one panel, drawn into as it is.
-    **subplots
-        As for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``.
+    count : int, panels; they fill rows of ``columns``, and the rest of the last row stays blank
+    size : (float, float), width and height of one panel, inches
+    ax : Axes, optional, the one panel, drawn into as it is
+    **subplots, as for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``
     """
     if ax is not None:
         if count > 1:
@@ -235,8 +231,7 @@ def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
 
     Parameters
     ----------
-    notebook : str
-        Such as ``01_scenario1``; its number starts the file's name.
+    notebook : str, such as ``01_scenario1``; its number starts the file's name
     """
     import matplotlib.pyplot as plt
     from IPython.display import Image, display
@@ -250,21 +245,14 @@ def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
 def save(fig: Figure, name: str, profile: str) -> Path:
     """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, ``.pdf``; nothing else does.
 
-    No date or version is stored, so an unchanged figure is an unchanged file.
+    No date or version is stored, so an unchanged figure is an unchanged file. Returns Path: the PNG, of 150 dpi
+    (``stored`` and ``demo``, which notebooks keep: 100).
 
     Parameters
     ----------
-    fig : Figure
-        As returned by the functions here.
-    name : str
-        Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``.
-    profile : {"stored", "demo", "small", "paper"}
-        Whose results it shows.
-
-    Returns
-    -------
-    Path
-        The PNG, of 150 dpi (``stored`` and ``demo``, which notebooks keep: 100).
+    fig : Figure, as returned by the functions here
+    name : str, Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``
+    profile : {"stored", "demo", "small", "paper"}, whose results it shows
     """
     import matplotlib as mpl
 

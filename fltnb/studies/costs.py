@@ -122,18 +122,14 @@ def traffic(
 ) -> dict[str, Any]:
     """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
 
+    Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,
+    total`` (scalars); for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has
+    no row).
+
     Parameters
     ----------
-    federation, methods, training : dict
-        Of the runs; ``methods`` has one entry for each.
-    weighed : int
-        Rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
-
-    Returns
-    -------
-    dict
-        ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once, total`` (scalars);
-        for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has no row).
+    federation, methods, training : dict, of the runs; ``methods`` has one entry for each
+    weighed : int, rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
     """
     import pandas as pd
 

@@ -127,13 +127,10 @@ def course(
 ) -> dict[str, Any]:
     """Tell what happens to a changing federation, and when each method will cluster again.
 
-    Returns
-    -------
-    dict
-        ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a time, and after
-        which rounds it clusters. ``arrays``, for P phases, M clients and C classes: ``rounds`` (P,), the first round of
-        each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P, M);
-        ``clusters`` (P, M), -1 for those.
+    Returns a dict: ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a
+    time, and after which rounds it clusters. ``arrays``, for P phases, M clients and C classes: ``rounds`` (P,), the
+    first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
+    M); ``clusters`` (P, M), -1 for those.
     """
     import pandas as pd
 
@@ -169,17 +166,12 @@ def course(
 def rounds_to_recover(curves: pd.DataFrame, event: int, near: float = 2.0) -> pd.Series:
     """Count the rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
 
+    Returns Series: one number per method, of its slowest seed; infinite where one is further off at the last round.
+
     Parameters
     ----------
-    curves : DataFrame
-        ``method, seed, round, accuracy``, the oracle among the methods.
-    event : int
-        First round after the change.
-
-    Returns
-    -------
-    Series
-        One number per method, of its slowest seed; infinite where one is further off at the last round.
+    curves : DataFrame, ``method, seed, round, accuracy``, the oracle among the methods
+    event : int, first round after the change
     """
     after = curves[curves["round"] >= event].set_index(["seed", "round"])
     behind = after[after["accuracy"] < (after.loc[after["method"] == "oracle", "accuracy"] - near).reindex(after.index)]

@@ -183,13 +183,10 @@ def by_class(
 ) -> dict[str, Any]:
     """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
 
-    Returns
-    -------
-    dict
-        Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the last is the
-        share of triggered images taken for the class that the trigger announces), for the classes that targets have;
-        ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each of
-        ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
+    Returns a dict: Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
+    last is the share of triggered images taken for the class that the trigger announces), for the classes that targets
+    have; ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each
+    of ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
     """
     import pandas as pd
     import torch

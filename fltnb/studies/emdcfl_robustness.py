@@ -233,11 +233,8 @@ def table9(federation: dict[str, Any], model: str, seed: int, **training: Any) -
 def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
     """Put three matrices (M, M) of distances (EMD-CFL's, of last layers, of whole models) into the form of Table 9.
 
-    Returns
-    -------
-    dict
-        ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with the scopes
-        "clusters" and "overall" of the paper, and "true", inside the true clusters.
+    Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
+    the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
     import pandas as pd
 
@@ -286,18 +283,13 @@ EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")
 def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
     """In how many seeds each tolerance finds the clusters.
 
+    Returns a DataFrame: tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value
+    between two tolerances counts as the upper one does.
+
     Parameters
     ----------
-    runs : DataFrame
-        ``dataset``, and ``low`` and ``high`` of :func:`fltnb.methods.ownmodels.plateau`.
-    tolerances : array
-        To try; the ends of all ranges, at which a count changes, are added.
-
-    Returns
-    -------
-    DataFrame
-        Tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value between two
-        tolerances counts as the upper one does.
+    runs : DataFrame, ``dataset``, and ``low`` and ``high`` of :func:`fltnb.methods.ownmodels.plateau`
+    tolerances : array, to try; the ends of all ranges, at which a count changes, are added
     """
     import pandas as pd
 

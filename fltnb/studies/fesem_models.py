@@ -26,11 +26,8 @@ FIGURE_4, FIGURE_5, SECTION_52 = (8, 4), (8, 5), (8, 52)
 def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     """Count samples, clients and classes: of the whole image set where its people are known, else of the federation.
 
-    Returns
-    -------
-    dict
-        Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes), training samples,
-        and ``images`` (M, shown, H, W): the first training images of every client.
+    Returns a dict: Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes),
+    training samples, and ``images`` (M, shown, H, W): the first training images of every client.
     """
     import pandas as pd
 
@@ -85,13 +82,10 @@ def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **tr
 def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):
     """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
 
-    Returns
-    -------
-    dict
-        Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text), the mean
-        ``silhouette`` of whole models (1: far apart, 0: touching; NaN for one cluster), the mean and the highest of
-        :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and
-        the share of the variance there (``explained``).
+    Returns a dict: Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text),
+    the mean ``silhouette`` of whole models (1: far apart, 0: touching; NaN for one cluster), the mean and the highest
+    of :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and the
+    share of the variance there (``explained``).
     """
     import pandas as pd
 
@@ -153,10 +147,8 @@ def choosing_k(
 ) -> dict[str, Any]:
     """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
 
-    Returns
-    -------
-    dict
-        Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the last round).
+    Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the
+    last round).
     """
     import pandas as pd
 
@@ -189,11 +181,8 @@ def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
 def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training: Any) -> dict[str, Any]:
     """Train FeSEM as run and test every centre on everybody; its report is the best of these.
 
-    Returns
-    -------
-    dict
-        Numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and ``highest``
-        (a centre on everybody).
+    Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
+    ``highest`` (a centre on everybody).
     """
     from .. import federations, methods, metrics, models, rounds
 
@@ -213,19 +202,15 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
 def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
     """Whether two clusters go with the hands of pseudo-writers, or with how many samples they hold.
 
+    Returns a DataFrame: one row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`,
+    the cluster of wider strokes first, so that the effect on width is never negative. NaN where all clients are in one
+    cluster. ``attrs["values"]`` has every client's attributes.
+
     Parameters
     ----------
-    federation : dict
-        Settings of the pseudo-writers.
+    federation : dict, settings of the pseudo-writers
     samples, cluster : array (M,)
     seed : int
-
-    Returns
-    -------
-    DataFrame
-        One row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`, the cluster of
-        wider strokes first, so that the effect on width is never negative. NaN where all clients are in one cluster.
-        ``attrs["values"]`` has every client's attributes.
     """
     import pandas as pd
 
@@ -247,18 +232,14 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
 def difference(values: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
     """Difference of two groups' means in units of the spread inside them, and its two-sided permutation p-value.
 
+    Returns a tuple of float: NaN where one group is empty or both have a single member; the p-value is at least 1 /
+    (:data:`PERMUTATIONS` + 1).
+
     Parameters
     ----------
     values : array (M,)
-    first : array of bool (M,)
-        Who is in the first group.
+    first : array of bool (M,), who is in the first group
     rng : Generator
-
-    Returns
-    -------
-    tuple of float
-        NaN where one group is empty or both have a single member; the p-value is at least
-        1 / (:data:`PERMUTATIONS` + 1).
     """
     n, other = int(first.sum()), int((~first).sum())
     if min(n, other) == 0 or n + other < 3:

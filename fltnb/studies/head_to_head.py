@@ -284,18 +284,13 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
 def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
     """Hardest level that each clusterer bears on each axis, and its mean ARI over everything.
 
+    Returns a DataFrame: one row per method and ``k_given``, best first; a column per axis, "none" where not even the
+    easiest level is borne and "" where none was tried; ``ARI, mean``, every axis with the same weight.
+
     Parameters
     ----------
-    runs : DataFrame
-        Clusterings: ``method, k_given, difficulty, level, seed, ari``.
-    found : float
-        A level is borne if the mean ARI over seeds is at least this, there and at all easier levels.
-
-    Returns
-    -------
-    DataFrame
-        One row per method and ``k_given``, best first; a column per axis, "none" where not even the easiest level is
-        borne and "" where none was tried; ``ARI, mean``, every axis with the same weight.
+    runs : DataFrame, clusterings: ``method, k_given, difficulty, level, seed, ari``
+    found : float, a level is borne if the mean ARI over seeds is at least this, there and at all easier levels
     """
     import pandas as pd
 
@@ -315,17 +310,15 @@ def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
 def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
 
+    Returns a DataFrame: one row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a
+    seed's mean rank; ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for
+    each.
+
     Parameters
     ----------
     runs : DataFrame
         Trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no rank, nor has a
         method that did not run everywhere.
-
-    Returns
-    -------
-    DataFrame
-        One row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a seed's mean rank;
-        ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for each.
     """
     import pandas as pd
 

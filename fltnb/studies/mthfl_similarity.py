@@ -238,8 +238,7 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
 
     Parameters
     ----------
-    matrix : ndarray (M, M)
-        R, or 1 less any distance.
+    matrix : ndarray (M, M), R, or 1 less any distance
     tasks : ndarray (M,)
     """
     from scipy.cluster.hierarchy import linkage
@@ -263,11 +262,9 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
 def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
-    Returns
-    -------
-    dict
-        Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the lowest ARI),
-        ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and ``printed``.
+    Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
+    lowest ARI), ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and
+    ``printed``.
     """
     import pandas as pd
 
@@ -294,10 +291,7 @@ def tables1(separation, pairs) -> dict[str, Any]:
 def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
-    Returns
-    -------
-    dict
-        Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
+    Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
     """
     import pandas as pd
 
@@ -346,11 +340,8 @@ def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
 def figure4(federation: dict[str, Any]) -> dict[str, Any]:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
-    Returns
-    -------
-    dict
-        Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0 over its
-        first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
+    Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
+    over its first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
     """
     import pandas as pd
 
@@ -371,12 +362,8 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
-    sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images.
-
-    Returns
-    -------
-    dict
-        Table ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
+    sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images. Returns a dict: Table
+    ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
     """
     import pandas as pd
 

@@ -85,16 +85,12 @@ def _row(dataset: str, name: str, variant: str, seed: int, profile: str, **switc
 def holdings(federation: dict[str, Any]) -> dict[str, Any]:
     """Count what the clients of a federation hold.
 
+    Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients
+    hold); ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
+
     Parameters
     ----------
-    federation : dict
-        Settings, as :func:`fltnb.federations.build` takes them.
-
-    Returns
-    -------
-    dict
-        ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients hold);
-        ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
+    federation : dict, settings, as :func:`fltnb.federations.build` takes them
     """
     from .. import federations
 

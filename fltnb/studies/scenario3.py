@@ -63,10 +63,7 @@ def federation(profile: str, seed: int = 0) -> dict[str, Any]:
 def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10) -> dict[str, Any]:
     """Return the first training images of a few clients.
 
-    Returns
-    -------
-    dict
-        ``arrays``: ``images`` (writers, each, height, width) uint8.
+    Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
     """
     from ..federations import build
 

@@ -185,18 +185,13 @@ def cuts(
 ) -> dict[str, Any]:
     """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
 
+    Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true
+    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
+
     Parameters
     ----------
-    federation, encoder : dict
-        Settings.
-    clusterers : mapping
-        Variant -> settings of FCR, without a number of clusters.
-
-    Returns
-    -------
-    dict
-        ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true ones, and
-        for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
+    federation, encoder : dict, settings
+    clusterers : mapping, variant -> settings of FCR, without a number of clusters
     """
     import pandas as pd
 
