@@ -50,8 +50,7 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
     Parameters
     ----------
     name : str, name of the notebook, without its ending
-    profile : str
-        The notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"stored"``, so that a
+    profile : str, the notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"stored"``, so that a
         notebook opened by hand follows it, and never of a profile that was chosen.
     n_jobs : int, the notebook's parameter
     """

@@ -248,10 +248,10 @@ def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
 def status(profile: str = "demo") -> list[dict[str, Any]]:
     """Tell how every notebook stands in a profile.
 
-    Returns a list of dict: one per notebook, in order, with the keys ``notebook``, ``state``, ``wall_s`` (float or None),
-    ``finished`` (UTC, ISO 8601, or None) and ``note`` (error or own parameters). States: ``done``; ``stale`` (done, but
-    the notebook or the code that decides numbers has changed since); ``failed``; ``running``; ``stopped`` (was running
-    and is no more); ``not run``. FltnbError: unknown profile.
+    Returns a list of dict: one per notebook, in order, with the keys ``notebook``, ``state``, ``wall_s`` (float or
+    None), ``finished`` (UTC, ISO 8601, or None) and ``note`` (error or own parameters). States: ``done``; ``stale``
+    (done, but the notebook or the code that decides numbers has changed since); ``failed``; ``running``; ``stopped``
+    (was running and is no more); ``not run``. FltnbError: unknown profile.
     """
     choose(profile, PROFILES, "profile")
     return [_state(name, profile) for name in names()]

@@ -41,14 +41,12 @@ def check(
     ----------
     claim : str, id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own
     sentence : str, what should be seen, in words
-    verdict : bool or str
-        Python or NumPy truth value, with the tolerance in the comparison; or a word of :data:`VERDICTS` where two are
-        too few: "mixed", "not tested".
+    verdict : bool or str, Python or NumPy truth value, with the tolerance in the comparison; or a word of
+        :data:`VERDICTS` where two are too few: "mixed", "not tested"
     evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
     results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
-    standin : bool, optional
-        The data only stand in for the paper's: the verdict on a paper's claim is then "stand-in only", and the
-        evidence says what came out.
+    standin : bool, optional, the data only stand in for the paper's: the verdict on a paper's claim is then "stand-in
+        only", and the evidence says what came out
     seeds : int, optional, a single one is said in the evidence
     must : bool, the notebook is wrong if this does not hold
 

@@ -259,11 +259,11 @@ def compare(
 ) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
-    Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper`` (as
-    printed with the printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT only]",
-    or "not run" with its cost where that is known; "as written − paper", "as run − paper" (where the data are the
-    paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries are
-    left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
+    Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper``
+    (as printed with the printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT
+    only]", or "not run" with its cost where that is known; "as written − paper", "as run − paper" (where the data are
+    the paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries
+    are left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
     FltnbError: as :func:`measured`.
 
     Parameters
@@ -358,8 +358,8 @@ def worded(
 def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test", **options: Any) -> pd.DataFrame:
     """Accuracy and variance of each method, printed and reproduced, for ``plots.accuracy_variance_plane``.
 
-    Returns a DataFrame: ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run"; means
-    over seeds.
+    Returns a DataFrame: ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run";
+    means over seeds.
     """
     import pandas as pd
 

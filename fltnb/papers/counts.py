@@ -65,9 +65,9 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
 def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count how near the reproduced numbers come to the printed ones; parameters as for :func:`counts`.
 
-    Returns a DataFrame: ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the ``printed_error``
-    (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the ``variances`` those
-    within 25 % (``percent_25``). Papers without a reproduced number are left out.
+    Returns a DataFrame: ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the
+    ``printed_error`` (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the
+    ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
     import pandas as pd
 

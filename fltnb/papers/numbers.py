@@ -56,9 +56,8 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
     ----------
     paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional, all papers if left out
     table : str, optional, ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``).
-    **filters
-        A column (``setting``, ``dataset``, ``model``, ``method``, ``split``, ``metric``) and its value or list of
-        values.
+    **filters, a column (``setting``, ``dataset``, ``model``, ``method``, ``split``, ``metric``) and its value or list
+        of values
     """
     found = _numbers()
     for column, value in {"paper": paper, "table": table, **filters}.items():
@@ -99,8 +98,9 @@ def claims(paper: str | None = None) -> pd.DataFrame:
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     """List numbers that a paper prints more than once, and differently.
 
-    Returns a DataFrame: ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table -> value
-    as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with it.
+    Returns a DataFrame: ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table ->
+    value as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with
+    it.
 
     Parameters
     ----------

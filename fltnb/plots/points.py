@@ -38,9 +38,8 @@ def plane(
 
     Parameters
     ----------
-    frame : DataFrame
-        One row per point: ``x``, ``y``, ``hue`` and ``style``, which is "paper" for printed numbers (hollow), else what
-        the point is, such as a variant or a rule.
+    frame : DataFrame, one row per point: ``x``, ``y``, ``hue`` and ``style``, which is "paper" for printed numbers
+        (hollow), else what the point is, such as a variant or a rule
     x, y : str, columns of the axes; a variance has a logarithmic one
     ax, names, title : as for :func:`fltnb.plots.lines`
     """

@@ -103,9 +103,8 @@ def pair_distances(
 
     Parameters
     ----------
-    distances : mapping
-        Name -> (distances (M, M), true clusters (M,)); of the two directions of a pair the larger one is drawn, at
-        least 0.
+    distances : mapping, name -> (distances (M, M), true clusters (M,)); of the two directions of a pair the larger one
+        is drawn, at least 0
     tolerances : mapping, label -> epsilon drawn over all lines, or one for each line
     """
     fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8), ax=ax)

@@ -43,9 +43,8 @@ def lines(
     Parameters
     ----------
     frame : DataFrame, one row per point, and per seed where it has a column ``seed``
-    x, y : str
-        Columns of the axes. Words on the x axis stand at equal distances, in the order they come in, and the lines a
-        little apart so that equal ones can be told.
+    x, y : str, columns of the axes. Words on the x axis stand at equal distances, in the order they come in, and the
+        lines a little apart so that equal ones can be told.
     hue, style : str
         Columns of the colours and the dashes; rows with style "paper" are printed numbers, drawn as hollow markers.
     col, row : str, optional

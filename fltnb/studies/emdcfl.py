@@ -51,9 +51,8 @@ def method(name: str, n_clusters: int, variant: str = "as_written", **options: A
     Parameters
     ----------
     name : str, one of :data:`METHODS`
-    n_clusters : int
-        K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper tuned their
-        thresholds to the truth instead, which need not give the same.
+    n_clusters : int, K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
+        tuned their thresholds to the truth instead, which need not give the same.
     variant : {"as_written", "as_run"}, the method as its own paper describes it, or as the table's code ran it
     options, further options of the method
     """

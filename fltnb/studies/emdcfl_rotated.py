@@ -168,8 +168,8 @@ def sampling_effect(
 ) -> tuple[float, float, float]:
     """Simulate what drawing alone does to the ARI of a perfect clustering of equal clusters (Table 6).
 
-    Returns a tuple of float: expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and standard
-    deviation of the ARI when these are clusters of their own.
+    Returns a tuple of float: expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and
+    standard deviation of the ARI when these are clusters of their own.
     """
     rng = stream(seed, "method", 0)
     order = rng.random((repeats, rounds, n_clients)).argsort(axis=2)

@@ -316,9 +316,8 @@ def ranks(runs: pd.DataFrame) -> pd.DataFrame:
 
     Parameters
     ----------
-    runs : DataFrame
-        Trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no rank, nor has a
-        method that did not run everywhere.
+    runs : DataFrame, trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no
+        rank, nor has a method that did not run everywhere.
     """
     import pandas as pd
 

@@ -51,10 +51,9 @@ def bound(counts: np.ndarray, dimension: int, error: float, form: Form = "correc
     counts : int array (M, L), n_m^l: samples of label l that client m holds
     dimension : int, e, coordinates of an embedding
     error : float, p, error of one coordinate of one sample
-    form : {"printed", "printed, labels held", "corrected"}
-        "printed" is Equation 2 as it stands: n^2 in the exponent, and a sum over all L labels, in which a label that
-        a client does not hold counts e times exp(0) = 1. "printed, labels held" leaves those out. "corrected" also
-        puts n where n^2 stands.
+    form : {"printed", "printed, labels held", "corrected"}, "printed" is Equation 2 as it stands: n^2 in the exponent,
+        and a sum over all L labels, in which a label that a client does not hold counts e times exp(0) = 1. "printed,
+        labels held" leaves those out. "corrected" also puts n where n^2 stands.
     """
     check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)

@@ -157,9 +157,8 @@ def printed_bound(
     path, step, smoothness, A, the run, eta, L and the graph
     first : {1, 0}
         Index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to.
-    whole : bool
-        How to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M is then
-        right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
+    whole : bool, how to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M
+        is then right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
         :attr:`Path.mean_gap`, so the bound is returned divided by M, to be set beside it.
     """
     bound = (path.loss[first] - path.loss) / (path.rounds * len(A) * denominator(step, smoothness, A))
