@@ -149,7 +149,7 @@ def test_departures_from_flts_table_1():
     assert departs(line, FLT | {"rounds": 200}) == ["200 rounds, printed 100"]
     assert departs(line, FLT | {"rounds": 200}, at_round=100) == []
     assert departs(line, FLT | {"lr": 0.1, "batch_size": 32}) == [
-        *("learning rate 0.1, printed 0.01", "batch size 32, printed 10"),
+        *("learning rate 0.1, printed 0.01", "batch size 32, printed 10")
     ]
     assert departs(line, FLT | {"federation": {"base": {"n_clients": 25}}}) == ["25 of 100 clients"]
 
@@ -182,7 +182,7 @@ def test_one_table_by_hand():
     )
     table = papers.compare(results, "flt", "T1", "mnist", {"fedavg": "ours"})
     assert list(table.columns) == [
-        *("data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper", "note"),
+        *("data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper", "note")
     ]
     assert list(table["method"].unique()) == ["FedAvg", "Local", "PCA+kM+HC", "FedSEM", "FLT Enc1", "FLT Enc2"]
     fedavg = cell(table, "FedAvg")
@@ -309,7 +309,7 @@ def test_the_ablation_is_read_at_both_numbers_of_rounds():
     found = papers.compare(Fake(run, other, axes=list(line), curves=curves), "flt", "T5")
     found = found[found["as written"] != "not run"]
     assert found[["clients", "participation", "local epochs", "rounds"]].to_numpy().tolist() == [
-        *(["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"]),
+        *(["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"])
     ]
     assert list(found["paper"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
     assert list(found["as written"]) == ["70.00 (1 seed) [0.46]", "76.00 (1 seed) [0.43]"]
@@ -353,7 +353,7 @@ def test_fesems_measures():
     run |= {"micro_f1": 3.0, "macro_f1": 4.0, "settings": {"model": "cnn_small", "lr": 0.1, "local_epochs": 5}}
     found = ran(Fake(run), "fesem", "T2")
     assert dict(zip(found["metric"], found["mean"], strict=True)) == {
-        **{"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0},
+        **{"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0}
     }
     said = ("stand-in: pseudo-writers", "light CNN", "100 of 3,550 clients", "learning rate 0.1, printed 0.003")
     assert set(found["departs"]) == {said}
@@ -416,7 +416,7 @@ def test_checks_are_one_line_each(root, capsys):
     assert len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0  # written once
     verdict = papers.verdicts("flt").set_index("id")["verdict"]
     assert list(verdict[["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-t5-2", "flt-fig2"]]) == [
-        *("holds", "stand-in only", "mixed", "not tested", "not tested"),
+        *("holds", "stand-in only", "mixed", "not tested", "not tested")
     ]
 
 

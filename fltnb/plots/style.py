@@ -106,16 +106,8 @@ METHODS: dict[str, Style] = {
 """Method id -> label, colour, marker. Add a line for a method of your own, or let :func:`style` invent one."""
 
 CLUSTERS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#D55E00",
-    "#56B4E9",
-    "#F0E442",
-    "#882255",
-    "#999999",
-    "#000000",
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"),
+    *("#56B4E9", "#F0E442", "#882255", "#999999", "#000000"),
 )
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
@@ -143,9 +135,8 @@ def style(method: str) -> Style:
         return METHODS[method]
     code = zlib.crc32(method.encode())  # unlike hash(), the same in every process
     red, green, blue = colorsys.hls_to_rgb(code % 360 / 360, 0.42, 0.75)
-    return Style(
-        method, f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}", "ovsD^<>pPX"[code % 10]
-    )
+    color = f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}"
+    return Style(method, color, "ovsD^<>pPX"[code % 10])
 
 
 def cluster_color(cluster: int) -> str:
@@ -258,9 +249,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
 
     choose(profile, PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise FltnbError(
-            f"The figure name {name!r} must consist of letters, digits, '_' and '-', without an extension."
-        )
+        raise FltnbError(f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension.")
     folder, light = paths.figures(profile), profile in ("stored", "demo")
     png = folder / f"{name}.png"
 

@@ -45,6 +45,11 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     return {}
 
 
+def local(size: dict[str, Any]) -> dict[str, Any]:
+    """Return how a client trains by itself: as ``size`` says, else as :data:`TRAINING` does."""
+    return {name: size.get(name, TRAINING[name]) for name in ("local_epochs", "batch_size", "lr", "momentum")}
+
+
 def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
     """Return the settings of one row.
 

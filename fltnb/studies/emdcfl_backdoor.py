@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 1})}
-        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})},
+        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})}
     },
     "small": {
         # a third of the clients, two thirds of their images, and a network that two cores can train, in larger steps
@@ -97,7 +97,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
     usual = SIZES[profile][data]
     for changes in (*usual["clusterings"], *usual.get("otherwise", ())):
         size = usual | changes
-        own, tolerance = _own(size), size.get("tolerance", emdcfl.TOLERANCE)
+        own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
         for seed in range(changes["seeds"]):
             fed = federation(profile, data, seed, **changes)
             axes = {"dataset": dataset(data), "method": "emdcfl", "model": size["model"]}
@@ -117,16 +117,11 @@ def _distances(profile: str, data: str) -> Iterator[Job]:
     """Yield the distances of all pairs for one seed, as in the table and with another amount to learn."""
     for changes in SIZES[profile][data].get("studies", ({},)):
         size = SIZES[profile][data] | changes
-        own = _own(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
+        own = emdcfl.local(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
         fed = federation(profile, data, 0, **changes) | {"test": "clean"}
         axes = {"dataset": dataset(data), "intensity": size.get("intensity", 1.0), "clients": size["clients"]}
         axes |= {"images": size["samples"]} if size["samples"] else {}
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
-
-
-def _own(size: dict[str, Any]) -> dict[str, Any]:
-    training = emdcfl.TRAINING | {name: size[name] for name in _TRAINING if name in size}
-    return {name: training[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
 
 
 def dataset(data: str) -> str:

@@ -13,12 +13,7 @@ from ..encoders import EncoderSpec
 from ..results import Job
 from .common import SEEDS, federation, method, pixels, training
 
-ROTATIONS = {
-    "4": [[0], [90], [180], [270]],
-    "Two": [[-3, 3], [177, 183]],
-    "Min": [[-3, -1, 1, 3]],
-    "Base": [[0]],
-}
+ROTATIONS = {"4": [[0], [90], [180], [270]], "Two": [[-3, 3], [177, 183]], "Min": [[-3, -1, 1, 3]], "Base": [[0]]}
 """EMD-CFL's four versions of Rotated MNIST: four clusters, two, one, one."""
 
 OVERLAPS = ((2, 0), (3, 1), (4, 2))  # classes per cluster, of these shared with the next one (scenario 2: 3 and 1)
