@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .. import paths
 from ..errors import FltnbError, choose
 from .names import label
 from .numbers import claims
 from .settings import STAND_INS, TOY, stand_in
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VERDICTS = ("holds", "mixed", "does not hold", "stand-in only", "not tested")
 PROFILES = (("stored",), ("paper", "small"))
@@ -95,8 +94,6 @@ def write(notebook: str, profile: str) -> None:
 
     A sentence that was checked twice, as when a cell is run again, is written once, as it came out last.
     """
-    import pandas as pd
-
     text = pd.DataFrame(list(_noted.values()), columns=COLUMNS).to_csv(index=False).encode()
     _noted.clear()
     paths.write_atomically(paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text))
@@ -107,8 +104,6 @@ def checks() -> pd.DataFrame:
 
     FltnbError: a file of claims is damaged.
     """
-    import pandas as pd
-
     frames = []
     for profile in (name for group in PROFILES for name in group):
         for file in sorted(paths.results(profile).glob("*_claims.csv")):
@@ -137,8 +132,6 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
     paper : str, optional, all papers if left out
     found : DataFrame, optional, from :func:`checks`, which is read if left out
     """
-    import pandas as pd
-
     found = checks() if found is None else found
     rows = []
     for claim in claims(paper).to_dict("records"):
@@ -160,8 +153,6 @@ def _together(words: pd.Series) -> str:
 
 def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count the verdicts of :func:`verdicts`: ``paper``, one column per word of :data:`VERDICTS`, ``all``."""
-    import pandas as pd
-
     table = verdicts() if table is None else table
     rows = [
         {"paper": paper} | {word: int((group["verdict"] == word).sum()) for word in VERDICTS} | {"all": len(group)}

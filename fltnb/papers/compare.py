@@ -9,16 +9,15 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
 from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, departures, stand_in
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = {
     **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
@@ -78,8 +77,6 @@ def measured(
     rules : mapping, variant -> rule for clients that sit a round out
     **axes, value of an axis that the runs shall have, such as ``k=2``
     """
-    import pandas as pd
-
     found = _Found(results, paper, table, rules, axes)
     rows = [
         line | {"variant": variant} | found.cell(line, variant)
@@ -93,8 +90,6 @@ class _Found:
     """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
 
     def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Mapping[str, Any]):
-        import pandas as pd
-
         self.results, self.paper, self.rules = results, paper, rules
         self.level = AXES.get((paper, table), {})
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
@@ -287,8 +282,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
     Differences to the printed number stand in ( ) behind the seeds; ``.attrs["caption"]`` says so.
     """
-    import pandas as pd
-
     lines = list(table.columns[: table.columns.get_loc("measure")])
     kinds = [name for name in ("paper", *VARIANTS.values()) if name in table and (table[name] != "not run").any()]
     cells = table.copy()
@@ -315,8 +308,6 @@ def worded(
     found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
-    import pandas as pd
-
     shown = found[[_above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper, table)
     each = [note.split("; ") for note in found["note"]]
@@ -361,8 +352,6 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
     Returns a DataFrame: ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run";
     means over seeds.
     """
-    import pandas as pd
-
     found = measured(results, paper, table, [dataset], **options)
     found = found[(found["split"] == split) & found["metric"].isin(["accuracy", "accuracy_variance"])]
     printed = found[found["variant"] == "as_written"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .compare import measured
 from .names import VARIANTS
 from .settings import NOTEBOOKS, in_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NEAR = 0.25  # variances within a quarter of the printed one count as near
 
@@ -29,8 +28,6 @@ def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.Dat
     ----------
     results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
     """
-    import pandas as pd
-
     held = committed() if results_by_notebook is None else results_by_notebook
     tables = [measured(held.get(book), paper, table) for paper, table, book in in_order()]
     return pd.concat(tables, ignore_index=True)
@@ -47,8 +44,6 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
     results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
     found : DataFrame, optional, from :func:`all_measured` of these, which is made if left out
     """
-    import pandas as pd
-
     found = all_measured(results_by_notebook) if found is None else found
     found = found[found["table"] == found["first"]]
     rows = []
@@ -69,8 +64,6 @@ def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.Dat
     ``printed_error`` (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the
     ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
-    import pandas as pd
-
     found = all_measured(results_by_notebook) if found is None else found
     found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
     found = found.assign(off=(found["mean"] - found["number"]).abs())

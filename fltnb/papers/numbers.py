@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from ..errors import choose
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEY = ("dataset", "model", "method", "split", "metric")
 """What a printed number is about, apart from the setting of its experiment."""
@@ -23,16 +21,12 @@ _ADDED = ("number", "number_error", "first")
 
 
 def _read(name: str) -> pd.DataFrame:
-    import pandas as pd
-
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 @cache
 def _numbers() -> pd.DataFrame:
-    import pandas as pd
-
     table = _read("published_results.csv")
     table["number"] = pd.to_numeric(table["value"], errors="raise")
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
@@ -106,8 +100,6 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     ----------
     paper : str, as in :func:`numbers`
     """
-    import pandas as pd
-
     rows = numbers(paper)
     rows = rows[rows["method"] != ""]
     rows = rows.assign(

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .. import __version__, paths
 from .checks import VERDICTS, checks, claim_counts, verdicts
@@ -17,9 +19,6 @@ from .compare import worded
 from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, VARIANTS, label
 from .settings import NOTEBOOKS, WITHOUT_CODE, in_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --soft: #f3f4f6; --good: #0a6b3d; --bad: #a8201a; --so: #7a5a00;
@@ -206,8 +205,6 @@ def _own(checked: pd.DataFrame) -> str:
 
 
 def _provenance(results_by_notebook: Mapping[str, Any]) -> str:
-    import pandas as pd
-
     frames = [
         found.provenance().assign(notebook=name[:2])
         for name, found in sorted(results_by_notebook.items())

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..methods import FLT, METHODS
 from ..results import Job
@@ -103,8 +104,6 @@ def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
 
 def networks() -> dict[str, Any]:
     """Count the parameters of the networks that Tables 11 to 13 describe, beside the printed counts."""
-    import pandas as pd
-
     from .. import encoders, models
 
     ours = {
@@ -131,8 +130,6 @@ def traffic(
     federation, methods, training : dict, of the runs; ``methods`` has one entry for each
     weighed : int, rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
     """
-    import pandas as pd
-
     from .. import encoders, federations, models
     from ..methods import build
 

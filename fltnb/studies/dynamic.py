@@ -6,15 +6,13 @@ None of this is in the paper's tables, so the settings are ours: those of scenar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..results import Job
 from .common import SEEDS, clusterer, encoder, federation, method, training
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
@@ -132,8 +130,6 @@ def course(
     first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
     M); ``clusters`` (P, M), -1 for those.
     """
-    import pandas as pd
-
     from .. import federations
     from .. import methods as room
     from ..federations.phases import phases

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from ..federations import backdoor
 from ..results import Job
@@ -183,7 +184,6 @@ def by_class(
     have; ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each
     of ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
     """
-    import pandas as pd
     import torch
 
     from .. import federations, models
@@ -230,8 +230,6 @@ def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]
 
     Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.
     """
-    import pandas as pd
-
     from ..data import load
 
     images = load(data)

@@ -8,17 +8,15 @@ no part of it: the clusters at every tolerance follow from the matrix. Images pe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..results import Job, compute
 from . import emdcfl
 from .common import SEEDS
 from .emdcfl_rotated import VERSIONS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
 OTHERS = ("parameters", "last layer", "updates", "angles")
@@ -195,8 +193,6 @@ def table4(
 
 def hours(oracle: float, emdcfl: float) -> dict[str, Any]:
     """Put two wall times in seconds into the form of Table 4, with their ``ratio``."""
-    import pandas as pd
-
     printed = pd.DataFrame({"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]})
     printed = printed.assign(otherwise="small networks and few images, on another machine")
     return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}
@@ -210,8 +206,6 @@ INPUTS, CLASSES = (3, 64, 64), 10  # Table 5's widths do not depend on them
 
 def table5(networks: dict[str, str]) -> dict[str, Any]:
     """Table 5: embedding dimensions of networks (with random weights, which have the same width)."""
-    import pandas as pd
-
     from .. import models
 
     rows = []
@@ -236,8 +230,6 @@ def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, cluster
     Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
     the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
-    import pandas as pd
-
     from ..methods.ownmodels import labels_at
     from ..metrics import adjusted_rand_index
 
@@ -262,8 +254,6 @@ def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
 
 def seeds(profile: str) -> dict[str, Any]:
     """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
-    import pandas as pd
-
     first, second, *_ = DATASETS[profile]
     names = [*(first + f"_{version}".replace("_rotated", "") for version in VERSIONS), second]
     size = {"samples": ONE_EPSILON[profile]["samples"]}
@@ -291,8 +281,6 @@ def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
     runs : DataFrame, ``dataset``, and ``low`` and ``high`` of :func:`fltnb.methods.ownmodels.plateau`
     tolerances : array, to try; the ends of all ranges, at which a count changes, are added
     """
-    import pandas as pd
-
     ends = runs[["low", "high"]].to_numpy().ravel()
     tried = np.union1d(tolerances, ends[np.isfinite(ends)])
     shares = {}

@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..federations import Federation
 
 DRAWS = 200  # random groupings beside a silhouette
@@ -29,8 +28,6 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     Returns a dict: Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes),
     training samples, and ``images`` (M, shown, H, W): the first training images of every client.
     """
-    import pandas as pd
-
     from .. import data, federations
 
     fed, images = federations.build(federation), data.load(federation["dataset"])
@@ -87,8 +84,6 @@ def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown
     of :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and the
     share of the variance there (``explained``).
     """
-    import pandas as pd
-
     from .. import federations
 
     kept, _ = watch(method, federations.build(federation), shown, **training)
@@ -150,8 +145,6 @@ def choosing_k(
     Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the
     last round).
     """
-    import pandas as pd
-
     from .. import federations
 
     fed, rows, end = federations.build(federation), [], sample["rounds"]
@@ -212,8 +205,6 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
     samples, cluster : array (M,)
     seed : int
     """
-    import pandas as pd
-
     from ..federations.pseudo_writers import STYLE, writer_styles
 
     styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))

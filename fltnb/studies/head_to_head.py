@@ -7,18 +7,14 @@ the notebook says), the same on all federations: nothing is tuned to win here.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from ..encoders import EncoderSpec
 from ..federations import DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
-from .common import pixels
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .common import pixels, unseen
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -231,17 +227,6 @@ def method(name: str, kind: Kind) -> dict[str, Any]:
     return settings
 
 
-def unseen(dataset: str) -> dict[str, Any]:
-    """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
-    if dataset == "digits":
-        return asdict(EncoderSpec("pca", "digits", latent=16))
-    if dataset in ("colours", "cifar10"):
-        return pixels()
-    if dataset == "fashion_mnist":
-        return asdict(EncoderSpec("convae", "emnist_balanced", 8, 0))
-    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
-
-
 def graded(axis: str, level: float, profile: str, seed: int) -> tuple[dict[str, Any], int]:
     """Return the federation of one level of an axis, and its true number of clusters."""
     dataset = "digits" if profile == "demo" else "mnist"
@@ -286,8 +271,6 @@ def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
     runs : DataFrame, clusterings: ``method, k_given, difficulty, level, seed, ari``
     found : float, a level is borne if the mean ARI over seeds is at least this, there and at all easier levels
     """
-    import pandas as pd
-
     rows = []
     for (name, given), part in runs.groupby(["method", "k_given"], sort=False):
         row, means = {"method": name, "k_given": given}, []
@@ -313,8 +296,6 @@ def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     runs : DataFrame, trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no
         rank, nor has a method that did not run everywhere.
     """
-    import pandas as pd
-
     rows = runs[runs["method"] != "oracle"]
     wide = rows.pivot_table("accuracy", ["federation", "seed"], "method", sort=False).dropna(axis=1)
     placed = wide.round(6).rank(axis=1, ascending=False)

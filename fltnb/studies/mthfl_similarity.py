@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from ..encoders import EncoderSpec
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
 from .common import SEEDS, pixels
@@ -64,10 +67,6 @@ def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -
 @functools.cache
 def features(dataset: str) -> dict[str, dict[str, Any]]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
-    from dataclasses import asdict
-
-    from ..encoders import EncoderSpec
-
     if dataset == "digits":
         return {"pixels": pixels(), "PCA": asdict(EncoderSpec("pca", "digits", latent=16))}
     grey = dataset == "fashion_mnist"
@@ -217,7 +216,7 @@ def _trainings(profile: str) -> Iterator[Job]:
 def users(settings: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
     from .. import federations
-    from ..encoders import EncoderSpec, embed_clients
+    from ..encoders import embed_clients
 
     fed = federations.build(dict(settings))
     return embed_clients(fed, EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
@@ -263,8 +262,6 @@ def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, mo
     lowest ARI), ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and
     ``printed``.
     """
-    import pandas as pd
-
     rows, pairs = [], []
     for name, encoder in encoders.items():
         for seed in range(seeds):
@@ -290,8 +287,6 @@ def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, mo
 
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
     """
-    import pandas as pd
-
     rows = []
     for name, encoder in encoders.items():
         for seed in range(seeds):
@@ -320,8 +315,6 @@ def _nearest(features) -> tuple[str, str]:
 
 def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
-    import pandas as pd
-
     from ..relatedness import EigenRelevance
 
     rows = []
@@ -340,8 +333,6 @@ def figure4(federation: dict[str, Any]) -> dict[str, Any]:
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
     over its first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
     """
-    import pandas as pd
-
     from ..relatedness import eigen
 
     z, tasks = users(federation)
@@ -362,8 +353,6 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images. Returns a dict: Table
     ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
     """
-    import pandas as pd
-
     from .. import encoders, federations, models
     from ..relatedness import EigenRelevance
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
 from .common import pixels
@@ -89,8 +91,6 @@ def _row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_ro
 
 def users(federation: dict[str, Any]) -> dict[str, Any]:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
-    import pandas as pd
-
     from .. import federations
 
     fed = federations.build(federation)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..methods.base import resolve_rule
 from ..results import Job
-from .common import MOMENTUM, SEEDS, VARIANTS, pixels
+from .common import MOMENTUM, SEEDS, VARIANTS, picture, pixels
 from .scenario4 import clusterer, encoder
 
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
@@ -39,14 +39,10 @@ def jobs(profile: str) -> list[Job]:
             for seed in SEEDS[profile][: 1 if profile == "small" else None]
         ),
         *(
-            Job.clustering(
-                federation(profile),
-                clusterer(dataset, variant),
-                encoder(dataset),
-                axes={"dataset": name, "method": "flt", "variant": variant},
-                keep=("adjacency", "linkage", "leaf_order"),
+            picture(
+                federation(profile), clusterer(dataset, how), encoder(dataset), dataset=name, method="flt", variant=how
             )
-            for variant in VARIANTS
+            for how in VARIANTS
         ),
         Job.study("scenario3.handwriting", {"federation": federation(profile)}, axes={"dataset": name, "seed": 0}),
     ]

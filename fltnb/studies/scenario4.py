@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..encoders import EncoderSpec
 from ..methods.base import resolve_rule
@@ -193,8 +194,6 @@ def cuts(
     federation, encoder : dict, settings
     clusterers : mapping, variant -> settings of FCR, without a number of clusters
     """
-    import pandas as pd
-
     from .. import encoders, federations, relatedness
     from ..metrics import adjusted_rand_index
 

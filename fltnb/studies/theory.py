@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from ..theory import clustering as t1
 from ..theory import convergence as t2
@@ -20,8 +21,6 @@ EDGE = 0.9  # share of the printed limit that the runs take as their step
 
 def _study(rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ()) -> dict[str, Any]:
     """Return rows as a study's table, or their means over the seeds of each group."""
-    import pandas as pd
-
     table = pd.DataFrame(rows)
     table = table.groupby(list(by), sort=False).mean().reset_index() if by else table
     return {"tables": {"table": table}}

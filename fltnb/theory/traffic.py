@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from ..errors import choose
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..federations import Federation
     from ..methods import Method
 
@@ -102,8 +101,6 @@ def scenario3(T: int = 100, T_ifca: int = 1500, warmup: int = 500) -> pd.DataFra
 
     Returns a DataFrame: ``method, rounds, once, rounds' scalars, one-off share (percent), times FLT``.
     """
-    import pandas as pd
-
     rows = []
     for name, label, rounds, first in (
         ("flt", "FLT", T, 0),
