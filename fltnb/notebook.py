@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__, studies
 from .errors import choose
 from .results import PROFILES, Results
+from .results.provenance import environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +107,6 @@ def show_table(table: pd.DataFrame, digits: int = 2) -> None:
 
 def versions() -> None:
     """Print what the numbers were computed with: Python, packages, this project and its commit, the machine."""
-    from .results.provenance import environment
-
     about = environment()
     rows = {"python": about["python"], **about["packages"], "pot": metadata.version("pot")}
     rows |= {"fltnb": f"{__version__}, commit {about['commit']}", "platform": about["platform"]}

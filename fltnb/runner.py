@@ -23,6 +23,7 @@ from typing import Any
 
 from . import paths
 from .errors import FltnbError, choose
+from .results import provenance
 from .studies import PROFILES
 
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
@@ -86,7 +87,7 @@ def run_notebook(
 
     output = paths.results(profile) / "notebooks" / f"{name}.ipynb"
     done = _stamp(name, profile).with_suffix(".done")
-    stamp = {"notebook": sources_hash(source), "code": _code_version(), "parameters": dict(parameters or {})}
+    stamp = {"notebook": sources_hash(source), "code": provenance.code_digest(), "parameters": dict(parameters or {})}
     log = output.with_suffix(".log")
     output.parent.mkdir(parents=True, exist_ok=True)
     done.unlink(missing_ok=True)
@@ -230,12 +231,6 @@ def sources_hash(source: Path) -> str:
     return hashlib.sha256(json.dumps(text).encode()).hexdigest()
 
 
-def _code_version() -> str:
-    from .results.provenance import code_digest
-
-    return code_digest()
-
-
 def _stamp(name: str, profile: str) -> Path:
     return paths.results(profile) / "stamps" / f"{name}.json"
 
@@ -262,7 +257,7 @@ def _state(name: str, profile: str) -> dict[str, Any]:
     try:
         stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
         state = stamp["status"]
-        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": _code_version()}
+        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": provenance.code_digest()}
         changed = any(stamp[key] != value for key, value in now.items())
         note = stamp.get("error", "")
         if not note and stamp["parameters"]:

@@ -69,7 +69,6 @@ def measured(
 
     Parameters
     ----------
-    results : Results or None
     paper, table : str, such as ``"flt", "T1"``
     datasets : sequence of str, optional
         By default the table's own. One that it does not print (digits) gets the same rows without printed numbers.

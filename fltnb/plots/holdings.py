@@ -61,7 +61,6 @@ def sample_images(
 
     Parameters
     ----------
-    fed : Federation
     per_row : int, images in a row
     title : str, the finding
     clients : sequence of int, optional, one row for each of these clients instead

@@ -78,7 +78,6 @@ def results(
         ``small``. The others look up, resume or compute the jobs of that profile and add them to its ledger.
     n_jobs : int, optional, jobs at a time; by default what suits the profile
     fresh : bool, optional, ignore what was stored before; by default ``FLTNB_FRESH`` decides
-    progress : bool
     **options, ``device`` and ``backend`` of :func:`fltnb.training.make_engine`
     """
     name = full_name(name)

@@ -116,7 +116,6 @@ def federation(
 
     Parameters
     ----------
-    profile : str
     name : str, a key of :data:`DATASETS`
     seed : int, of the partition; of who is drawn among LEAF's people
     shuffled : bool, deal all samples out anew at random: the paper's IID partition

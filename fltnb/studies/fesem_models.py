@@ -203,7 +203,6 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
     ----------
     federation : dict, settings of the pseudo-writers
     samples, cluster : array (M,)
-    seed : int
     """
     from ..federations.pseudo_writers import STYLE, writer_styles
 
@@ -230,7 +229,6 @@ def difference(values: np.ndarray, first: np.ndarray, rng: np.random.Generator) 
     ----------
     values : array (M,)
     first : array of bool (M,), who is in the first group
-    rng : Generator
     """
     n, other = int(first.sum()), int((~first).sum())
     if min(n, other) == 0 or n + other < 3:

@@ -38,7 +38,6 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
     ----------
     errors, samples : sequence, errors p of a single sample, samples n per client and label
     repeats : int, draws behind each measured number
-    seed : int
     """
     rows = []
     for p in errors:
@@ -173,8 +172,6 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str
     Parameters
     ----------
     steps : sequence of float, eta L
-    rounds : int
-    seeds : sequence of int
     """
     rows = []
     for name, scaled, seed in product(("alone", "true clusters"), steps, seeds):

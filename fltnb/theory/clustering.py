@@ -156,11 +156,9 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
 
     Parameters
     ----------
-    mixture : Mixture
     n : int, samples per client and label
     k : int, centroids per client. The proof takes for granted that all samples of a label lie in one cluster.
     repeats : int, draws
-    seed : int
     """
     from scipy.spatial.distance import cdist
     from sklearn.cluster import KMeans

@@ -102,7 +102,6 @@ def iterate(
 
     Parameters
     ----------
-    problem : Problem
     A : array (M, M), row-normalised adjacency
     step : float, eta
     rounds : int, T

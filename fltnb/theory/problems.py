@@ -108,7 +108,6 @@ def draw(
         Shape of the problem; clients are numbered cluster by cluster, features are standard normal.
     spread : float, standard deviation of a client's true weights around its cluster's, which are standard normal
     noise : float, standard deviation of the targets' (least squares) or scores' (logistic) noise
-    seed : int
     """
     rng = stream(seed, "partition", n_clients, n_clusters, n_samples, dimension)
     labels = np.sort(np.arange(n_clients) % n_clusters)

@@ -155,7 +155,6 @@ def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple
 
     Parameters
     ----------
-    fed : Federation
     method : Method
         Unfitted. What it clusters by is weighed as the numbers of its clusterer's ``centroids_`` and of the encoder.
     training : dict, arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them
