@@ -70,10 +70,8 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
 def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
     """Return a table as Markdown text that is the same, byte for byte, wherever the numbers are.
 
-    Parameters
-    ----------
-    table : DataFrame, its index is shown unless it is the plain 0, 1, 2, ...
-    digits : int, decimals of all floating-point numbers. Missing values are left blank.
+    ``table``: its index is shown unless it is the plain 0, 1, 2 and so on. ``digits``: decimals of all floating-point
+    numbers. Missing values are left blank.
     """
     import pandas as pd
     from tabulate import tabulate

@@ -189,11 +189,7 @@ def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, A
 
     Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes a
     float whatever the notebook expects). FltnbError: unknown name, or a value that is not of the declared type.
-
-    Parameters
-    ----------
-    source : Path, the notebook
-    parameters : mapping, values, or text to be read as the declared type
+    ``source``: the notebook. ``parameters``: values, or text to be read as the declared type.
     """
     declared = _papermill().inspect_notebook(source)
     checked = {}

@@ -125,12 +125,8 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
     stand in count where there are no others, and make it "stand-in only". Returns a DataFrame: the columns of
     :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of (verdict, sentence,
-    evidence), all checks that bear on it.
-
-    Parameters
-    ----------
-    paper : str, optional, all papers if left out
-    found : DataFrame, optional, from :func:`checks`, which is read if left out
+    evidence), all checks that bear on it. ``paper``: all papers if left out. ``found``: from :func:`checks`, which is
+    read if left out.
     """
     found = checks() if found is None else found
     rows = []

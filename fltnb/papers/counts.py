@@ -24,9 +24,7 @@ def committed() -> dict[str, Any]:
 def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Return :func:`fltnb.papers.measured` of every printed table, one below the other, in the papers' order.
 
-    Parameters
-    ----------
-    results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
+    ``results_by_notebook``: Notebook -> Results; the committed ones if left out.
     """
     held = committed() if results_by_notebook is None else results_by_notebook
     tables = [measured(held.get(book), paper, table) for paper, table, book in in_order()]
@@ -38,11 +36,8 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
 
     Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
     ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
-
-    Parameters
-    ----------
-    results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
-    found : DataFrame, optional, from :func:`all_measured` of these, which is made if left out
+    ``results_by_notebook``: Notebook -> Results; the committed ones if left out. ``found``: from :func:`all_measured`
+    of these, which is made if left out.
     """
     found = all_measured(results_by_notebook) if found is None else found
     found = found[found["table"] == found["first"]]

@@ -77,11 +77,7 @@ def claims(paper: str | None = None) -> pd.DataFrame:
     Returns a DataFrame of text: ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or
     section), ``notebook`` (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it
     as the paper means it, else empty). Several sources or notebooks are separated by "; ". FltnbError: no claims are
-    registered for this paper.
-
-    Parameters
-    ----------
-    paper : str, optional, one that has claims registered; all of them if left out
+    registered for this paper. ``paper``: one that has claims registered; all of them if left out.
     """
     found = _claims()
     if paper is not None:
@@ -94,11 +90,7 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
 
     Returns a DataFrame: ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table ->
     value as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with
-    it.
-
-    Parameters
-    ----------
-    paper : str, as in :func:`numbers`
+    it. ``paper``: as in :func:`numbers`.
     """
     rows = numbers(paper)
     rows = rows[rows["method"] != ""]

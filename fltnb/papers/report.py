@@ -43,10 +43,8 @@ LOOKS = {"holds": "good", "does not hold": "bad", "mixed": "so", "stand-in only"
 def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any] | None = None) -> Path:
     """Write the report.
 
-    Parameters
-    ----------
-    path : path, optional, ``results/report.html`` if left out
-    results_by_notebook : mapping, optional, Notebook -> Results; the committed ones if left out
+    ``path``: ``results/report.html`` if left out. ``results_by_notebook``: Notebook -> Results; the committed ones if
+    left out.
     """
     text = page(committed() if results_by_notebook is None else results_by_notebook).encode()
     return paths.write_atomically(

@@ -95,9 +95,7 @@ _WORDS = {
 def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the setting of one printed number, under the names of a job's settings.
 
-    Parameters
-    ----------
-    line : mapping, a row of :func:`fltnb.papers.numbers`. What the paper does not tell is left out.
+    ``line``: a row of :func:`fltnb.papers.numbers`. What the paper does not tell is left out.
     """
     params = json.loads(line["params"] or "{}")
     setting = dict(PRINTED.get((line["paper"], line["dataset"]), {}))
@@ -155,10 +153,8 @@ def departures(
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
     """Return what data stand in for a paper's own as a list of one phrase, or of none.
 
-    Parameters
-    ----------
-    dataset, origin : str, of the run: its name in tables, and where the record says that the data come from
-    printed : str, the paper's data set; with "" any stand-in counts
+    ``dataset``, ``origin``: of the run: its name in tables, and where the record says that the data come from.
+    ``printed``: the paper's data set; with "" any stand-in counts.
     """
     if dataset in STAND_INS and printed in ("", STAND_INS[dataset]):
         return [f"stand-in: {label(dataset)}"]

@@ -220,9 +220,7 @@ def panels(
 def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
     """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`save`), and display that picture in the notebook.
 
-    Parameters
-    ----------
-    notebook : str, such as ``01_scenario1``; its number starts the file's name
+    ``notebook``: such as ``01_scenario1``; its number starts the file's name.
     """
     import matplotlib.pyplot as plt
     from IPython.display import Image, display

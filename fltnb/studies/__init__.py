@@ -49,10 +49,7 @@ def full_name(name: str) -> str:
 def jobs(name: str, profile: str = "demo") -> list[Job]:
     """Return the jobs of a notebook.
 
-    Parameters
-    ----------
-    name : str, such as ``01_scenario1``, or ``01``
-    profile : {"demo", "small", "paper"}
+    ``name``: such as ``01_scenario1``, or ``01``. ``profile``: {"demo", "small", "paper"}.
     """
     module = import_module(f".{NOTEBOOKS[full_name(name)]}", __name__)
     return module.jobs(choose(profile, PROFILES, "profile"))

@@ -123,12 +123,8 @@ def traffic(
 
     Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,
     total`` (scalars); for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has
-    no row).
-
-    Parameters
-    ----------
-    federation, methods, training : dict, of the runs; ``methods`` has one entry for each
-    weighed : int, rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
+    no row). ``federation``, ``methods``, ``training``: of the runs; ``methods`` has one entry for each. ``weighed``:
+    rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
     """
     from .. import encoders, federations, models
     from ..methods import build

@@ -163,11 +163,8 @@ def rounds_to_recover(curves: pd.DataFrame, event: int, near: float = 2.0) -> pd
     """Count the rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
 
     Returns Series: one number per method, of its slowest seed; infinite where one is further off at the last round.
-
-    Parameters
-    ----------
-    curves : DataFrame, ``method, seed, round, accuracy``, the oracle among the methods
-    event : int, first round after the change
+    ``curves``: ``method, seed, round, accuracy``, the oracle among the methods. ``event``: first round after the
+    change.
     """
     after = curves[curves["round"] >= event].set_index(["seed", "round"])
     behind = after[after["accuracy"] < (after.loc[after["method"] == "oracle", "accuracy"] - near).reindex(after.index)]

@@ -274,12 +274,9 @@ def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
     """In how many seeds each tolerance finds the clusters.
 
     Returns a DataFrame: tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value
-    between two tolerances counts as the upper one does.
-
-    Parameters
-    ----------
-    runs : DataFrame, ``dataset``, and ``low`` and ``high`` of :func:`fltnb.methods.ownmodels.plateau`
-    tolerances : array, to try; the ends of all ranges, at which a count changes, are added
+    between two tolerances counts as the upper one does. ``runs``: ``dataset``, and ``low`` and ``high`` of
+    :func:`fltnb.methods.ownmodels.plateau`. ``tolerances``: to try; the ends of all ranges, at which a count changes,
+    are added.
     """
     ends = runs[["low", "high"]].to_numpy().ravel()
     tried = np.union1d(tolerances, ends[np.isfinite(ends)])

@@ -264,12 +264,9 @@ def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
     """Hardest level that each clusterer bears on each axis, and its mean ARI over everything.
 
     Returns a DataFrame: one row per method and ``k_given``, best first; a column per axis, "none" where not even the
-    easiest level is borne and "" where none was tried; ``ARI, mean``, every axis with the same weight.
-
-    Parameters
-    ----------
-    runs : DataFrame, clusterings: ``method, k_given, difficulty, level, seed, ari``
-    found : float, a level is borne if the mean ARI over seeds is at least this, there and at all easier levels
+    easiest level is borne and "" where none was tried; ``ARI, mean``, every axis with the same weight. ``runs``:
+    clusterings: ``method, k_given, difficulty, level, seed, ari``. ``found``: a level is borne if the mean ARI over
+    seeds is at least this, there and at all easier levels.
     """
     rows = []
     for (name, given), part in runs.groupby(["method", "k_given"], sort=False):

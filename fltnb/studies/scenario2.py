@@ -93,10 +93,7 @@ def holdings(federation: dict[str, Any]) -> dict[str, Any]:
 
     Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients
     hold); ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
-
-    Parameters
-    ----------
-    federation : dict, settings, as :func:`fltnb.federations.build` takes them
+    ``federation``: settings, as :func:`fltnb.federations.build` takes them.
     """
     from .. import federations
 

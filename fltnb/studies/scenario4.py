@@ -187,12 +187,8 @@ def cuts(
     """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
 
     Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true
-    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
-
-    Parameters
-    ----------
-    federation, encoder : dict, settings
-    clusterers : mapping, variant -> settings of FCR, without a number of clusters
+    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,). ``federation``,
+    ``encoder``: settings. ``clusterers``: variant -> settings of FCR, without a number of clusters.
     """
     from .. import encoders, federations, relatedness
     from ..metrics import adjusted_rand_index

@@ -33,11 +33,8 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
     """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
 
     Returns a dict: columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
-
-    Parameters
-    ----------
-    errors, samples : sequence, errors p of a single sample, samples n per client and label
-    repeats : int, draws behind each measured number
+    ``errors``, ``samples``: errors p of a single sample, samples n per client and label. ``repeats``: draws behind each
+    measured number.
     """
     rows = []
     for p in errors:
@@ -70,11 +67,8 @@ def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seed
     """Theorem 1 for the embeddings of real clients.
 
     Returns a dict: ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
-
-    Parameters
-    ----------
-    federation, encoder : dict, embedded to find the error of a single sample
-    seeds : sequence of int, of the partitions over which the bound is averaged
+    ``federation``, ``encoder``: embedded to find the error of a single sample. ``seeds``: of the partitions over which
+    the bound is averaged.
     """
     from .. import encoders, federations
 
@@ -167,11 +161,7 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str
     Returns a dict: for two graphs, means over seeds: ``eta L``, ``limit`` (Equation 29, times L), ``printed factor``
     (denominator of Equation 28, times eta; must be positive), the mean gap, its printed and corrected bound (NaN where
     they say nothing), and ``settles``: the share of seeds in which the last gap is below the first by a factor of 100
-    or more.
-
-    Parameters
-    ----------
-    steps : sequence of float, eta L
+    or more. ``steps``: eta L.
     """
     rows = []
     for name, scaled, seed in product(("alone", "true clusters"), steps, seeds):

@@ -193,12 +193,8 @@ def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> floa
     """P_err^cae of real embeddings: share of samples that lie nearer to another class's mean than to their own.
 
     The paper does not say how to measure it, and its single threshold does not fit ten classes. This is the classifier
-    that the proof's Gaussians call for: one mean per class, equal spread.
-
-    Parameters
-    ----------
-    embeddings : list of arrays (n_i, e), one per client; all are pooled
-    labels : list of int arrays (n_i,), classes of these samples
+    that the proof's Gaussians call for: one mean per class, equal spread. ``embeddings``: list of arrays (n_i, e), one
+    per client; all are pooled. ``labels``: list of int arrays (n_i,), classes of these samples.
     """
     from sklearn.neighbors import NearestCentroid
 
