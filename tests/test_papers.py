@@ -140,7 +140,7 @@ def departs(line, settings, dataset="", variant="as_written", **options):
     return papers.departures({"settings": settings, "provenance": {}}, line, dataset, variant, **options)
 
 
-def test_departures_from_flts_table_1():
+def test_departures_from_printed_settings():
     line = papers.numbers("flt", "T1").iloc[0]
     short = FLT | {"local_epochs": 5, "rounds": 50}
     assert departs(line, FLT) == departs(line, FLT | {"model": "cnn_small"}) == []  # FLT does not name its network
@@ -153,8 +153,6 @@ def test_departures_from_flts_table_1():
     ]
     assert departs(line, FLT | {"federation": {"base": {"n_clients": 25}}}) == ["25 of 100 clients"]
 
-
-def test_departures_from_emdcfls_tables():
     line = papers.numbers("emdcfl", dataset="backdoor_mnist", method="emdcfl").iloc[0]
     assert departs(line, EMDCFL | {"federation": {"n_clients": 30, "samples_per_client": None}}) == []
     light = {"model": "cnn_small", "federation": {"n_clients": 9, "samples_per_client": 4000}}
@@ -237,7 +235,7 @@ def test_single_switches_are_not_the_row_of_the_table():
     assert list(found["mean"]) == [81.7]
 
 
-def test_otherwise_is_said_and_stopped_runs_are_no_reproductions():
+def test_otherwise_stopped_runs_and_stand_ins_are_named():
     results = Fake(
         {"accuracy": 82.7, "settings": {"rounds": 50, "local_epochs": 5}},
         {"accuracy": 82.7, "variant": "as_run", "settings": {"rounds": 50, "local_epochs": 5}},
@@ -249,8 +247,6 @@ def test_otherwise_is_said_and_stopped_runs_are_no_reproductions():
     assert said["FedAvgaccuracy"] == "as written: 50 of 100 rounds; local epochs 5, printed 1; as run: 50 of 100 rounds"
     assert said["Localaccuracy"] == "a run stopped early"
 
-
-def test_stand_ins_are_named_and_the_papers_own_set_is_none():
     scenario4 = {"federation": {"n_clients": 2400}, "local_epochs": 5}
     base = {"method": "flt", "settings": scenario4}
     small = base | {"dataset": "emnist_bymerge", "accuracy": 80.0}
@@ -316,7 +312,7 @@ def test_the_ablation_is_read_at_both_numbers_of_rounds():
     assert "otherwise" not in found
 
 
-def test_emdcfls_versions_and_participation():
+def test_emdcfls_versions_participation_and_targets():
     base = {"method": "emdcfl", "model": "mlp_plain"}
     base["settings"] = EMDCFL | {"model": "mlp_plain", "federation": {"n_clients": 40, "samples_per_client": 500}}
     quarter = {"settings": base["settings"] | {"participation": 0.25}, "participation": 0.25}
@@ -336,9 +332,7 @@ def test_emdcfls_versions_and_participation():
     line = papers.compare(results, "emdcfl", "T10").query("`as written` != 'not run'").iloc[0]
     assert (line["version"], line["as written"]) == ("Two (−3°, 3°, 177°, 183°)", "94.00 (1 seed)")
 
-
-def test_emdcfls_backdoor_counts_the_targets():
-    """Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones."""
+    # Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones.
     run = {"dataset": "backdoor_mnist", "accuracy": 50.0, "settings": EMDCFL | {"federation": {"n_clients": 30}}}
     own = ((0, 90, 60), (0, 80, 40), (1, 9, 9))
     clients = [{"key": "k0", "true_cluster": c, "test": t, "probe": p} for c, t, p in own]
