@@ -181,9 +181,6 @@ def _environment(profile: str, fresh: bool) -> Iterator[None]:
         os.environ.update(before)
 
 
-# ---------------------------------------------------------------- parameters
-
-
 def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters as the notebook declares them.
 
@@ -215,9 +212,6 @@ def _convert(value: Any, kind: str, name: str) -> Any:
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
         raise FltnbError(f"The parameter {name!r} must be of type {kind}, not {given!r}: give a value of that type.")
     return float(value) if kind == "float" else value
-
-
-# ---------------------------------------------------------------- stamps and status
 
 
 def sources_hash(source: Path) -> str:

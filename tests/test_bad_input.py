@@ -188,9 +188,6 @@ def test_a_damaged_prepared_set_is_named(tmp_path):
     assert f"{tmp_path / 'mnist.npz'} is not a sound prepared data set" in sentence(lambda: fl.load("mnist", tmp_path))
 
 
-# ---------------------------------------------------------------- wrong types, and what is used twice
-
-
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
@@ -313,9 +310,6 @@ def test_a_diverged_run_comes_back_from_a_worker(fed):
     assert again.run.history.equals(caught.value.run.history)
 
 
-# ---------------------------------------------------------------- the disk is full
-
-
 class FullDisk:
     """Stands in for os.fsync: while it is on, no file can be completed."""
 
@@ -368,9 +362,6 @@ def test_a_full_disk_under_figures_and_tables(tmp_path, monkeypatch):
     disk.on = True
     assert str(tmp_path / "figures") in sentence(lambda: fl.plots.save(Figure(), "00_x", "demo"))
     assert str(tmp_path / "results") in sentence(lambda: Ledger("demo", "00").merge(results))
-
-
-# ---------------------------------------------------------------- the command line
 
 
 @pytest.mark.parametrize(

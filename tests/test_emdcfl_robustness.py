@@ -35,9 +35,6 @@ def trained():
     return fed, *local_models(fed, "mlp32", TRAINING)
 
 
-# where epsilon works
-
-
 def test_plateau_by_hand():
     far = np.array([[0, 1, 5, 6], [1, 0, 7, 8], [5, 7, 0, 2], [6, 8, 2, 0.0]])
     assert plateau(far, np.array([0, 0, 1, 1])) == (2, 5)
@@ -71,9 +68,6 @@ def test_plateau_against_trying_every_tolerance(count, seed):
     else:
         assert all(one for e, one in zip(tried, works, strict=True) if low < e <= high)
         assert any(works)
-
-
-# distances
 
 
 def test_parameters_and_updates_by_hand(trained):
@@ -151,9 +145,6 @@ def test_training_that_diverges_is_named(trained):
         local_models(trained[0], "mlp32", TRAINING | {"lr": 1e20})
 
 
-# what tables show
-
-
 EMD = np.array([[0, 0.01, 0.3], [0.02, 0, 0.4], [0.2, 0.3, 0]])
 PARAMETERS = np.array([[0, 1, 4], [1, 0, 5], [4, 5, 0]])
 
@@ -228,9 +219,6 @@ def test_training_is_the_papers():
     assert job.settings["training"] == held and job.settings["federation"]["n_clients"] == 40
 
 
-# the benchmark
-
-
 def test_cost_of_one_method():
     federation = DIGITS | {"angles": [[0], [90]]}
     row = cost.measure("fedavg", 2, federation)
@@ -244,9 +232,6 @@ def test_cost_refuses_before_it_runs(capsys):
         with pytest.raises(SystemExit):
             cost.main(arguments)
         assert words in capsys.readouterr().err
-
-
-# one epsilon for all
 
 
 def right_of(**ranges):

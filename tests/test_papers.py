@@ -73,9 +73,6 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---------------------------------------------------------------- printed numbers
-
-
 def test_every_number_is_there_and_read_as_printed():
     everything = papers.numbers()
     assert len(everything) == 1099 and len(papers.numbers("flt")) == 340
@@ -133,9 +130,6 @@ def test_names_for_people():
         assert not [name for name in everything[column].unique() if "_" in papers.label(name)]
 
 
-# ---------------------------------------------------------------- settings
-
-
 def departs(line, settings, dataset="", variant="as_written", **options):
     return papers.departures({"settings": settings, "provenance": {}}, line, dataset, variant, **options)
 
@@ -166,9 +160,6 @@ def test_departures_from_printed_settings():
     assert departs(line, pacs, variant="as_run") == []  # that division is the public code's
     setting = printed_setting(papers.numbers("emdcfl", "T6").iloc[0])
     assert (setting["participation"], setting["model"], setting["n_clients"]) == (0.25, "emdcfl_cnn", 40)
-
-
-# ---------------------------------------------------------------- comparison
 
 
 def test_one_table_by_hand():
@@ -382,9 +373,6 @@ def test_accuracy_and_variance_pairs():
     assert table["method"].iloc[0] == "fedavg" and ("oracle", "printed") not in points
 
 
-# ---------------------------------------------------------------- claims
-
-
 def test_checks_are_one_line_each(root, capsys):
     real, standing = Fake({}, {"seed": 1, "key": "k9"}), Fake({"dataset": "pseudo_writers"})
     papers.check("flt-t1-1", "FLT finds the clusters", np.bool_(True), "ARI 1.00", results=real, must=True)
@@ -454,9 +442,6 @@ def test_damaged_claims_are_named(root):
     (root / "results" / "small" / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
     with pytest.raises(FltnbError, match=r"results/small/02_scenario2_claims\.csv cannot be read"):
         checks.checks()
-
-
-# ---------------------------------------------------------------- the report
 
 
 class Page(HTMLParser):

@@ -11,8 +11,6 @@ from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
 from fltnb.theory import problems
 
-# ---------------------------------------------------------------- Theorem 1
-
 
 def test_q_function_bounds_and_exact_error_by_hand():
     assert t1.q(0.0) == 0.5
@@ -87,9 +85,6 @@ def test_one_centroid_for_two_labels_fails_the_proof_and_finds_the_clients():
     assert (own.centroids, own.graph) == (0, 0)
     few = t1.pipeline_errors(mixture, n=1, k=2, repeats=3)
     assert few.graph == 1 and 0 < few.pairs < 1
-
-
-# ---------------------------------------------------------------- Theorem 2
 
 
 def quadratic(centers, curvature=1.0):

@@ -362,9 +362,6 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
     return wide.sort_values("method", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
 
 
-# ---------------------------------------------------------------- words
-
-
 def _above_diagonal(params: str) -> bool:
     """Whether a number is no repetition within a symmetric matrix."""
     pair = json.loads(params or "{}")

@@ -79,9 +79,6 @@ def page(results_by_notebook: Mapping[str, Any]) -> str:
     )
 
 
-# ---------------------------------------------------------------- in short
-
-
 def _short(found: pd.DataFrame, judged: pd.DataFrame) -> str:
     words = ("reproduced", "otherwise", "not_run")
     totals = counts(found=found).set_index(["paper", "variant"])
@@ -124,9 +121,6 @@ def _near(row: Mapping[str, Any]) -> str:
     if row["variances"]:
         text += f"; of {row['variances']} variances {row['percent_25']} within 25 %"
     return f"<li>{escape(text)}.</li>"
-
-
-# ---------------------------------------------------------------- tables and claims
 
 
 def _table(found: pd.DataFrame, results: Any, name: str) -> str:

@@ -162,9 +162,6 @@ def _pair(dataset: str, fed: dict[str, Any], model: str, seed: int, rounds: int,
     return [emdcfl.row(name, fed, dataset, seed, model=model, n_clusters=4, **training) for name in names]
 
 
-# ---------------------------------------------------------------- the printed tables
-
-
 def _tables(profile: str) -> Iterator[Job]:
     for job in _trainings(profile):
         if job.axes["method"] == "oracle":
@@ -247,9 +244,6 @@ def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, cluster
 def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
     same = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
     return float(matrix[same].mean()) if same.any() else float("nan")
-
-
-# ---------------------------------------------------------------- one epsilon for all
 
 
 def seeds(profile: str) -> dict[str, Any]:

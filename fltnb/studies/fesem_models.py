@@ -42,9 +42,6 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
-# ---------------------------------------------------------------- Figure 4 and Section 5.2: models that are sent
-
-
 class Watched(FeSEM):
     """FeSEM that keeps what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
 
@@ -187,9 +184,6 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     counts = (rounds.confusion(net, done.theta, row, fed) for row in rows)
     own, *every = (metrics.micro_accuracy(np.trace(one, axis1=1, axis2=2), one.sum(axis=(1, 2))) for one in counts)
     return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
-
-
-# ---------------------------------------------------------------- Figure 5: whose hands?
 
 
 def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:

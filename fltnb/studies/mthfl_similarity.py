@@ -210,9 +210,6 @@ def _trainings(profile: str) -> Iterator[Job]:
             )
 
 
-# ---------------------------------------------------------------- what the studies compute
-
-
 def users(settings: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
     from .. import federations

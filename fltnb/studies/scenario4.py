@@ -132,9 +132,6 @@ def transport(dataset: str) -> dict[str, Any]:
     return {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
 
 
-# ---------------------------------------------------------------- clustering alone
-
-
 def _clusterings(profile: str) -> Iterator[Job]:
     """How well the clusters are found, over seeds; FCR as written with one thing changed; four ways to cut."""
     dataset, few = DATASETS[profile], FEW[profile]

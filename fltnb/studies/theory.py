@@ -26,9 +26,6 @@ def _study(rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ()) -> dict[st
     return {"tables": {"table": table}}
 
 
-# ---------------------------------------------------------------- Theorem 1
-
-
 def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
     """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
 
@@ -78,9 +75,6 @@ def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seed
     counts = [federations.build({**federation, "seed": seed}).label_counts() for seed in seeds]
     bounds = {form: float(np.mean([t1.bound(own, e, p, form) for own in counts])) for form in t1.FORMS}
     return {"numbers": {"p": p, "e": e} | bounds}
-
-
-# ---------------------------------------------------------------- Theorem 2
 
 
 def graphs(labels: np.ndarray) -> dict[str, np.ndarray]:
