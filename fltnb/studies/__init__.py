@@ -91,7 +91,7 @@ def results(
     ledger = Ledger(profile, name)
     done = compute(
         wanted,
-        n_jobs or JOBS_AT_A_TIME[profile],
+        JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs,
         fresh,
         progress,
         ledgers=() if profile == "demo" else (ledger,),

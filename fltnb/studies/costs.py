@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..methods import FLT, METHODS
+from .. import encoders, federations
+from ..methods import FLT, METHODS, build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .common import clusterer, datasets, encoder, federation, method, training
@@ -104,7 +105,7 @@ def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
 
 def networks() -> dict[str, Any]:
     """Count the parameters of the networks that Tables 11 to 13 describe, beside the printed counts."""
-    from .. import encoders, models
+    from .. import models
 
     ours = {
         "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
@@ -126,8 +127,7 @@ def traffic(
     no row). ``federation``, ``methods``, ``training``: of the runs; ``methods`` has one entry for each. ``weighed``:
     rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
     """
-    from .. import encoders, federations, models
-    from ..methods import build
+    from .. import models
 
     fed = federations.build(federation)
     rows = []

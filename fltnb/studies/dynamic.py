@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from .. import federations
+from .. import methods as room
+from ..federations.phases import phases
 from ..results import Job
 from .common import SEEDS, clusterer, encoder, federation, method, training
 
@@ -130,9 +133,6 @@ def course(
     first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
     M); ``clusters`` (P, M), -1 for those.
     """
-    from .. import federations
-    from .. import methods as room
-    from ..federations.phases import phases
     from ..rounds import participants
 
     fed = federations.build(federation)

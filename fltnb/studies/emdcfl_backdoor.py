@@ -9,18 +9,18 @@ apart than the paper does, by :data:`INTENSITY`: of a few small digits a network
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ..federations import backdoor
+from .. import federations
+from ..data import load
+from ..federations import Federation, backdoor
+from ..methods import build
 from ..results import Job
 from . import emdcfl
 from .common import SEEDS
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 CLUSTERS = 3  # targets, attackers, others
 INTENSITY = 4.0
@@ -186,8 +186,7 @@ def by_class(
     """
     import torch
 
-    from .. import federations, models
-    from ..methods import build
+    from .. import models
     from ..rounds import confusion, run
 
     fed = federations.build(federation)
@@ -230,8 +229,6 @@ def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]
 
     Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.
     """
-    from ..data import load
-
     images = load(data)
     colours = images.images.ndim == 3
     half, held = images.n_classes // 2, images.test_index

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..methods.ownmodels import labels_at
+from ..metrics import adjusted_rand_index
 from ..results import Job, compute
 from . import emdcfl
 from .common import SEEDS
@@ -227,9 +229,6 @@ def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, cluster
     Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
     the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
-    from ..methods.ownmodels import labels_at
-    from ..metrics import adjusted_rand_index
-
     labels, _ = labels_at(emd, np.zeros(len(emd)), emdcfl.TOLERANCE)
     scopes = {"clusters": labels, "overall": clusters * 0, "true": clusters}
     rows = [

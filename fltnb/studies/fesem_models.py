@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from .. import data, federations, methods, metrics
+from ..federations import Federation
+from ..federations.pseudo_writers import STYLE, writer_styles
 from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 DRAWS = 200  # random groupings beside a silhouette
 PERMUTATIONS = 4999  # of the clients over two clusters
@@ -28,8 +28,6 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     Returns a dict: Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes),
     training samples, and ``images`` (M, shown, H, W): the first training images of every client.
     """
-    from .. import data, federations
-
     fed, images = federations.build(federation), data.load(federation["dataset"])
     n_samples, n_clients = sum(map(len, (*fed.train, *fed.test))), fed.n_clients
     if images.writers is not None:
@@ -81,8 +79,6 @@ def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown
     of :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and the
     share of the variance there (``explained``).
     """
-    from .. import federations
-
     kept, _ = watch(method, federations.build(federation), shown, **training)
     points, rows = [], []
     for r, (inner, labels) in kept.items():
@@ -142,8 +138,6 @@ def choosing_k(
     Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the
     last round).
     """
-    from .. import federations
-
     fed, rows, end = federations.build(federation), [], sample["rounds"]
     for draw in range(sample["draws"]):
         chosen = drawn(fed, sample["clients"], training["seed"], draw)
@@ -174,7 +168,7 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
     ``highest`` (a centre on everybody).
     """
-    from .. import federations, methods, metrics, models, rounds
+    from .. import models, rounds
 
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained
@@ -198,8 +192,6 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
     federation : dict, settings of the pseudo-writers
     samples, cluster : array (M,)
     """
-    from ..federations.pseudo_writers import STYLE, writer_styles
-
     styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))
     values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
     bold = cluster == max(np.unique(cluster), key=lambda one: values["width"][cluster == one].mean())

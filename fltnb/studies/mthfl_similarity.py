@@ -13,9 +13,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist, squareform
 
-from ..encoders import EncoderSpec
+from .. import encoders, federations
+from ..encoders import EncoderSpec, embed_clients
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
+from ..metrics import adjusted_rand_index
+from ..relatedness import EigenRelevance, eigen
+from ..relatedness.cuts import cut
 from ..results import Job
 from .common import SEEDS, pixels
 
@@ -139,10 +145,10 @@ def _study(profile: str) -> Iterator[Job]:
             for name in features(dataset) if here else ["pixels"]:
                 for seed in range(count["ours" if name == "pixels" else "features"]):
                     yield _job("mthfl", dataset, tasks, ours(tasks), seed, "study", name)
-            for linkage in ("complete", "single", "ward") if tasks == 3 and here else ():
+            for how in ("complete", "single", "ward") if tasks == 3 and here else ():
                 for seed in range(count["ours"]):
-                    made = ours(tasks, linkage=linkage)
-                    yield _job("mthfl", dataset, tasks, made, seed, "linkage", "pixels", linkage=linkage)
+                    made = ours(tasks, linkage=how)
+                    yield _job("mthfl", dataset, tasks, made, seed, "linkage", "pixels", linkage=how)
             for name in ("transport", "flt", "pca_km_hc") if here else ():
                 if (name, dataset) == ("pca_km_hc", "cifar10"):
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
@@ -212,16 +218,11 @@ def _trainings(profile: str) -> Iterator[Job]:
 
 def users(settings: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
-    from .. import federations
-    from ..encoders import embed_clients
-
     fed = federations.build(dict(settings))
     return embed_clients(fed, EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
 
 
 def _curve(settings: Mapping[str, Any], encoder: Mapping[str, Any], most: int) -> tuple[np.ndarray, np.ndarray]:
-    from ..relatedness import eigen
-
     z, tasks = users(settings, encoder)
     return eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
 
@@ -234,12 +235,6 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     matrix : ndarray (M, M), R, or 1 less any distance
     tasks : ndarray (M,)
     """
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-
-    from ..metrics import adjusted_rand_index
-    from ..relatedness.cuts import cut
-
     same = tasks[:, None] == tasks
     within = matrix[same & ~np.eye(len(tasks), dtype=bool)]
     labels = cut(linkage(squareform(1 - matrix, checks=False), "average"), len(np.unique(tasks)))
@@ -312,8 +307,6 @@ def _nearest(features) -> tuple[str, str]:
 
 def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
-    from ..relatedness import EigenRelevance
-
     rows = []
     for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})
@@ -330,8 +323,6 @@ def figure4(federation: dict[str, Any]) -> dict[str, Any]:
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
     over its first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
     """
-    from ..relatedness import eigen
-
     z, tasks = users(federation)
     every = min(z[0].shape[1], *map(len, z))
     whole = eigen.relevance_curve(z, every)
@@ -350,8 +341,7 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images. Returns a dict: Table
     ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
     """
-    from .. import encoders, federations, models
-    from ..relatedness import EigenRelevance
+    from .. import models
 
     fed, (z, _) = federations.build(federation), users(federation)
     M, d = fed.n_clients, z[0].shape[1]
@@ -376,8 +366,6 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
 
 def mean_image(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
-    from scipy.spatial.distance import pdist, squareform
-
     found = []
     for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})

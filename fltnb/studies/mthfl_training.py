@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from .. import federations
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
 from .common import pixels
@@ -91,8 +92,6 @@ def _row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_ro
 
 def users(federation: dict[str, Any]) -> dict[str, Any]:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
-    from .. import federations
-
     fed = federations.build(federation)
     rows = [
         (i, task, label, int((fed.labels[own] == label).sum()))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import federations
 from ..results import Job
 from .common import (
     MOMENTUM,
@@ -95,8 +96,6 @@ def holdings(federation: dict[str, Any]) -> dict[str, Any]:
     hold); ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
     ``federation``: settings, as :func:`fltnb.federations.build` takes them.
     """
-    from .. import federations
-
     fed = federations.build(federation)
     images, holders = np.unique(np.concatenate([np.unique(own) for own in fed.train]), return_counts=True)
     numbers = {"images": len(images), "held_twice": int((holders > 1).sum())}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..federations import build
 from ..methods.base import resolve_rule
 from ..results import Job
 from .common import MOMENTUM, SEEDS, VARIANTS, picture, pixels
@@ -61,8 +62,6 @@ def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10)
 
     Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
     """
-    from ..federations import build
-
     fed = build(dict(federation))
     return {"arrays": {"images": np.stack([fed.images[own[:each]] for own in fed.train[:writers]])}}
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from .. import encoders, federations
 from ..theory import clustering as t1
 from ..theory import convergence as t2
 from ..theory import problems
@@ -67,8 +68,6 @@ def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seed
     ``federation``, ``encoder``: embedded to find the error of a single sample. ``seeds``: of the partitions over which
     the bound is averaged.
     """
-    from .. import encoders, federations
-
     fed = federations.build(federation)
     z = encoders.embed_clients(fed, encoders.build(encoder), n_jobs=1)
     p, e = t1.sample_error(z, [fed.labels[index] for index in fed.train]), z[0].shape[1]
