@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return options.command(options)
+        return options.command(options) or 0
     except FltnbError as error:
         print(error, file=sys.stderr)
         return 2
@@ -130,23 +130,17 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _print_status(rows: list[dict]) -> None:
-    head = ("notebook", "state", "wall time", "finished (UTC)", "note")
-    table = [head] + [
-        (
-            row["notebook"],
-            row["state"],
-            "" if row["wall_s"] is None else duration(row["wall_s"]),
-            (row["finished"] or "")[:16].replace("T", " "),
-            row["note"],
-        )
-        for row in rows
-    ]
-    widths = [max(len(line[column]) for line in table) for column in range(len(head))]
+    table = [("notebook", "state", "wall time", "finished (UTC)", "note")]
+    for row in rows:
+        took = "" if row["wall_s"] is None else duration(row["wall_s"])
+        finished = (row["finished"] or "")[:16].replace("T", " ")
+        table.append((row["notebook"], row["state"], took, finished, row["note"]))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
-def _compute(options: argparse.Namespace) -> int:
+def _compute(options: argparse.Namespace) -> None:
     from . import results, studies
     from .results import plan
 
@@ -159,7 +153,7 @@ def _compute(options: argparse.Namespace) -> int:
     if not options.plan and options.budget is None:
         done = studies.results(name, options.profile, n_jobs=options.jobs)
         print(f"{len(done)} jobs of {name} (profile {options.profile}) are in the ledger.")
-        return 0
+        return
     budget = None if options.budget is None else 60 * plan.minutes(options.budget)
     planned = plan.plan(jobs, [ledger])
     total = sum(one.seconds for one in planned)
@@ -168,51 +162,40 @@ def _compute(options: argparse.Namespace) -> int:
     if options.plan:
         for one in planned:
             print(f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.made.job}")
-        return 0
+        return
     count = plan.within(planned, budget, lambda done: ledger.merge(done))
     print(f"{count} of {len(planned)} missing jobs were computed and are in {ledger.path('csv').name}.")
-    return 0
 
 
-def _cost(options: argparse.Namespace) -> int:
+def _cost(options: argparse.Namespace) -> None:
     from . import studies
     from .results import plan
 
     wanted = [name for name in studies.NOTEBOOKS if not options.names or name in options.names]
     total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
-    print(
-        f"Profile {options.profile}: {total.there} of {total.jobs} jobs are stored; to compute: {total.missing} jobs,",
-        end=" ",
-    )
-    print(
-        f"about {duration(total.seconds)} of two cores"
-        + f" and {total.unknown} that were never timed" * bool(total.unknown)
-        + "."
-    )
-    return 0
+    unknown = f" and {total.unknown} that were never timed" * bool(total.unknown)
+    print(f"Profile {options.profile}: {total.there} of {total.jobs} jobs are stored; to compute:", end=" ")
+    print(f"{total.missing} jobs, about {duration(total.seconds)} of two cores{unknown}.")
 
 
-def _merge(options: argparse.Namespace) -> int:
+def _merge(options: argparse.Namespace) -> None:
     from .results import ledger
 
     for line in ledger.merge_folder(options.folder):
         print(line)
-    return 0
 
 
-def _counts(options: argparse.Namespace) -> int:
+def _counts(options: argparse.Namespace) -> None:
     from . import papers
 
     print(papers.counts().to_csv(index=False), end="")
-    return 0
 
 
-def _report(options: argparse.Namespace) -> int:
+def _report(options: argparse.Namespace) -> None:
     from . import papers, paths
 
     file = papers.report.write(options.out)
     print(f"The report is in {file.relative_to(paths.ROOT) if file.is_relative_to(paths.ROOT) else file}")
-    return 0
 
 
 def _use_dask(address: str | None) -> None:
@@ -225,7 +208,7 @@ def _use_dask(address: str | None) -> None:
     machines.active()
 
 
-def _workers(options: argparse.Namespace) -> int:
+def _workers(options: argparse.Namespace) -> None:
     from .results import machines
 
     client = machines.connect(options.address)
@@ -234,14 +217,12 @@ def _workers(options: argparse.Namespace) -> int:
     for worker, there in sorted(about.items()):
         print(f"{worker}: {threads.get(worker, 1)} thread(s), {there['hardware']}, code {there['code']}")
     print(f"{len(about)} worker(s) at {options.address}.")
-    return 0
 
 
-def _versions(options: argparse.Namespace) -> int:
+def _versions(options: argparse.Namespace) -> None:
     from . import notebook
 
     notebook.versions()
-    return 0
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import __version__, studies
 from .errors import choose
 from .results import PROFILES, Results
+from .results.provenance import environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,12 +23,9 @@ class Settings:
 
     Attributes
     ----------
-    name : str
-        The notebook, for example ``01_scenario1``; names its figures and tables.
-    profile : str
-        ``stored``, ``demo``, ``small`` or ``paper``.
-    n_jobs : int
-        Jobs at a time; 0 takes the profile's own number.
+    name : str, the notebook, for example ``01_scenario1``; names its figures and tables
+    profile : str, ``stored``, ``demo``, ``small`` or ``paper``
+    n_jobs : int, jobs at a time; 0 takes the profile's own number
     """
 
     name: str
@@ -39,35 +37,23 @@ class Settings:
         return studies.results(self.name, self.profile, n_jobs=self.n_jobs or None)
 
     def show(self, fig: Figure, name: str) -> None:
-        """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`fltnb.plots.save`), and display that picture."""
-        import matplotlib.pyplot as plt
-        from IPython.display import Image, display
-
+        """Save a figure and display it: :func:`fltnb.plots.show`."""
         from . import plots
 
-        png = plots.save(fig, f"{self.name.split('_')[0]}_{name}", self.profile)
-        # the file, not the figure: drawing it a second time would double what a notebook's pictures take
-        display(Image(png.read_bytes(), width=round(100 * fig.get_figwidth())))
-        plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
+        plots.show(fig, name, self.name, self.profile)
 
 
 def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
     """Check the parameters of a notebook and set up how it warns.
 
+    FltnbError: the profile is unknown.
+
     Parameters
     ----------
-    name : str
-        Name of the notebook, without its ending.
-    profile : str
-        The notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"stored"``, so that a
+    name : str, name of the notebook, without its ending
+    profile : str, the notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"stored"``, so that a
         notebook opened by hand follows it, and never of a profile that was chosen.
-    n_jobs : int
-        The notebook's parameter.
-
-    Raises
-    ------
-    FltnbError
-        The profile is unknown.
+    n_jobs : int, the notebook's parameter
     """
     if profile == "stored":
         profile = os.environ.get("FLTNB_PROFILE") or profile
@@ -84,12 +70,8 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
 def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
     """Return a table as Markdown text that is the same, byte for byte, wherever the numbers are.
 
-    Parameters
-    ----------
-    table : DataFrame
-        Its index is shown unless it is the plain 0, 1, 2, ...
-    digits : int
-        Decimals of all floating-point numbers. Missing values are left blank.
+    ``table``: its index is shown unless it is the plain 0, 1, 2 and so on. ``digits``: decimals of all floating-point
+    numbers. Missing values are left blank.
     """
     import pandas as pd
     from tabulate import tabulate
@@ -123,8 +105,6 @@ def show_table(table: pd.DataFrame, digits: int = 2) -> None:
 
 def versions() -> None:
     """Print what the numbers were computed with: Python, packages, this project and its commit, the machine."""
-    from .results.provenance import environment
-
     about = environment()
     rows = {"python": about["python"], **about["packages"], "pot": metadata.version("pot")}
     rows |= {"fltnb": f"{__version__}, commit {about['commit']}", "platform": about["platform"]}

@@ -23,6 +23,7 @@ from typing import Any
 
 from . import paths
 from .errors import FltnbError, choose
+from .results import provenance
 from .studies import PROFILES
 
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
@@ -34,15 +35,11 @@ class RunReport:
 
     Attributes
     ----------
-    name, profile : str
-        What was run.
+    name, profile : str, what was run
     status : {"done", "failed"}
-    wall_s : float
-        Wall time in seconds.
-    output, log : Path
-        The executed copy and what its cells printed.
-    error : str
-        The last sentence of the error of a failed run, else empty.
+    wall_s : float, wall time in seconds
+    output, log : Path, the executed copy and what its cells printed
+    error : str, the last sentence of the error of a failed run, else empty
     """
 
     name: str
@@ -68,28 +65,18 @@ def run_notebook(
 ) -> RunReport:
     """Run one notebook from top to bottom in a kernel of its own.
 
+    Returns RunReport: a failing cell is reported, not raised; the cells before it keep their outputs. FltnbError:
+    unknown notebook, profile or parameter, or a value of the wrong type; found before anything runs.
+
     Parameters
     ----------
-    name : str
-        Name of the notebook, without its ending.
-    profile : {"demo", "small", "paper"}
-        Handed to the notebook's parameter ``profile``.
+    name : str, name of the notebook, without its ending
+    profile : {"demo", "small", "paper"}, handed to the notebook's parameter ``profile``
     parameters : mapping, optional
         More parameters of the notebook. Text is read as the type that the notebook declares.
-    fresh : bool
-        Compute again what the store already has.
+    fresh : bool, compute again what the store already has
     announce : callable, optional
         Called with the log's path once everything is checked and the kernel is about to start.
-
-    Returns
-    -------
-    RunReport
-        A failing cell is reported, not raised; the cells before it keep their outputs.
-
-    Raises
-    ------
-    FltnbError
-        Unknown notebook, profile or parameter, or a value of the wrong type; found before anything runs.
     """
     name = name.removesuffix(".ipynb")
     source = paths.ROOT / "notebooks" / f"{choose(name, names(), 'notebook')}.ipynb"
@@ -100,7 +87,7 @@ def run_notebook(
 
     output = paths.results(profile) / "notebooks" / f"{name}.ipynb"
     done = _stamp(name, profile).with_suffix(".done")
-    stamp = {"notebook": sources_hash(source), "code": _code_version(), "parameters": dict(parameters or {})}
+    stamp = {"notebook": sources_hash(source), "code": provenance.code_digest(), "parameters": dict(parameters or {})}
     log = output.with_suffix(".log")
     output.parent.mkdir(parents=True, exist_ok=True)
     done.unlink(missing_ok=True)
@@ -194,26 +181,12 @@ def _environment(profile: str, fresh: bool) -> Iterator[None]:
         os.environ.update(before)
 
 
-# ---------------------------------------------------------------- parameters
-
-
 def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters as the notebook declares them.
 
-    Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes
-    a float whatever the notebook expects).
-
-    Parameters
-    ----------
-    source : Path
-        The notebook.
-    parameters : mapping
-        Values, or text to be read as the declared type.
-
-    Raises
-    ------
-    FltnbError
-        Unknown name, or a value that is not of the declared type.
+    Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes a
+    float whatever the notebook expects). FltnbError: unknown name, or a value that is not of the declared type.
+    ``source``: the notebook. ``parameters``: values, or text to be read as the declared type.
     """
     declared = _papermill().inspect_notebook(source)
     checked = {}
@@ -241,20 +214,11 @@ def _convert(value: Any, kind: str, name: str) -> Any:
     return float(value) if kind == "float" else value
 
 
-# ---------------------------------------------------------------- stamps and status
-
-
 def sources_hash(source: Path) -> str:
     """Return the SHA-256 of a notebook's cells as written: outputs, counts and metadata do not enter."""
     cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
     text = [[cell["cell_type"], "".join(cell["source"])] for cell in cells]
     return hashlib.sha256(json.dumps(text).encode()).hexdigest()
-
-
-def _code_version() -> str:
-    from .results.provenance import code_digest
-
-    return code_digest()
 
 
 def _stamp(name: str, profile: str) -> Path:
@@ -269,18 +233,10 @@ def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
 def status(profile: str = "demo") -> list[dict[str, Any]]:
     """Tell how every notebook stands in a profile.
 
-    Returns
-    -------
-    list of dict
-        One per notebook, in order, with the keys ``notebook``, ``state``, ``wall_s`` (float or None), ``finished``
-        (UTC, ISO 8601, or None) and ``note`` (error or own parameters). States: ``done``; ``stale`` (done, but the
-        notebook or the code that decides numbers has changed since); ``failed``; ``running``; ``stopped`` (was
-        running and is no more); ``not run``.
-
-    Raises
-    ------
-    FltnbError
-        Unknown profile.
+    Returns a list of dict: one per notebook, in order, with the keys ``notebook``, ``state``, ``wall_s`` (float or
+    None), ``finished`` (UTC, ISO 8601, or None) and ``note`` (error or own parameters). States: ``done``; ``stale``
+    (done, but the notebook or the code that decides numbers has changed since); ``failed``; ``running``; ``stopped``
+    (was running and is no more); ``not run``. FltnbError: unknown profile.
     """
     choose(profile, PROFILES, "profile")
     return [_state(name, profile) for name in names()]
@@ -291,7 +247,7 @@ def _state(name: str, profile: str) -> dict[str, Any]:
     try:
         stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
         state = stamp["status"]
-        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": _code_version()}
+        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": provenance.code_digest()}
         changed = any(stamp[key] != value for key, value in now.items())
         note = stamp.get("error", "")
         if not note and stamp["parameters"]:

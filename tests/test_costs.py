@@ -11,7 +11,7 @@ from fltnb.studies import costs
 from fltnb.theory import traffic
 
 
-def test_table_6_by_hand():
+def test_table_6_scenario_3_and_the_networks():
     sizes = {"M": 10, "rho": 0.5, "T": 3, "W_local": 100}
     assert traffic.formula("fedsem", **sizes).total == 2 * 5 * 100 * 3
     flt = traffic.formula("flt", W_enc=7, k=2, e=4, **sizes)
@@ -27,14 +27,10 @@ def test_table_6_by_hand():
     with pytest.raises(fl.FltnbError, match="formula"):
         traffic.formula("telepathy", **sizes)
 
-
-def test_scenario_3_gives_the_relations_told_for_it():
     table = traffic.scenario3()
     assert round(table["one-off share, %"][0], 2) == 0.04
     assert [round(times) for times in table["times FLT"]] == [1, 1, 2, 30, 25]
 
-
-def test_the_networks_as_written_and_the_printed_counts():
     table = costs.networks()["tables"]["table"].set_index("network")
     assert table["as written"].to_dict() == {"MLP": 169_462, "CNN": 6_603_710, "ConvAE": 51_577}
     assert (table["paper"] == table["as written"]).to_dict() == {"MLP": True, "CNN": False, "ConvAE": True}
@@ -63,9 +59,20 @@ def table(short):
     return costs.traffic(*short, weighed=2)["tables"]["table"]
 
 
-def test_every_method_of_the_notebook_has_a_formula(table):
+def test_every_method_has_a_formula_and_the_weighed_arrays_agree(table):
     ids = {"flt" if name == "flt_enc1" else name for name in table["method"]}
     assert ids == {methods.METHODS[name].name for name in costs.COUNTED} == set(traffic.FORMULAS)
+
+    weighed = table.dropna(subset=["weighed_moved"])
+    assert weighed["method"].tolist() == ["flt_enc1", "fedsem", "ifca", "ifca"]
+    np.testing.assert_array_equal(weighed["weighed_moved"], weighed["weighed_formula"])
+
+    # 25 clients, 5 take part; MLP 64-200-10 has 15,010 parameters; 3 rounds
+    total = table[table["warmup"] == 0].set_index("method")["total"]
+    assert total["fedavg"] == 2 * 5 * 15_010 * 3
+    assert total["ifca"] == 3 * total["fedavg"]
+    # the PCA's mean and 16 axes of 64 pixels down, two centroids of 16 numbers up
+    assert total["flt_enc1"] - total["fedavg"] == 25 * (17 * 64 + 2 * 16)
 
 
 def test_counted_bytes_are_what_the_formulas_say(short, table):
@@ -77,21 +84,6 @@ def test_counted_bytes_are_what_the_formulas_say(short, table):
             run = fl.run(methods.build(settings), fed, **training, backend="stacked", progress=False)
         sent = run.history[["bytes_up", "bytes_down"]].iloc[-1].sum() / 4
         assert sent == expected, settings["name"]
-
-
-def test_weighed_arrays_are_what_the_formulas_say(table):
-    weighed = table.dropna(subset=["weighed_moved"])
-    assert weighed["method"].tolist() == ["flt_enc1", "fedsem", "ifca", "ifca"]
-    np.testing.assert_array_equal(weighed["weighed_moved"], weighed["weighed_formula"])
-
-
-def test_by_hand_for_one_run(table):
-    # 25 clients, 5 take part; MLP 64-200-10 has 15,010 parameters; 3 rounds
-    total = table[table["warmup"] == 0].set_index("method")["total"]
-    assert total["fedavg"] == 2 * 5 * 15_010 * 3
-    assert total["ifca"] == 3 * total["fedavg"]
-    # the PCA's mean and 16 axes of 64 pixels down, two centroids of 16 numbers up
-    assert total["flt_enc1"] - total["fedavg"] == 25 * (17 * 64 + 2 * 16)
 
 
 def test_scales_weigh_different_models_once_and_notice_one_too_many():

@@ -35,10 +35,7 @@ def trained():
     return fed, *local_models(fed, "mlp32", TRAINING)
 
 
-# where epsilon works
-
-
-def test_plateau_lies_between_the_farthest_inside_and_the_nearest_across():
+def test_plateau_by_hand():
     far = np.array([[0, 1, 5, 6], [1, 0, 7, 8], [5, 7, 0, 2], [6, 8, 2, 0.0]])
     assert plateau(far, np.array([0, 0, 1, 1])) == (2, 5)
     assert plateau(far, np.zeros(4, dtype=int)) == (8, np.inf)
@@ -46,8 +43,6 @@ def test_plateau_lies_between_the_farthest_inside_and_the_nearest_across():
     low, high = plateau(far, np.array([0, 1, 0, 1]))
     assert low == 8 and high == 1 and low >= high  # none
 
-
-def test_clusters_may_touch_as_long_as_their_neighbours_differ():
     # A is near B and C (2), these two are far from each other (9): neighbours are ABC, AB and AC
     clusters = np.array([0, 0, 1, 2])
     far = np.array([[0, 1, 2, 2], [1, 0, 2, 2], [2, 2, 0, 9], [2, 2, 9, 0.0]])
@@ -73,9 +68,6 @@ def test_plateau_against_trying_every_tolerance(count, seed):
     else:
         assert all(one for e, one in zip(tried, works, strict=True) if low < e <= high)
         assert any(works)
-
-
-# distances
 
 
 def test_parameters_and_updates_by_hand(trained):
@@ -153,14 +145,11 @@ def test_training_that_diverges_is_named(trained):
         local_models(trained[0], "mlp32", TRAINING | {"lr": 1e20})
 
 
-# what tables show
-
-
 EMD = np.array([[0, 0.01, 0.3], [0.02, 0, 0.4], [0.2, 0.3, 0]])
 PARAMETERS = np.array([[0, 1, 4], [1, 0, 5], [4, 5, 0]])
 
 
-def test_numbers_of_a_matrix_by_hand():
+def test_numbers_of_matrices_by_hand():
     found = pair_numbers(EMD, np.full(3, 0.1), np.array([0, 0, 1]))
     assert (found["inside"], found["inside_max"], found["across_min"]) == (0.02, 0.02, 0.3)
     assert (found["low"], found["high"], found["ari"], found["ari_told"]) == (0.02, 0.3, 1.0, 1.0)
@@ -172,13 +161,11 @@ def test_numbers_of_a_matrix_by_hand():
     other = pair_numbers(PARAMETERS, np.full(3, np.nan), np.array([0, 0, 1]))
     assert (other["inside"], other["across"], other["low"], other["high"]) == (1, 4.5, 1, 4) and "ari" not in other
 
-
-def test_numbers_of_one_true_cluster():
     found = pair_numbers(EMD, np.full(3, 0.1), np.zeros(3, dtype=int))
     assert "across" not in found and np.isinf(found["high"]) and found["low"] == 0.4
 
 
-def test_table_9_by_hand():
+def test_tables_4_5_and_9_by_hand():
     found = study.mean_distances(EMD, PARAMETERS / 2, PARAMETERS, np.array([0, 0, 1]))
     value = found["tables"]["printed"].set_index(["parameters", "scope"])["value"]
     assert found["numbers"] == {"n_clusters": 2, "ari": 1.0}
@@ -186,13 +173,9 @@ def test_table_9_by_hand():
     assert value["hypothesis", "clusters"] == 0.5
     assert value["full_model", "overall"] == pytest.approx(10 / 3)
 
-
-def test_wall_time_in_hours():
     found = study.hours(3600.0, 4320.0)
     assert found["tables"]["printed"]["value"].tolist() == [1, 1.2] and found["numbers"]["ratio"] == pytest.approx(1.2)
 
-
-def test_widths_are_those_of_table_5():
     row = study.table5({"simple_cnn": "emdcfl_cnn"})["tables"]["printed"].iloc[0]
     printed = fl.papers.numbers("emdcfl", "T5", metric="embedding_dim").set_index("model")["number"]
     assert row["value"] == printed["simple_cnn"] == 128 and set(study.WIDE) == set(printed.index)
@@ -236,9 +219,6 @@ def test_training_is_the_papers():
     assert job.settings["training"] == held and job.settings["federation"]["n_clients"] == 40
 
 
-# the benchmark
-
-
 def test_cost_of_one_method():
     federation = DIGITS | {"angles": [[0], [90]]}
     row = cost.measure("fedavg", 2, federation)
@@ -254,28 +234,21 @@ def test_cost_refuses_before_it_runs(capsys):
         assert words in capsys.readouterr().err
 
 
-# one epsilon for all
-
-
 def right_of(**ranges):
     rows = [(name, low, high) for name, each in ranges.items() for low, high in each]
     return study.seeds_right(pd.DataFrame(rows, columns=["dataset", "low", "high"]), ownmodels.TOLERANCES)
 
 
-def test_seeds_in_which_a_tolerance_is_right():
+def test_one_epsilon_by_hand():
     right = right_of(a=[(0.01, 0.03), (0.02, 0.04)], b=[(0.015, np.inf)])
     assert right.loc[[0.01, 0.02, 0.025, 0.03, 0.04], "a"].tolist() == [0, 0.5, 1, 1, 0.5]  # above low, at most high
     assert right.loc[[0.015, 0.02, 1.0], "b"].tolist() == [0, 1, 1]
     assert study.one_epsilon(right) == (0.02, 0.03)
     assert study.one_epsilon(right, share=0.5) == (0.015, 0.04)
 
-
-def test_no_epsilon_for_all():
     assert study.one_epsilon(right_of(a=[(0.01, 0.02)], b=[(0.03, 0.04)])) is None
     assert study.one_epsilon(right_of(a=[(0.02, 0.01)])) is None  # no range at all
 
-
-def test_the_widest_of_two_ranges_is_taken():
     table = right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)], b=[(0.01, 0.02), (0.04, 0.2)])
     assert study.one_epsilon(table, share=0.1) == (0.05, 0.2)
     assert study.one_epsilon(right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)])) == (0.01, 0.02)  # nine of ten are enough

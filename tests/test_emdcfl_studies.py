@@ -93,10 +93,15 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
     assert found["arrays"]["clean"].shape == found["arrays"]["trigger"].shape == (3, 8, 8, 3)
 
 
-def test_the_17_rows_are_the_papers():
+def test_rows_and_numbers_that_methods_are_told():
     for table in ("T1", "T7", "T8", "T10", "T11"):
         assert set(papers.numbers("emdcfl", table)["method"]) == set(emdcfl.METHODS)
     assert len(emdcfl.METHODS) == 17
+
+    assert [emdcfl_rotated.told("ifca", version) for version in emdcfl_rotated.VERSIONS] == [4, 2, 2, 2]
+    assert [emdcfl_rotated.told("pacfl", version) for version in emdcfl_rotated.VERSIONS] == [4, 1, 2, 1]
+    wanted = {name for name in emdcfl.METHODS if "n_clusters" in emdcfl.method(name, 3)}
+    assert wanted == {*emdcfl.GIVEN_K, "fedclust"}
 
 
 @pytest.mark.parametrize("module", [emdcfl_rotated, emdcfl_backdoor, emdcfl_pacs])
@@ -122,22 +127,13 @@ def test_jobs_of_a_profile(module, profile):
             assert settings["federation"]["scaling"] == (ours if model == "emdcfl_cnn" else "unit")
 
 
-def test_methods_are_told_two_clusters_where_there_is_one():
-    assert [emdcfl_rotated.told("ifca", version) for version in emdcfl_rotated.VERSIONS] == [4, 2, 2, 2]
-    assert [emdcfl_rotated.told("pacfl", version) for version in emdcfl_rotated.VERSIONS] == [4, 1, 2, 1]
-    wanted = {name for name in emdcfl.METHODS if "n_clusters" in emdcfl.method(name, 3)}
-    assert wanted == {*emdcfl.GIVEN_K, "fedclust"}
-
-
-def test_clients_never_drawn_are_alone():
+def test_clients_never_drawn_are_alone_and_what_that_does():
     labels = emdcfl_rotated.alone_unless(np.array([True, False, True, False]), np.array([0, 0, 1, 1]))
     assert labels.tolist() == [0, 2, 1, 3]
     assert emdcfl_rotated.ever_drawn(5, {"rounds": 3, "participation": 1.0, "seed": 0}).all()
     assert emdcfl_rotated.ever_drawn(40, {"rounds": 1, "participation": 0.25}).sum() == 10
 
-
-def test_sampling_effect_against_the_plain_way():
-    """The closed form of the ARI is the one of scikit-learn, and the expectation is the simulated one."""
+    # The closed form of the ARI is the one of scikit-learn, and the expectation is the simulated one.
     repeats, rng = 200, stream(3, "method", 0)
     order = rng.random((repeats, 10, 40)).argsort(axis=2)
     truth, values, never = np.repeat(np.arange(4), 10), [], []

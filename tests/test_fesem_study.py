@@ -32,7 +32,7 @@ def test_jobs_are_the_rows_of_the_tables_and_what_belongs_to_the_sections(profil
     assert sgd.settings["rounds"] == avg.settings["rounds"] * avg.settings["local_epochs"]  # as many passes
 
 
-def test_the_plane_is_that_of_scikit_learn():
+def test_planes_and_distances_inside_clusters():
     from sklearn.decomposition import PCA
 
     points = np.random.default_rng(0).normal(size=(9, 5)) * (5, 3, 1, 1, 1)
@@ -42,8 +42,6 @@ def test_the_plane_is_that_of_scikit_learn():
     assert explained == pytest.approx(expected.explained_variance_ratio_.sum())
     assert (np.abs(found).argmax(axis=0) == found.argmax(axis=0)).all()  # the farthest out is on the positive side
 
-
-def test_distance_inside_clusters_and_silhouette_by_hand():
     line = inner([[0.0], [2.0], [10.0]])
     assert study.inside(line, np.array([0, 0, 1])) == pytest.approx(2 / 3)  # 1, 1 and 0
     assert study.inside(line, np.zeros(3)) == pytest.approx(56 / 3)  # 16, 4, 36
@@ -97,7 +95,7 @@ def test_table_1_counts_what_is_at_hand():
     assert found["arrays"]["counts"].shape == (12, 10) and found["arrays"]["images"].shape == (12, 2, 8, 8)
 
 
-def test_difference_of_groups_and_its_p_value():
+def test_differences_of_groups_and_hands_told_by_width():
     rng = np.random.default_rng(0)
     first = np.repeat([True, False], 10)
     values = np.arange(20.0)
@@ -110,8 +108,6 @@ def test_difference_of_groups_and_its_p_value():
     alone = study.difference(np.array([9.0, 0.0, 1.0]), np.array([True, False, False]), rng)
     assert alone[1] == pytest.approx(1 / 3, abs=0.03)
 
-
-def test_hands_are_told_from_clusters_by_width():
     federation = {"kind": "pseudo_writers", "n_clients": 30, "seed": 3}
     width = writer_styles(30, 3)[:, STYLE.index("width")]
     thin = (width < 0).astype(int)  # thin strokes are cluster 1

@@ -29,9 +29,6 @@ def store(tmp_path, monkeypatch):
     monkeypatch.delenv("FLTNB_FRESH", raising=False)
 
 
-# Federations
-
-
 def test_held_out_samples_come_from_the_clients_own():
     bare, fed = fl.federations.build(BASE | {"dataset": "digits"}), fl.federations.build(HELD)
     for before, train, val in zip(bare.train, fed.train, fed.val, strict=True):
@@ -77,9 +74,6 @@ def test_intensity_moves_shades_away_from_the_targets_green():
     for bad in (-1, np.inf, "much", True):
         with pytest.raises(FltnbError, match="intensity must be a number"):
             fl.federations.build(coloured | {"intensity": bad})
-
-
-# Noise on what is sent
 
 
 def test_typical_length_by_hand():
@@ -133,9 +127,6 @@ def test_noise_refuses():
             noisy(fl.PACFL(), bad)
 
 
-# Clusterers that need more than embeddings
-
-
 def clustered(*settings, **options):
     """Final numbers of a clustering job."""
     return compute(Job.clustering(*settings, **options), progress=False)[0].numbers
@@ -174,9 +165,6 @@ def test_own_models_refuse():
     ):
         with pytest.raises(FltnbError, match=words):
             clustered(HELD, clusterer, encoder)
-
-
-# The study of notebook 15
 
 
 @pytest.mark.parametrize("profile", studies.PROFILES)

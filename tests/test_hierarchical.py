@@ -35,9 +35,6 @@ def served(result):
     return result.theta[result.rows]
 
 
-# ---- the federation ------------------------------------------------------------------------------------------------
-
-
 def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     fed = tasks(digits, DIGITS_TASKS, (5, 3, 2), (100, 60, 40), 0.1)
     assert fed.clusters.tolist() == [0] * 5 + [1] * 3 + [2] * 2
@@ -133,23 +130,18 @@ def test_bad_pairs_of_data_sets_are_refused(digits, change, says):
         cross_tasks(digits, **(good | change))
 
 
-# ---- known answers -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_sharing_nothing_is_fedavg_inside_each_task(fed, participation):
     ours = run(MTHFL("oracle", shared=0), fed, participation=participation)
     assert np.array_equal(served(ours), served(run(Oracle(), fed, participation=participation)))
 
 
-def test_one_task_is_fedavg_to_the_last_bit(fed):
+def test_sharing_everything_every_round_or_one_task_is_fedavg(fed):
     one = replace(fed, clusters=np.zeros(fed.n_clients, dtype=np.int64))
     for participation in (1.0, 0.5):
         ours = run(MTHFL("oracle"), one, participation=participation)
         assert np.array_equal(served(ours), served(run(FedAvg(), one, participation=participation)))
 
-
-def test_sharing_everything_every_round_is_fedavg(fed):
     exact = {"dtype": "float64"}
     ours, fedavg = run(MTHFL("oracle", shared=2), fed, **exact), run(FedAvg(), fed, **exact)
     assert np.allclose(served(ours), served(fedavg), rtol=0, atol=1e-12)
@@ -175,7 +167,7 @@ def by_hand(shared=1, **options):
     return method, method.start(fed, net, Context(0)), net
 
 
-def test_four_numbers_by_hand():
+def test_servers_by_hand():
     method, state, net = by_hand()
     columns = shared_columns(net, 1)
     theta = np.repeat(np.array([[1.0], [5.0], [2.0], [4.0]], dtype=np.float32), net.n_parameters, axis=1)
@@ -188,8 +180,6 @@ def test_four_numbers_by_hand():
     servers = state["models"][state["row"][[0, 2]]]
     assert np.allclose(servers[:, ~columns], [[1.0], [3.0]]) and np.allclose(servers[:, columns], 2.25)
 
-
-def test_weights_of_the_task_servers():
     theta_of = np.array([[1.0], [1.0], [2.0], [2.0]], dtype=np.float32)
     for weighting, expected in (("samples", (5 * 1 + 4 * 2) / 9), ("equal", 1.5)):
         method, state, net = by_hand(weighting=weighting)
@@ -197,8 +187,6 @@ def test_weights_of_the_task_servers():
         state = method.collect(state, np.arange(4), np.repeat(theta_of, net.n_parameters, axis=1), 1)
         assert np.allclose(state["models"][:, shared_columns(net, 1)], expected)
 
-
-def test_the_global_server_acts_after_the_local_rounds():
     method, state, net = by_hand(local_rounds=3)
     columns, rng = shared_columns(net, 1), np.random.default_rng(0)
     for round in range(1, 7):
@@ -218,9 +206,6 @@ def test_shared_columns_of_the_papers_networks():
     assert shared_columns(mlp, None).sum() == shared_columns(mlp, ["1"]).sum() == 784 * 32 + 32
     assert not shared_columns(mlp, ()).any() and shared_columns(mlp, 2).all()
     assert shared_columns(mlp, ["3"])[-330:].all() and shared_columns(mlp, ["3"]).sum() == 330
-
-
-# ---- groups, views, traffic ----------------------------------------------------------------------------------------
 
 
 def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
@@ -323,9 +308,6 @@ def test_what_does_not_go_together_is_refused(fed, options, clusters, says):
     given = fed if clusters else replace(fed, clusters=None)
     with pytest.raises(fl.FltnbError, match=says):
         run(MTHFL(**options), given)
-
-
-# ---------------------------------------------------------------- the jobs of notebook 10
 
 
 def test_who_holds_what_by_hand():

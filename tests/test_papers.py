@@ -73,9 +73,6 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---------------------------------------------------------------- printed numbers
-
-
 def test_every_number_is_there_and_read_as_printed():
     everything = papers.numbers()
     assert len(everything) == 1099 and len(papers.numbers("flt")) == 340
@@ -133,14 +130,11 @@ def test_names_for_people():
         assert not [name for name in everything[column].unique() if "_" in papers.label(name)]
 
 
-# ---------------------------------------------------------------- settings
-
-
 def departs(line, settings, dataset="", variant="as_written", **options):
     return papers.departures({"settings": settings, "provenance": {}}, line, dataset, variant, **options)
 
 
-def test_departures_from_flts_table_1():
+def test_departures_from_printed_settings():
     line = papers.numbers("flt", "T1").iloc[0]
     short = FLT | {"local_epochs": 5, "rounds": 50}
     assert departs(line, FLT) == departs(line, FLT | {"model": "cnn_small"}) == []  # FLT does not name its network
@@ -149,12 +143,10 @@ def test_departures_from_flts_table_1():
     assert departs(line, FLT | {"rounds": 200}) == ["200 rounds, printed 100"]
     assert departs(line, FLT | {"rounds": 200}, at_round=100) == []
     assert departs(line, FLT | {"lr": 0.1, "batch_size": 32}) == [
-        *("learning rate 0.1, printed 0.01", "batch size 32, printed 10"),
+        *("learning rate 0.1, printed 0.01", "batch size 32, printed 10")
     ]
     assert departs(line, FLT | {"federation": {"base": {"n_clients": 25}}}) == ["25 of 100 clients"]
 
-
-def test_departures_from_emdcfls_tables():
     line = papers.numbers("emdcfl", dataset="backdoor_mnist", method="emdcfl").iloc[0]
     assert departs(line, EMDCFL | {"federation": {"n_clients": 30, "samples_per_client": None}}) == []
     light = {"model": "cnn_small", "federation": {"n_clients": 9, "samples_per_client": 4000}}
@@ -170,9 +162,6 @@ def test_departures_from_emdcfls_tables():
     assert (setting["participation"], setting["model"], setting["n_clients"]) == (0.25, "emdcfl_cnn", 40)
 
 
-# ---------------------------------------------------------------- comparison
-
-
 def test_one_table_by_hand():
     results = Fake(
         {"accuracy": 86.0, "variance": 110.0},
@@ -182,7 +171,7 @@ def test_one_table_by_hand():
     )
     table = papers.compare(results, "flt", "T1", "mnist", {"fedavg": "ours"})
     assert list(table.columns) == [
-        *("data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper", "note"),
+        *("data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper", "note")
     ]
     assert list(table["method"].unique()) == ["FedAvg", "Local", "PCA+kM+HC", "FedSEM", "FLT Enc1", "FLT Enc2"]
     fedavg = cell(table, "FedAvg")
@@ -237,7 +226,7 @@ def test_single_switches_are_not_the_row_of_the_table():
     assert list(found["mean"]) == [81.7]
 
 
-def test_otherwise_is_said_and_stopped_runs_are_no_reproductions():
+def test_otherwise_stopped_runs_and_stand_ins_are_named():
     results = Fake(
         {"accuracy": 82.7, "settings": {"rounds": 50, "local_epochs": 5}},
         {"accuracy": 82.7, "variant": "as_run", "settings": {"rounds": 50, "local_epochs": 5}},
@@ -249,8 +238,6 @@ def test_otherwise_is_said_and_stopped_runs_are_no_reproductions():
     assert said["FedAvgaccuracy"] == "as written: 50 of 100 rounds; local epochs 5, printed 1; as run: 50 of 100 rounds"
     assert said["Localaccuracy"] == "a run stopped early"
 
-
-def test_stand_ins_are_named_and_the_papers_own_set_is_none():
     scenario4 = {"federation": {"n_clients": 2400}, "local_epochs": 5}
     base = {"method": "flt", "settings": scenario4}
     small = base | {"dataset": "emnist_bymerge", "accuracy": 80.0}
@@ -309,14 +296,14 @@ def test_the_ablation_is_read_at_both_numbers_of_rounds():
     found = papers.compare(Fake(run, other, axes=list(line), curves=curves), "flt", "T5")
     found = found[found["as written"] != "not run"]
     assert found[["clients", "participation", "local epochs", "rounds"]].to_numpy().tolist() == [
-        *(["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"]),
+        *(["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"])
     ]
     assert list(found["paper"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
     assert list(found["as written"]) == ["70.00 (1 seed) [0.46]", "76.00 (1 seed) [0.43]"]
     assert "otherwise" not in found
 
 
-def test_emdcfls_versions_and_participation():
+def test_emdcfls_versions_participation_and_targets():
     base = {"method": "emdcfl", "model": "mlp_plain"}
     base["settings"] = EMDCFL | {"model": "mlp_plain", "federation": {"n_clients": 40, "samples_per_client": 500}}
     quarter = {"settings": base["settings"] | {"participation": 0.25}, "participation": 0.25}
@@ -336,9 +323,7 @@ def test_emdcfls_versions_and_participation():
     line = papers.compare(results, "emdcfl", "T10").query("`as written` != 'not run'").iloc[0]
     assert (line["version"], line["as written"]) == ("Two (−3°, 3°, 177°, 183°)", "94.00 (1 seed)")
 
-
-def test_emdcfls_backdoor_counts_the_targets():
-    """Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones."""
+    # Tables 3 and 8 print means over cluster 0, on clean images and on triggered ones.
     run = {"dataset": "backdoor_mnist", "accuracy": 50.0, "settings": EMDCFL | {"federation": {"n_clients": 30}}}
     own = ((0, 90, 60), (0, 80, 40), (1, 9, 9))
     clients = [{"key": "k0", "true_cluster": c, "test": t, "probe": p} for c, t, p in own]
@@ -353,7 +338,7 @@ def test_fesems_measures():
     run |= {"micro_f1": 3.0, "macro_f1": 4.0, "settings": {"model": "cnn_small", "lr": 0.1, "local_epochs": 5}}
     found = ran(Fake(run), "fesem", "T2")
     assert dict(zip(found["metric"], found["mean"], strict=True)) == {
-        **{"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0},
+        **{"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0}
     }
     said = ("stand-in: pseudo-writers", "light CNN", "100 of 3,550 clients", "learning rate 0.1, printed 0.003")
     assert set(found["departs"]) == {said}
@@ -388,9 +373,6 @@ def test_accuracy_and_variance_pairs():
     assert table["method"].iloc[0] == "fedavg" and ("oracle", "printed") not in points
 
 
-# ---------------------------------------------------------------- claims
-
-
 def test_checks_are_one_line_each(root, capsys):
     real, standing = Fake({}, {"seed": 1, "key": "k9"}), Fake({"dataset": "pseudo_writers"})
     papers.check("flt-t1-1", "FLT finds the clusters", np.bool_(True), "ARI 1.00", results=real, must=True)
@@ -416,7 +398,7 @@ def test_checks_are_one_line_each(root, capsys):
     assert len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0  # written once
     verdict = papers.verdicts("flt").set_index("id")["verdict"]
     assert list(verdict[["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-t5-2", "flt-fig2"]]) == [
-        *("holds", "stand-in only", "mixed", "not tested", "not tested"),
+        *("holds", "stand-in only", "mixed", "not tested", "not tested")
     ]
 
 
@@ -460,9 +442,6 @@ def test_damaged_claims_are_named(root):
     (root / "results" / "small" / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
     with pytest.raises(FltnbError, match=r"results/small/02_scenario2_claims\.csv cannot be read"):
         checks.checks()
-
-
-# ---------------------------------------------------------------- the report
 
 
 class Page(HTMLParser):

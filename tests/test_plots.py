@@ -123,7 +123,7 @@ def test_bad_names_write_nothing(tmp_path, monkeypatch, name, profile):
     assert not list(tmp_path.iterdir())
 
 
-def test_curves_draw_means_and_bands():
+def test_curves_draw_means_and_bands_into_given_axes():
     fig, ax = plots.curves(curves(), title="It converges")
     assert len(ax.lines) == 4 and len(ax.collections) == 4
     assert np.allclose(line_of(ax, "flt").get_ydata(), [3.5, 13.5, 23.5, 33.5])  # mean of seeds 0 and 1
@@ -133,8 +133,6 @@ def test_curves_draw_means_and_bands():
     assert texts(fig) == ["FedAvg", "FLT", "train", "test", "lowest to highest of 2 seeds"]
     assert ax.get_title() == "It converges" and ax.get_xlabel() == "round"
 
-
-def test_curves_of_one_seed_have_no_band_and_go_into_given_axes():
     fig, axes = plt.subplots(1, 2)
     back, ax = plots.curves(curves(1), split="test", ax=axes[1])
     assert back is fig and ax is axes[1] and not axes[0].lines and not ax.collections

@@ -168,9 +168,6 @@ def test_status_of_runs_under_way_cut_short_and_damaged(project):
         runner.status("huge")
 
 
-# ---------------------------------------------------------------- the command line
-
-
 def finish(name, error="", wall=61.0):
     file = paths.ROOT / "notebooks" / f"{name}.ipynb"
     stamp = {"notebook": runner.sources_hash(file), "code": "v1", "parameters": {}, "wall_s": wall, "error": error}

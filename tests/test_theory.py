@@ -11,10 +11,8 @@ from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
 from fltnb.theory import problems
 
-# ---------------------------------------------------------------- Theorem 1
 
-
-def test_q_function_by_hand():
+def test_q_function_bounds_and_exact_error_by_hand():
     assert t1.q(0.0) == 0.5
     assert t1.q(1.6448536269514722) == pytest.approx(0.05)
     assert t1.q_inverse(0.025) == pytest.approx(1.959963984540054)
@@ -23,8 +21,6 @@ def test_q_function_by_hand():
         with pytest.raises(fl.FltnbError, match="between 0 and 1"):
             t1.q_inverse(p)
 
-
-def test_bound_by_hand():
     counts = np.array([[2, 0], [1, 1]])  # client 0 holds two samples of label 0, client 1 one of each
     p, e = float(t1.q(1.0)), 3  # Q^-1(p) = 1
     one, two, four = np.exp(-0.5), np.exp(-1.0), np.exp(-2.0)
@@ -34,12 +30,14 @@ def test_bound_by_hand():
     with pytest.raises(fl.FltnbError, match="Theorem 1"):
         t1.bound(counts, e, p, "wishful")
 
-
-def test_exact_error_by_hand():
     # one client, one label, one coordinate, one sample: the error of that sample
     assert t1.exact_error(np.array([[1]]), 1, 0.2) == pytest.approx(0.2)
     assert t1.exact_error(np.array([[1, 0, 1]]), 2, 0.2) == pytest.approx(1 - 0.8**4)
     assert t1.exact_error(np.array([[4]]), 1, float(t1.q(1.0))) == pytest.approx(float(t1.q(2.0)))  # sqrt(4), not 4
+
+    z = [np.array([[0.0], [1.0], [9.0]]), np.array([[10.0], [4.0]])]
+    y = [np.array([0, 0, 1]), np.array([1, 1])]  # means 0.5 and 7.67: the 4 is nearer to 0.5
+    assert t1.sample_error(z, y) == pytest.approx(0.2)
 
 
 @given(st.integers(1, 200), st.floats(0.01, 0.49), st.integers(1, 64), st.integers(1, 20))
@@ -89,15 +87,6 @@ def test_one_centroid_for_two_labels_fails_the_proof_and_finds_the_clients():
     assert few.graph == 1 and 0 < few.pairs < 1
 
 
-def test_sample_error_by_hand():
-    z = [np.array([[0.0], [1.0], [9.0]]), np.array([[10.0], [4.0]])]
-    y = [np.array([0, 0, 1]), np.array([1, 1])]  # means 0.5 and 7.67: the 4 is nearer to 0.5
-    assert t1.sample_error(z, y) == pytest.approx(0.2)
-
-
-# ---------------------------------------------------------------- Theorem 2
-
-
 def quadratic(centers, curvature=1.0):
     """Return clients with F_i(w) = curvature / 2 ||w - c_i||^2."""
     centers = np.asarray(centers, dtype=float)
@@ -144,8 +133,8 @@ def test_optimum_has_no_gradient():
         logistic.optimum(labels)
 
 
-def test_alone_clients_do_not_touch_each_other():
-    """A = I: client i follows its own gradient descent, c + (1 - eta)^t (w - c)."""
+def test_rounds_by_hand():
+    # A = I: client i follows its own gradient descent, c + (1 - eta)^t (w - c).
     path = t2.iterate(quadratic(CENTERS), np.eye(4), 0.25, 10)
     np.testing.assert_allclose(path.end, CENTERS * (1 - 0.75**10), rtol=1e-12)
     changed = CENTERS.copy()
@@ -153,8 +142,6 @@ def test_alone_clients_do_not_touch_each_other():
     other = t2.iterate(quadratic(changed), np.eye(4), 0.25, 10)
     np.testing.assert_array_equal(path.end[:3], other.end[:3])
 
-
-def test_averaging_everybody_is_gradient_descent_on_the_mean():
     problem, _ = problems.draw(n_clients=6)
     path = t2.iterate(problem, t2.of_clusters(np.zeros(6)), 0.1, 30)
     w = np.zeros(problem.shape[1])
@@ -162,8 +149,6 @@ def test_averaging_everybody_is_gradient_descent_on_the_mean():
         w = w - 0.1 * problem.gradients(np.repeat(w[None], 6, axis=0)).mean(axis=0)
     np.testing.assert_allclose(path.end, np.repeat(w[None], 6, axis=0), rtol=1e-12, atol=1e-14)
 
-
-def test_local_steps_and_gap_by_hand():
     # two clients at +1 and -1, E = 3 steps of 1/2 from 0: each goes 7/8 of its way, and the mean stays at 0
     path = t2.iterate(quadratic([[1.0], [-1.0]]), t2.of_clusters([0, 0]), 0.5, 2, local_steps=3)
     np.testing.assert_allclose(path.end, 0)
@@ -175,14 +160,12 @@ def test_local_steps_and_gap_by_hand():
     np.testing.assert_allclose(alone.gradient[:2], [np.sqrt(2), np.sqrt(2) / 8])
 
 
-def test_absent_clients_keep_or_take_the_mean_of_those_present():
+def test_graphs_absent_clients_and_step_limits_by_hand():
     A = t2.of_clusters([0, 0, 1, 1])
     W = t2.mixing(A, np.array([0]))
     np.testing.assert_array_equal(W, [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     np.testing.assert_allclose(t2.mixing(A, np.arange(4)), A)
 
-
-def test_graphs():
     labels = np.array([0, 0, 1, 1])
     np.testing.assert_array_equal(t2.of_clusters(labels)[0], [0.5, 0.5, 0, 0])
     ring = t2.ring_of(labels)
@@ -193,8 +176,6 @@ def test_graphs():
     with pytest.raises(fl.FltnbError, match="own neighbour"):
         t2.row_normalised(np.zeros((2, 2)))
 
-
-def test_deviation_and_step_limit_by_hand():
     everybody = t2.of_clusters(np.zeros(5))
     assert t2.deviation(np.eye(3)) == 0
     assert t2.deviation(everybody) == pytest.approx(1)
@@ -218,10 +199,14 @@ def test_printed_numerator_is_one_round_late():
     assert np.isnan(printed[0])
 
 
-def test_projection_bound_by_hand():
+def test_projection_bound_is_sharp_and_so_is_two_over_l():
     path = t2.iterate(quadratic([[1.0]]), np.eye(1), 0.5, 1)
     # F falls from 1/2 to 1/8; 1 / eta - L / 2 = 3/2; the bound is sharp for one client
     assert t2.projection_bound(path, 0.5, 1.0)[1] == pytest.approx((1 / 2 - 1 / 8) / 1.5) == path.gap[1]
+
+    problem = quadratic(CENTERS)
+    inside, beyond = (t2.iterate(problem, np.eye(4), step, 200) for step in (1.99, 2.01))
+    assert inside.gap[-1] < inside.gap[1] < beyond.gap[-1]
 
 
 @settings(max_examples=25, deadline=None)
@@ -251,12 +236,6 @@ def test_contraction_bound_holds_for_any_graph_and_start(seed, kind, scaled, war
     path = t2.iterate(problem, A, scaled / L, 40, start=start)
     bound = t2.contraction_bound(path, scaled / L, (mu, L), A)
     assert (path.mean_gap[1:] <= bound[1:] * (1 + 1e-9) + 1e-12).all()
-
-
-def test_two_over_l_is_sharp():
-    problem = quadratic(CENTERS)
-    inside, beyond = (t2.iterate(problem, np.eye(4), step, 200) for step in (1.99, 2.01))
-    assert inside.gap[-1] < inside.gap[1] < beyond.gap[-1]
 
 
 def table_of(study):

@@ -12,26 +12,6 @@ from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
 
-__all__ = [
-    "NOTEBOOKS",
-    "PAPERS",
-    "all_measured",
-    "check",
-    "claim_counts",
-    "claims",
-    "committed",
-    "compare",
-    "counts",
-    "departures",
-    "in_order",
-    "inconsistencies",
-    "label",
-    "measured",
-    "nearness",
-    "numbers",
-    "plane",
-    "report",
-    "verdicts",
-    "wide",
-    "write",
-]
+__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "claim_counts", "claims", "committed", "compare", "counts"]
+__all__ += ["departures", "in_order", "inconsistencies", "label", "measured", "nearness", "numbers", "plane", "report"]
+__all__ += ["verdicts", "wide", "write"]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .. import paths
 from ..errors import FltnbError, choose
 from .names import label
 from .numbers import claims
 from .settings import STAND_INS, TOY, stand_in
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 VERDICTS = ("holds", "mixed", "does not hold", "stand-in only", "not tested")
 PROFILES = (("stored",), ("paper", "small"))
@@ -34,34 +33,21 @@ def check(
 ) -> None:
     """Check one sentence: print a line with its verdict and its evidence, and note it for :func:`write`.
 
+    FltnbError: an unknown claim, or a verdict that is no truth value, such as an array or a NaN (which Python would
+    take for true). AssertionError: it must hold and does not.
+
     Parameters
     ----------
-    claim : str
-        Id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own.
-    sentence : str
-        What should be seen, in words.
-    verdict : bool or str
-        Python or NumPy truth value, with the tolerance in the comparison; or a word of :data:`VERDICTS` where two are
-        too few: "mixed", "not tested".
-    evidence : str
-        The numbers behind it, rounded so that they are the same on every machine; or why it was not tested.
-    results : Results, optional
-        What the numbers come from: tells ``standin`` and ``seeds``.
-    standin : bool, optional
-        The data only stand in for the paper's: the verdict on a paper's claim is then "stand-in only", and the
-        evidence says what came out.
-    seeds : int, optional
-        A single one is said in the evidence.
-    must : bool
-        The notebook is wrong if this does not hold.
-
-    Raises
-    ------
-    FltnbError
-        An unknown claim, or a verdict that is no truth value, such as an array or a NaN (which Python would take for
-        true).
-    AssertionError
-        It must hold and does not.
+    claim : str, id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own
+    sentence : str, what should be seen, in words
+    verdict : bool or str, Python or NumPy truth value, with the tolerance in the comparison; or a word of
+        :data:`VERDICTS` where two are too few: "mixed", "not tested"
+    evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
+    results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
+    standin : bool, optional, the data only stand in for the paper's: the verdict on a paper's claim is then "stand-in
+        only", and the evidence says what came out
+    seeds : int, optional, a single one is said in the evidence
+    must : bool, the notebook is wrong if this does not hold
 
     Examples
     --------
@@ -108,8 +94,6 @@ def write(notebook: str, profile: str) -> None:
 
     A sentence that was checked twice, as when a cell is run again, is written once, as it came out last.
     """
-    import pandas as pd
-
     text = pd.DataFrame(list(_noted.values()), columns=COLUMNS).to_csv(index=False).encode()
     _noted.clear()
     paths.write_atomically(paths.results(profile) / f"{notebook}_claims.csv", lambda file: file.write(text))
@@ -118,13 +102,8 @@ def write(notebook: str, profile: str) -> None:
 def checks() -> pd.DataFrame:
     """Read all checks that notebooks wrote: ``profile, notebook, claim, sentence, verdict, evidence`` (text).
 
-    Raises
-    ------
-    FltnbError
-        A file of claims is damaged.
+    FltnbError: a file of claims is damaged.
     """
-    import pandas as pd
-
     frames = []
     for profile in (name for group in PROFILES for name in group):
         for file in sorted(paths.results(profile).glob("*_claims.csv")):
@@ -144,23 +123,11 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
     """Join every registered claim with what became of it.
 
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
-    stand in count where there are no others, and make it "stand-in only".
-
-    Parameters
-    ----------
-    paper : str, optional
-        All papers if left out.
-    found : DataFrame, optional
-        From :func:`checks`, which is read if left out.
-
-    Returns
-    -------
-    DataFrame
-        The columns of :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of
-        (verdict, sentence, evidence), all checks that bear on it.
+    stand in count where there are no others, and make it "stand-in only". Returns a DataFrame: the columns of
+    :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of (verdict, sentence,
+    evidence), all checks that bear on it. ``paper``: all papers if left out. ``found``: from :func:`checks`, which is
+    read if left out.
     """
-    import pandas as pd
-
     found = checks() if found is None else found
     rows = []
     for claim in claims(paper).to_dict("records"):
@@ -182,8 +149,6 @@ def _together(words: pd.Series) -> str:
 
 def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count the verdicts of :func:`verdicts`: ``paper``, one column per word of :data:`VERDICTS`, ``all``."""
-    import pandas as pd
-
     table = verdicts() if table is None else table
     rows = [
         {"paper": paper} | {word: int((group["verdict"] == word).sum()) for word in VERDICTS} | {"all": len(group)}

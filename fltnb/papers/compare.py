@@ -9,16 +9,15 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
 from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, departures, stand_in
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = {
     **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
@@ -61,37 +60,22 @@ def measured(
     Of the jobs with the same data, method, variant and model those count that have no switch set: an axis of this
     notebook that others lack. Where several have a number, the one nearest to the printed setting counts. A study
     stands beside a table that its axis ``table`` names, with its own table "printed": one row per number with
-    ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``.
+    ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``. Returns
+    DataFrame: one row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where
+    the paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
+    samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
+    ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown). FltnbError: several
+    jobs of one seed fit a number, as where two models were run and the paper names none.
 
     Parameters
     ----------
-    results : Results or None
-    paper, table : str
-        Such as ``"flt", "T1"``.
+    paper, table : str, such as ``"flt", "T1"``
     datasets : sequence of str, optional
         By default the table's own. One that it does not print (digits) gets the same rows without printed numbers.
-    beside : sequence of str
-        Methods that the paper does not have and that get rows, too.
-    rules : mapping
-        Variant -> rule for clients that sit a round out.
-    **axes
-        Value of an axis that the runs shall have, such as ``k=2``.
-
-    Returns
-    -------
-    DataFrame
-        One row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where the
-        paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
-        samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
-        ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown).
-
-    Raises
-    ------
-    FltnbError
-        Several jobs of one seed fit a number, as where two models were run and the paper names none.
+    beside : sequence of str, methods that the paper does not have and that get rows, too
+    rules : mapping, variant -> rule for clients that sit a round out
+    **axes, value of an axis that the runs shall have, such as ``k=2``
     """
-    import pandas as pd
-
     found = _Found(results, paper, table, rules, axes)
     rows = [
         line | {"variant": variant} | found.cell(line, variant)
@@ -105,8 +89,6 @@ class _Found:
     """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
 
     def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Mapping[str, Any]):
-        import pandas as pd
-
         self.results, self.paper, self.rules = results, paper, rules
         self.level = AXES.get((paper, table), {})
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
@@ -271,28 +253,19 @@ def compare(
 ) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
+    Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper``
+    (as printed with the printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT
+    only]", or "not run" with its cost where that is known; "as written − paper", "as run − paper" (where the data are
+    the paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries
+    are left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
+    FltnbError: as :func:`measured`.
+
     Parameters
     ----------
-    results, paper, table
-        As for :func:`measured`, whose ``options`` are taken as well.
+    results, paper, table : as for :func:`measured`, whose ``options`` are taken as well
     dataset : str, optional
         One data set. By default the table's own sets, or the toy data where the results have no others.
-    comments : mapping, optional
-        Method -> text for the last column.
-
-    Returns
-    -------
-    DataFrame of text
-        ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper`` (as printed with the
-        printed error), ``as written`` and ``as run``: "mean ± spread (seeds) [binomial error, FLT only]", or "not run"
-        with its cost where that is known; "as written − paper", "as run − paper" (where the data are the paper's);
-        ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries are left
-        out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`measured`.
+    comments : mapping, optional, method -> text for the last column
     """
     sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
     if dataset is not None:
@@ -308,8 +281,6 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
     Differences to the printed number stand in ( ) behind the seeds; ``.attrs["caption"]`` says so.
     """
-    import pandas as pd
-
     lines = list(table.columns[: table.columns.get_loc("measure")])
     kinds = [name for name in ("paper", *VARIANTS.values()) if name in table and (table[name] != "not run").any()]
     cells = table.copy()
@@ -336,8 +307,6 @@ def worded(
     found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
-    import pandas as pd
-
     shown = found[[_above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper, table)
     each = [note.split("; ") for note in found["note"]]
@@ -379,13 +348,9 @@ def worded(
 def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test", **options: Any) -> pd.DataFrame:
     """Accuracy and variance of each method, printed and reproduced, for ``plots.accuracy_variance_plane``.
 
-    Returns
-    -------
-    DataFrame
-        ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run"; means over seeds.
+    Returns a DataFrame: ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run";
+    means over seeds.
     """
-    import pandas as pd
-
     found = measured(results, paper, table, [dataset], **options)
     found = found[(found["split"] == split) & found["metric"].isin(["accuracy", "accuracy_variance"])]
     printed = found[found["variant"] == "as_written"]
@@ -395,9 +360,6 @@ def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test
     wide = wide.rename(columns={"accuracy_variance": "variance"}).rename_axis(columns=None)
     order = list(dict.fromkeys(long["method"]))
     return wide.sort_values("method", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
-
-
-# ---------------------------------------------------------------- words
 
 
 def _above_diagonal(params: str) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .compare import measured
 from .names import VARIANTS
 from .settings import NOTEBOOKS, in_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NEAR = 0.25  # variances within a quarter of the printed one count as near
 
@@ -25,13 +24,8 @@ def committed() -> dict[str, Any]:
 def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Return :func:`fltnb.papers.measured` of every printed table, one below the other, in the papers' order.
 
-    Parameters
-    ----------
-    results_by_notebook : mapping, optional
-        Notebook -> Results; the committed ones if left out.
+    ``results_by_notebook``: Notebook -> Results; the committed ones if left out.
     """
-    import pandas as pd
-
     held = committed() if results_by_notebook is None else results_by_notebook
     tables = [measured(held.get(book), paper, table) for paper, table, book in in_order()]
     return pd.concat(tables, ignore_index=True)
@@ -40,21 +34,11 @@ def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.Dat
 def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count what was reproduced.
 
-    Parameters
-    ----------
-    results_by_notebook : mapping, optional
-        Notebook -> Results; the committed ones if left out.
-    found : DataFrame, optional
-        From :func:`all_measured` of these, which is made if left out.
-
-    Returns
-    -------
-    DataFrame
-        ``paper, variant, printed, reproduced`` (in the printed setting on the printed data), ``otherwise`` (a lighter
-        network, fewer images, clients or rounds, stand-in data), ``not_run``.
+    Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
+    ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
+    ``results_by_notebook``: Notebook -> Results; the committed ones if left out. ``found``: from :func:`all_measured`
+    of these, which is made if left out.
     """
-    import pandas as pd
-
     found = all_measured(results_by_notebook) if found is None else found
     found = found[found["table"] == found["first"]]
     rows = []
@@ -71,15 +55,10 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
 def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count how near the reproduced numbers come to the printed ones; parameters as for :func:`counts`.
 
-    Returns
-    -------
-    DataFrame
-        ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the ``printed_error`` (FLT: the
-        binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the ``variances`` those within 25 %
-        (``percent_25``). Papers without a reproduced number are left out.
+    Returns a DataFrame: ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the
+    ``printed_error`` (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the
+    ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
-    import pandas as pd
-
     found = all_measured(results_by_notebook) if found is None else found
     found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
     found = found.assign(off=(found["mean"] - found["number"]).abs())

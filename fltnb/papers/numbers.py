@@ -10,12 +10,10 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from ..errors import choose
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KEY = ("dataset", "model", "method", "split", "metric")
 """What a printed number is about, apart from the setting of its experiment."""
@@ -23,16 +21,12 @@ _ADDED = ("number", "number_error", "first")
 
 
 def _read(name: str) -> pd.DataFrame:
-    import pandas as pd
-
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 @cache
 def _numbers() -> pd.DataFrame:
-    import pandas as pd
-
     table = _read("published_results.csv")
     table["number"] = pd.to_numeric(table["value"], errors="raise")
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
@@ -46,29 +40,18 @@ def _numbers() -> pd.DataFrame:
 def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd.DataFrame:
     """Select printed numbers.
 
+    Returns a DataFrame: in the order of the papers: ``paper, table, setting, dataset, model, method, split, metric,
+    value, error, params, note`` as printed (text; ``params`` is JSON), ``number`` and ``number_error`` (float, NaN
+    where none), and ``first``: the table that prints this number first. Where it is ``table`` the number counts; that
+    leaves 925 of 1,099. Accuracies and F1 in percent, variances in percent squared. An empty selection of known values
+    is empty. FltnbError: an unknown column, or a value that occurs nowhere in its column.
+
     Parameters
     ----------
-    paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional
-        All papers if left out.
-    table : str, optional
-        ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``).
-    **filters
-        A column (``setting``, ``dataset``, ``model``, ``method``, ``split``, ``metric``) and its value or list of
-        values.
-
-    Returns
-    -------
-    DataFrame
-        In the order of the papers: ``paper, table, setting, dataset, model, method, split, metric, value, error,
-        params, note`` as printed (text; ``params`` is JSON), ``number`` and ``number_error`` (float, NaN where none),
-        and ``first``: the table that prints this number first. Where it is ``table`` the number counts; that leaves
-        925 of 1,099. Accuracies and F1 in percent, variances in percent squared. An empty selection of known values
-        is empty.
-
-    Raises
-    ------
-    FltnbError
-        An unknown column, or a value that occurs nowhere in its column.
+    paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional, all papers if left out
+    table : str, optional, ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``).
+    **filters, a column (``setting``, ``dataset``, ``model``, ``method``, ``split``, ``metric``) and its value or list
+        of values
     """
     found = _numbers()
     for column, value in {"paper": paper, "table": table, **filters}.items():
@@ -91,22 +74,10 @@ def _claims() -> pd.DataFrame:
 def claims(paper: str | None = None) -> pd.DataFrame:
     """List what the papers claim, one row per claim, whether or not anything here has tested it.
 
-    Parameters
-    ----------
-    paper : str, optional
-        One that has claims registered; all of them if left out.
-
-    Returns
-    -------
-    DataFrame of text
-        ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or section), ``notebook``
-        (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it as the paper means
-        it, else empty). Several sources or notebooks are separated by "; ".
-
-    Raises
-    ------
-    FltnbError
-        No claims are registered for this paper.
+    Returns a DataFrame of text: ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or
+    section), ``notebook`` (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it
+    as the paper means it, else empty). Several sources or notebooks are separated by "; ". FltnbError: no claims are
+    registered for this paper. ``paper``: one that has claims registered; all of them if left out.
     """
     found = _claims()
     if paper is not None:
@@ -117,19 +88,10 @@ def claims(paper: str | None = None) -> pd.DataFrame:
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     """List numbers that a paper prints more than once, and differently.
 
-    Parameters
-    ----------
-    paper : str
-        As in :func:`numbers`.
-
-    Returns
-    -------
-    DataFrame
-        ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table -> value as printed.
-        FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with it.
+    Returns a DataFrame: ``setting, dataset, model, method, split, metric, printed``; ``printed`` is a dict table ->
+    value as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with
+    it. ``paper``: as in :func:`numbers`.
     """
-    import pandas as pd
-
     rows = numbers(paper)
     rows = rows[rows["method"] != ""]
     rows = rows.assign(

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .. import __version__, paths
 from .checks import VERDICTS, checks, claim_counts, verdicts
@@ -17,9 +19,6 @@ from .compare import worded
 from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, VARIANTS, label
 from .settings import NOTEBOOKS, WITHOUT_CODE, in_order
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STYLE = """
 :root { color-scheme: light dark; --line: #d0d0d0; --soft: #f3f4f6; --good: #0a6b3d; --bad: #a8201a; --so: #7a5a00;
@@ -44,12 +43,8 @@ LOOKS = {"holds": "good", "does not hold": "bad", "mixed": "so", "stand-in only"
 def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any] | None = None) -> Path:
     """Write the report.
 
-    Parameters
-    ----------
-    path : path, optional
-        ``results/report.html`` if left out.
-    results_by_notebook : mapping, optional
-        Notebook -> Results; the committed ones if left out.
+    ``path``: ``results/report.html`` if left out. ``results_by_notebook``: Notebook -> Results; the committed ones if
+    left out.
     """
     text = page(committed() if results_by_notebook is None else results_by_notebook).encode()
     return paths.write_atomically(
@@ -82,9 +77,6 @@ def page(results_by_notebook: Mapping[str, Any]) -> str:
         f'<p class="note">fltnb {escape(__version__)}, put together on {datetime.now(UTC):%Y-%m-%d} from committed'
         f" results. What was not run says so.</p>\n<nav>{links}</nav>\n{body}</body>\n</html>\n"
     )
-
-
-# ---------------------------------------------------------------- in short
 
 
 def _short(found: pd.DataFrame, judged: pd.DataFrame) -> str:
@@ -129,9 +121,6 @@ def _near(row: Mapping[str, Any]) -> str:
     if row["variances"]:
         text += f"; of {row['variances']} variances {row['percent_25']} within 25 %"
     return f"<li>{escape(text)}.</li>"
-
-
-# ---------------------------------------------------------------- tables and claims
 
 
 def _table(found: pd.DataFrame, results: Any, name: str) -> str:
@@ -208,8 +197,6 @@ def _own(checked: pd.DataFrame) -> str:
 
 
 def _provenance(results_by_notebook: Mapping[str, Any]) -> str:
-    import pandas as pd
-
     frames = [
         found.provenance().assign(notebook=name[:2])
         for name, found in sorted(results_by_notebook.items())

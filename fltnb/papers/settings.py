@@ -95,10 +95,7 @@ _WORDS = {
 def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
     """Return the setting of one printed number, under the names of a job's settings.
 
-    Parameters
-    ----------
-    line : mapping
-        A row of :func:`fltnb.papers.numbers`. What the paper does not tell is left out.
+    ``line``: a row of :func:`fltnb.papers.numbers`. What the paper does not tell is left out.
     """
     params = json.loads(line["params"] or "{}")
     setting = dict(PRINTED.get((line["paper"], line["dataset"]), {}))
@@ -118,22 +115,15 @@ def departures(
     """Say how a job departs from the setting and the data of a printed number.
 
     Of FLT's numbers as run only clients, rounds and data are compared: its other departures are what that variant is.
+    Returns a list of str: short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if nothing
+    departs.
 
     Parameters
     ----------
-    record : mapping
-        A job's ``settings`` and ``provenance`` (:meth:`Results.record`).
-    line : mapping
-        A row of :func:`fltnb.papers.numbers`.
-    dataset, variant : str
-        Of the job, as in ``runs``.
-    at_round : int, optional
-        The number is read off the job's curve at this round, not at its end.
-
-    Returns
-    -------
-    list of str
-        Short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if nothing departs.
+    record : mapping, a job's ``settings`` and ``provenance`` (:meth:`Results.record`)
+    line : mapping, a row of :func:`fltnb.papers.numbers`
+    dataset, variant : str, of the job, as in ``runs``
+    at_round : int, optional, the number is read off the job's curve at this round, not at its end
     """
     provenance = record["provenance"]
     ours = _flat(record["settings"]) | ({} if at_round is None else {"rounds": at_round})
@@ -163,12 +153,8 @@ def departures(
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
     """Return what data stand in for a paper's own as a list of one phrase, or of none.
 
-    Parameters
-    ----------
-    dataset, origin : str
-        Of the run: its name in tables, and where the record says that the data come from.
-    printed : str
-        The paper's data set; with "" any stand-in counts.
+    ``dataset``, ``origin``: of the run: its name in tables, and where the record says that the data come from.
+    ``printed``: the paper's data set; with "" any stand-in counts.
     """
     if dataset in STAND_INS and printed in ("", STAND_INS[dataset]):
         return [f"stand-in: {label(dataset)}"]

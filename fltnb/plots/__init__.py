@@ -11,26 +11,6 @@ from .relations import matrices, matrix_pair, pair_distances
 from .runs import against_bytes, curves, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, show, style
 
-__all__ = [
-    "CLUSTERS",
-    "METHODS",
-    "Style",
-    "against_bytes",
-    "client_strip",
-    "cluster_color",
-    "curves",
-    "dots",
-    "gallery",
-    "label",
-    "lines",
-    "matrices",
-    "matrix_pair",
-    "pair_distances",
-    "panels",
-    "plane",
-    "sample_images",
-    "save",
-    "show",
-    "style",
-    "who_holds_what",
-]
+__all__ = ["CLUSTERS", "METHODS", "Style", "against_bytes", "client_strip", "cluster_color", "curves", "dots"]
+__all__ += ["gallery", "label", "lines", "matrices", "matrix_pair", "pair_distances", "panels", "plane"]
+__all__ += ["sample_images", "save", "show", "style", "who_holds_what"]

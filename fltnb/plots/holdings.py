@@ -23,12 +23,9 @@ def who_holds_what(fed: Federation, ax: Axes | None = None, title: str = "") -> 
 
     Parameters
     ----------
-    fed : Federation
-        Without true clusters the clients keep their order.
-    ax : Axes, optional
-        Drawn into; a new figure otherwise.
-    title : str
-        The finding.
+    fed : Federation, without true clusters the clients keep their order
+    ax : Axes, optional, drawn into; a new figure otherwise
+    title : str, the finding
     """
     import seaborn as sns
 
@@ -59,22 +56,14 @@ def sample_images(
     """Show training images, one row per true cluster (a single row without clusters), or per client.
 
     The images are spread evenly over the row's clients and their samples, so the same federation gives the same
-    picture. At most ten clusters are shown.
+    picture. At most ten clusters are shown. FltnbError: the federation holds feature vectors, which cannot be shown as
+    images.
 
     Parameters
     ----------
-    fed : Federation
-    per_row : int
-        Images in a row.
-    title : str
-        The finding.
-    clients : sequence of int, optional
-        One row for each of these clients instead.
-
-    Raises
-    ------
-    FltnbError
-        The federation holds feature vectors, which cannot be shown as images.
+    per_row : int, images in a row
+    title : str, the finding
+    clients : sequence of int, optional, one row for each of these clients instead
     """
     if np.ndim(fed.images) < 3:
         raise FltnbError("This federation holds feature vectors, not images: there is nothing to show.")
@@ -96,18 +85,13 @@ def sample_images(
 def gallery(rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: str = "") -> tuple[Figure, np.ndarray]:
     """Show rows of images.
 
+    Returns (Figure, array of Axes (rows, n)).
+
     Parameters
     ----------
-    rows : mapping
-        What stands beside a row -> n images, (n, H, W, 3) or (n, H, W) uint8; the same n in each.
-    columns : sequence of str, optional
-        What stands above the n columns.
-    title : str
-        The finding.
-
-    Returns
-    -------
-    (Figure, array of Axes (rows, n))
+    rows : mapping, what stands beside a row -> n images, (n, H, W, 3) or (n, H, W) uint8; the same n in each
+    columns : sequence of str, optional, what stands above the n columns
+    title : str, the finding
     """
     widths = {len(row) for row in rows.values()} | ({len(columns)} if len(columns) else set())
     if len(widths) != 1 or widths == {0}:

@@ -38,13 +38,10 @@ def plane(
 
     Parameters
     ----------
-    frame : DataFrame
-        One row per point: ``x``, ``y``, ``hue`` and ``style``, which is "paper" for printed numbers (hollow), else what
-        the point is, such as a variant or a rule.
-    x, y : str
-        Columns of the axes; a variance has a logarithmic one.
-    ax, names, title
-        As for :func:`fltnb.plots.lines`.
+    frame : DataFrame, one row per point: ``x``, ``y``, ``hue`` and ``style``, which is "paper" for printed numbers
+        (hollow), else what the point is, such as a variant or a rule
+    x, y : str, columns of the axes; a variance has a logarithmic one
+    ax, names, title : as for :func:`fltnb.plots.lines`
     """
     need(frame, (hue, style, x, y), "points")
     fig, (axis,) = panels(1, (7.2, 4.2), ax=ax)
@@ -81,16 +78,12 @@ def client_strip(
 
     Parameters
     ----------
-    frame : DataFrame
-        Rows of ``Results.clients``: one per client and run; several runs may be stacked.
-    y, x : str
-        Column of the number (percent) and of what stands side by side.
+    frame : DataFrame, rows of ``Results.clients``: one per client and run; several runs may be stacked
+    y, x : str, column of the number (percent) and of what stands side by side
     hue : str, optional
         Column of clusters for the points' colours. Without, or where all are missing, methods have their own.
-    col : str, optional
-        Column whose values get panels of their own.
-    ax, names, title
-        As for :func:`fltnb.plots.lines`.
+    col : str, optional, column whose values get panels of their own
+    ax, names, title : as for :func:`fltnb.plots.lines`
     """
     need(frame, [column for column in (x, y, hue, col) if column], "clients")
     frame = frame[frame[y].notna()]
@@ -139,20 +132,13 @@ def dots(
 
     Parameters
     ----------
-    frame : DataFrame
-        Rows of ``Results.runs``, one per run; where ``style`` is "paper", printed numbers.
-    x : str or several
-        Columns of numbers, a panel each; missing numbers are left out.
-    y : str
-        Column of the lines, in the order they come in.
-    style : str, optional
-        Column that tells printed numbers and variants apart.
-    col : str, optional
-        With one ``x``: column whose values get panels of their own, such as a task.
-    names : mapping, optional
-        Value -> what to call it; a column of ``x`` too.
-    title : str
-        The finding.
+    frame : DataFrame, rows of ``Results.runs``, one per run; where ``style`` is "paper", printed numbers
+    x : str or several, columns of numbers, a panel each; missing numbers are left out
+    y : str, column of the lines, in the order they come in
+    style : str, optional, column that tells printed numbers and variants apart
+    col : str, optional, with one ``x``: column whose values get panels of their own, such as a task
+    names : mapping, optional, value -> what to call it; a column of ``x`` too
+    title : str, the finding
     """
     measures = [x] if isinstance(x, str) else list(x)
     need(frame, [column for column in (y, style, col, *measures) if column], "runs")

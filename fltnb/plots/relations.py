@@ -27,10 +27,8 @@ def matrix_pair(
     Parameters
     ----------
     values : array, shape (M, M)
-    order : array, shape (M,)
-        ``leaf_order_`` of the clusterer.
-    clusters : array, shape (M,), optional
-        True clusters, a strip of colours.
+    order : array, shape (M,), ``leaf_order_`` of the clusterer
+    clusters : array, shape (M,), optional, true clusters, a strip of colours
     """
     fig, axes = panels(2, (4.5, 4.9), 2)
     chance = np.random.default_rng(0).permutation(len(values))
@@ -54,6 +52,8 @@ def matrices(
 ) -> tuple[Figure, list[Axes]]:
     """Draw several matrices side by side: graphs, distances, or who shares a cluster (FLT's Figures 6 and 7).
 
+    FltnbError: nothing to draw, or the clusters do not fit.
+
     Parameters
     ----------
     found : mapping
@@ -62,22 +62,13 @@ def matrices(
     clusters : array, shape (M,), or mapping, optional
         True clusters, or name -> true clusters where the federations differ. They sort the clients and give the strip
         of colours: clusters found perfectly are as many dark blocks on the diagonal as there are colours.
-    order : array, shape (M,), optional
-        Another order of the clients.
-    columns : int
-        Panels in a row.
-    names : mapping, optional
-        Name -> what stands above its panel.
-    title : str
-        The finding.
+    order : array, shape (M,), optional, another order of the clients
+    columns : int, panels in a row
+    names : mapping, optional, name -> what stands above its panel
+    title : str, the finding
     **options
         ``cmap``: the colours; ``limits``: ends of their scale, (0, 1) if left out, None for the 1st and 99th percentile
         of the pairs of each matrix; ``bar``: what stands at the bar of colours, which ``limits=None`` has in any case.
-
-    Raises
-    ------
-    FltnbError
-        Nothing to draw, or the clusters do not fit.
     """
     if not found:
         raise FltnbError("There are no matrices to draw: give the matrix or the clusters of at least one method.")
@@ -112,11 +103,9 @@ def pair_distances(
 
     Parameters
     ----------
-    distances : mapping
-        Name -> (distances (M, M), true clusters (M,)); of the two directions of a pair the larger one is drawn, at
-        least 0.
-    tolerances : mapping
-        Label -> epsilon drawn over all lines, or one for each line.
+    distances : mapping, name -> (distances (M, M), true clusters (M,)); of the two directions of a pair the larger one
+        is drawn, at least 0
+    tolerances : mapping, label -> epsilon drawn over all lines, or one for each line
     """
     fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8), ax=ax)
     for at, (matrix, clusters) in enumerate(distances.values()):

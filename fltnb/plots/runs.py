@@ -37,39 +37,24 @@ def lines(
 ) -> tuple[Figure, Any]:
     """Draw means over seeds as lines, with a band from the lowest to the highest seed.
 
+    Returns (Figure, Axes or list of Axes): a list where there are several panels. FltnbError: a column or a value of it
+    is missing, there is no row, or several rows of a seed meet in one point.
+
     Parameters
     ----------
-    frame : DataFrame
-        One row per point, and per seed where it has a column ``seed``.
-    x, y : str
-        Columns of the axes. Words on the x axis stand at equal distances, in the order they come in, and the lines a
-        little apart so that equal ones can be told.
+    frame : DataFrame, one row per point, and per seed where it has a column ``seed``
+    x, y : str, columns of the axes. Words on the x axis stand at equal distances, in the order they come in, and the
+        lines a little apart so that equal ones can be told.
     hue, style : str
         Columns of the colours and the dashes; rows with style "paper" are printed numbers, drawn as hollow markers.
     col, row : str, optional
         Columns whose values get panels of their own, side by side and (with both) one below the other.
-    ax : Axes, optional
-        Drawn into; a new figure otherwise.
-    xlabel, ylabel : str
-        What stands at the axes.
-    log : bool
-        Logarithmic x axis.
-    names : mapping, optional
-        Value -> what to call it, for any value shown.
-    title : str
-        The finding.
-    size : (float, float), optional
-        Of a panel, inches.
-
-    Returns
-    -------
-    (Figure, Axes or list of Axes)
-        A list where there are several panels.
-
-    Raises
-    ------
-    FltnbError
-        A column or a value of it is missing, there is no row, or several rows of a seed meet in one point.
+    ax : Axes, optional, drawn into; a new figure otherwise
+    xlabel, ylabel : str, what stands at the axes
+    log : bool, logarithmic x axis
+    names : mapping, optional, value -> what to call it, for any value shown
+    title : str, the finding
+    size : (float, float), optional, of a panel, inches
     """
     keys = [column for column in (row, col, hue, style) if column]
     need(frame, [*keys, x, y], "rows")
@@ -108,14 +93,10 @@ def curves(
 
     Parameters
     ----------
-    frame : DataFrame
-        Rows of ``Results.curves``: ``round``, ``split``, the number and what ``options`` name.
-    y : str
-        Column of the number.
-    split : {"train", "test", "probe"} or several
-        What to draw.
-    **options
-        As for :func:`lines`; ``style`` is the split if left out.
+    frame : DataFrame, rows of ``Results.curves``: ``round``, ``split``, the number and what ``options`` name
+    y : str, column of the number
+    split : {"train", "test", "probe"} or several, what to draw
+    **options, as for :func:`lines`; ``style`` is the split if left out
     """
     need(frame, ("round", "split"), "curves")
     wanted = [split] if isinstance(split, str) else list(split)
@@ -134,8 +115,7 @@ def against_bytes(
     frame : DataFrame
         Rows of ``Results.curves`` as for :func:`curves`, with ``bytes_up`` and ``bytes_down`` (sent so far, what a
         method sends before its first round included). A method that sends nothing is a level line at its last number.
-    y, split, **options
-        As for :func:`curves` and :func:`lines`.
+    y, split, **options, as for :func:`curves` and :func:`lines`
     """
     import pandas as pd
 

@@ -106,16 +106,8 @@ METHODS: dict[str, Style] = {
 """Method id -> label, colour, marker. Add a line for a method of your own, or let :func:`style` invent one."""
 
 CLUSTERS = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#D55E00",
-    "#56B4E9",
-    "#F0E442",
-    "#882255",
-    "#999999",
-    "#000000",
+    *("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"),
+    *("#56B4E9", "#F0E442", "#882255", "#999999", "#000000"),
 )
 """Colours of clusters 0, 1, ...; they repeat after ten."""
 
@@ -143,9 +135,8 @@ def style(method: str) -> Style:
         return METHODS[method]
     code = zlib.crc32(method.encode())  # unlike hash(), the same in every process
     red, green, blue = colorsys.hls_to_rgb(code % 360 / 360, 0.42, 0.75)
-    return Style(
-        method, f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}", "ovsD^<>pPX"[code % 10]
-    )
+    color = f"#{round(255 * red):02X}{round(255 * green):02X}{round(255 * blue):02X}"
+    return Style(method, color, "ovsD^<>pPX"[code % 10])
 
 
 def cluster_color(cluster: int) -> str:
@@ -201,14 +192,10 @@ def panels(
 
     Parameters
     ----------
-    count : int
-        Panels; they fill rows of ``columns``, and the rest of the last row stays blank.
-    size : (float, float)
-        Width and height of one panel, inches.
-    ax : Axes, optional
-        The one panel, drawn into as it is.
-    **subplots
-        As for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``.
+    count : int, panels; they fill rows of ``columns``, and the rest of the last row stays blank
+    size : (float, float), width and height of one panel, inches
+    ax : Axes, optional, the one panel, drawn into as it is
+    **subplots, as for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``
     """
     if ax is not None:
         if count > 1:
@@ -233,10 +220,7 @@ def panels(
 def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
     """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`save`), and display that picture in the notebook.
 
-    Parameters
-    ----------
-    notebook : str
-        Such as ``01_scenario1``; its number starts the file's name.
+    ``notebook``: such as ``01_scenario1``; its number starts the file's name.
     """
     import matplotlib.pyplot as plt
     from IPython.display import Image, display
@@ -250,29 +234,20 @@ def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
 def save(fig: Figure, name: str, profile: str) -> Path:
     """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, ``.pdf``; nothing else does.
 
-    No date or version is stored, so an unchanged figure is an unchanged file.
+    No date or version is stored, so an unchanged figure is an unchanged file. Returns Path: the PNG, of 150 dpi
+    (``stored`` and ``demo``, which notebooks keep: 100).
 
     Parameters
     ----------
-    fig : Figure
-        As returned by the functions here.
-    name : str
-        Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``.
-    profile : {"stored", "demo", "small", "paper"}
-        Whose results it shows.
-
-    Returns
-    -------
-    Path
-        The PNG, of 150 dpi (``stored`` and ``demo``, which notebooks keep: 100).
+    fig : Figure, as returned by the functions here
+    name : str, Notebook number and a word, such as ``"01_convergence"``; letters, digits, ``_`` and ``-``
+    profile : {"stored", "demo", "small", "paper"}, whose results it shows
     """
     import matplotlib as mpl
 
     choose(profile, PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise FltnbError(
-            f"The figure name {name!r} must consist of letters, digits, '_' and '-', without an extension."
-        )
+        raise FltnbError(f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension.")
     folder, light = paths.figures(profile), profile in ("stored", "demo")
     png = folder / f"{name}.png"
 

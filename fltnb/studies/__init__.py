@@ -38,13 +38,7 @@ NOTEBOOKS = {
 
 
 def full_name(name: str) -> str:
-    """Return a notebook's name; its number will do.
-
-    Raises
-    ------
-    FltnbError
-        There is no such notebook.
-    """
+    """Return a notebook's name; its number will do. FltnbError: there is no such notebook."""
     name = str(name).removesuffix(".ipynb")
     found = [full for full in NOTEBOOKS if full == name or full.split("_")[0] == name]
     if not found:
@@ -55,11 +49,7 @@ def full_name(name: str) -> str:
 def jobs(name: str, profile: str = "demo") -> list[Job]:
     """Return the jobs of a notebook.
 
-    Parameters
-    ----------
-    name : str
-        Such as ``01_scenario1``, or ``01``.
-    profile : {"demo", "small", "paper"}
+    ``name``: such as ``01_scenario1``, or ``01``. ``profile``: {"demo", "small", "paper"}.
     """
     module = import_module(f".{NOTEBOOKS[full_name(name)]}", __name__)
     return module.jobs(choose(profile, PROFILES, "profile"))
@@ -75,25 +65,17 @@ def results(
 ) -> Results:
     """Return the results of a notebook.
 
+    FltnbError: an unknown notebook or profile, nothing stored, or a job that cannot run.
+
     Parameters
     ----------
-    name : str
-        Such as ``"01_scenario1"``; ``"01"`` will do.
+    name : str, such as ``"01_scenario1"``; ``"01"`` will do
     profile : {"stored", "demo", "small", "paper"}
         ``stored`` reads what is committed and never computes: of every cell the ``paper`` results, else those of
         ``small``. The others look up, resume or compute the jobs of that profile and add them to its ledger.
-    n_jobs : int, optional
-        Jobs at a time; by default what suits the profile.
-    fresh : bool, optional
-        Ignore what was stored before; by default ``FLTNB_FRESH`` decides.
-    progress : bool
-    **options
-        ``device`` and ``backend`` of :func:`fltnb.training.make_engine`.
-
-    Raises
-    ------
-    FltnbError
-        An unknown notebook or profile, nothing stored, or a job that cannot run.
+    n_jobs : int, optional, jobs at a time; by default what suits the profile
+    fresh : bool, optional, ignore what was stored before; by default ``FLTNB_FRESH`` decides
+    **options, ``device`` and ``backend`` of :func:`fltnb.training.make_engine`
     """
     name = full_name(name)
     choose(profile, room.PROFILES, "profile")

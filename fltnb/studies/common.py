@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from ..encoders import EncoderSpec
 from ..methods.base import resolve_rule
+from ..results import Job
 
 VARIANTS = ("as_written", "as_run")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
@@ -39,8 +41,6 @@ def federation(
 
 def encoder(dataset: str, which: str, variant: str, profile: str) -> dict[str, Any]:
     """FLT's two encoders: Enc1 has seen such data before, Enc2 has not and is tuned on each client."""
-    from ..encoders import EncoderSpec
-
     if dataset == "digits":
         spec = {"enc1": EncoderSpec("pca", "digits", latent=16), "enc2": EncoderSpec("pixels")}[which]
     elif dataset == "mnist":
@@ -94,9 +94,23 @@ def method(name: str, dataset: str, variant: str, profile: str, n_classes: int =
 
 def pixels() -> dict[str, Any]:
     """Return the encoder that is none."""
-    from ..encoders import EncoderSpec
-
     return asdict(EncoderSpec("pixels"))
+
+
+def unseen(dataset: str) -> dict[str, Any]:
+    """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
+    if dataset == "digits":
+        return asdict(EncoderSpec("pca", "digits", latent=16))
+    if dataset in ("colours", "cifar10"):
+        return pixels()
+    if dataset == "fashion_mnist":
+        return asdict(EncoderSpec("convae", "emnist_balanced", 8, 0))
+    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
+
+
+def picture(fed: dict[str, Any], clusterer: dict[str, Any], encoder: dict[str, Any], **axes: Any) -> Job:
+    """Return a clustering with what a picture of it needs."""
+    return Job.clustering(fed, clusterer, encoder, axes=axes, keep=("adjacency", "linkage", "leaf_order"))
 
 
 def training(dataset: str, variant: str, profile: str) -> dict[str, Any]:

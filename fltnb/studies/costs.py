@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ..methods import FLT, METHODS
+from .. import encoders, federations
+from ..methods import FLT, METHODS, build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .common import clusterer, datasets, encoder, federation, method, training
@@ -103,9 +105,7 @@ def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
 
 def networks() -> dict[str, Any]:
     """Count the parameters of the networks that Tables 11 to 13 describe, beside the printed counts."""
-    import pandas as pd
-
-    from .. import encoders, models
+    from .. import models
 
     ours = {
         "MLP": models.make("mlp", (1, 28, 28), 62).n_parameters,
@@ -122,23 +122,12 @@ def traffic(
 ) -> dict[str, Any]:
     """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
 
-    Parameters
-    ----------
-    federation, methods, training : dict
-        Of the runs; ``methods`` has one entry for each.
-    weighed : int
-        Rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
-
-    Returns
-    -------
-    dict
-        ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once, total`` (scalars);
-        for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has no row).
+    Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,
+    total`` (scalars); for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has
+    no row). ``federation``, ``methods``, ``training``: of the runs; ``methods`` has one entry for each. ``weighed``:
+    rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
     """
-    import pandas as pd
-
-    from .. import encoders, federations, models
-    from ..methods import build
+    from .. import models
 
     fed = federations.build(federation)
     rows = []

@@ -6,15 +6,16 @@ None of this is in the paper's tables, so the settings are ours: those of scenar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from .. import federations
+from .. import methods as room
+from ..federations.phases import phases
 from ..results import Job
 from .common import SEEDS, clusterer, encoder, federation, method, training
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
@@ -127,19 +128,11 @@ def course(
 ) -> dict[str, Any]:
     """Tell what happens to a changing federation, and when each method will cluster again.
 
-    Returns
-    -------
-    dict
-        ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a time, and after
-        which rounds it clusters. ``arrays``, for P phases, M clients and C classes: ``rounds`` (P,), the first round of
-        each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P, M);
-        ``clusters`` (P, M), -1 for those.
+    Returns a dict: ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a
+    time, and after which rounds it clusters. ``arrays``, for P phases, M clients and C classes: ``rounds`` (P,), the
+    first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
+    M); ``clusters`` (P, M), -1 for those.
     """
-    import pandas as pd
-
-    from .. import federations
-    from .. import methods as room
-    from ..federations.phases import phases
     from ..rounds import participants
 
     fed = federations.build(federation)
@@ -169,17 +162,9 @@ def course(
 def rounds_to_recover(curves: pd.DataFrame, event: int, near: float = 2.0) -> pd.Series:
     """Count the rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
 
-    Parameters
-    ----------
-    curves : DataFrame
-        ``method, seed, round, accuracy``, the oracle among the methods.
-    event : int
-        First round after the change.
-
-    Returns
-    -------
-    Series
-        One number per method, of its slowest seed; infinite where one is further off at the last round.
+    Returns Series: one number per method, of its slowest seed; infinite where one is further off at the last round.
+    ``curves``: ``method, seed, round, accuracy``, the oracle among the methods. ``event``: first round after the
+    change.
     """
     after = curves[curves["round"] >= event].set_index(["seed", "round"])
     behind = after[after["accuracy"] < (after.loc[after["method"] == "oracle", "accuracy"] - near).reindex(after.index)]

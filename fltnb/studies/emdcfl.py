@@ -45,20 +45,21 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     return {}
 
 
+def local(size: dict[str, Any]) -> dict[str, Any]:
+    """Return how a client trains by itself: as ``size`` says, else as :data:`TRAINING` does."""
+    return {name: size.get(name, TRAINING[name]) for name in ("local_epochs", "batch_size", "lr", "momentum")}
+
+
 def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
     """Return the settings of one row.
 
     Parameters
     ----------
-    name : str
-        One of :data:`METHODS`.
-    n_clusters : int
-        K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper tuned their
-        thresholds to the truth instead, which need not give the same.
-    variant : {"as_written", "as_run"}
-        The method as its own paper describes it, or as the table's code ran it.
-    options
-        Further options of the method.
+    name : str, one of :data:`METHODS`
+    n_clusters : int, K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
+        tuned their thresholds to the truth instead, which need not give the same.
+    variant : {"as_written", "as_run"}, the method as its own paper describes it, or as the table's code ran it
+    options, further options of the method
     """
     settings: dict[str, Any] = {"name": name} | options
     if name in ("oracle", "fedavg"):

@@ -9,17 +9,18 @@ apart than the paper does, by :data:`INTENSITY`: of a few small digits a network
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from ..federations import backdoor
+from .. import federations
+from ..data import load
+from ..federations import Federation, backdoor
+from ..methods import build
 from ..results import Job
 from . import emdcfl
 from .common import SEEDS
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 CLUSTERS = 3  # targets, attackers, others
 INTENSITY = 4.0
@@ -39,7 +40,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 1})}
-        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})},
+        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})}
     },
     "small": {
         # a third of the clients, two thirds of their images, and a network that two cores can train, in larger steps
@@ -97,7 +98,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
     usual = SIZES[profile][data]
     for changes in (*usual["clusterings"], *usual.get("otherwise", ())):
         size = usual | changes
-        own, tolerance = _own(size), size.get("tolerance", emdcfl.TOLERANCE)
+        own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
         for seed in range(changes["seeds"]):
             fed = federation(profile, data, seed, **changes)
             axes = {"dataset": dataset(data), "method": "emdcfl", "model": size["model"]}
@@ -117,16 +118,11 @@ def _distances(profile: str, data: str) -> Iterator[Job]:
     """Yield the distances of all pairs for one seed, as in the table and with another amount to learn."""
     for changes in SIZES[profile][data].get("studies", ({},)):
         size = SIZES[profile][data] | changes
-        own = _own(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
+        own = emdcfl.local(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
         fed = federation(profile, data, 0, **changes) | {"test": "clean"}
         axes = {"dataset": dataset(data), "intensity": size.get("intensity", 1.0), "clients": size["clients"]}
         axes |= {"images": size["samples"]} if size["samples"] else {}
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
-
-
-def _own(size: dict[str, Any]) -> dict[str, Any]:
-    training = emdcfl.TRAINING | {name: size[name] for name in _TRAINING if name in size}
-    return {name: training[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
 
 
 def dataset(data: str) -> str:
@@ -183,19 +179,14 @@ def by_class(
 ) -> dict[str, Any]:
     """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
 
-    Returns
-    -------
-    dict
-        Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the last is the
-        share of triggered images taken for the class that the trigger announces), for the classes that targets have;
-        ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each of
-        ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
+    Returns a dict: Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
+    last is the share of triggered images taken for the class that the trigger announces), for the classes that targets
+    have; ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each
+    of ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
     """
-    import pandas as pd
     import torch
 
-    from .. import federations, models
-    from ..methods import build
+    from .. import models
     from ..rounds import confusion, run
 
     fed = federations.build(federation)
@@ -238,10 +229,6 @@ def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]
 
     Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.
     """
-    import pandas as pd
-
-    from ..data import load
-
     images = load(data)
     colours = images.images.ndim == 3
     half, held = images.n_classes // 2, images.test_index

@@ -93,11 +93,10 @@ def _row(profile: str, name: str, seed: int, variant: str = "as_written") -> Job
 
 
 def _own(profile: str) -> Iterator[Job]:
-    size, local = SIZES[profile], training(profile)
-    own = {name: local[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
+    size = SIZES[profile]
     for tolerance in (emdcfl.TOLERANCE, "auto"):
         for seed in range(size["own_seeds"]):
-            encoder = {"kind": "own", "model": size["model"], **own, "seed": seed}
+            encoder = {"kind": "own", "model": size["model"], **emdcfl.local(size), "seed": seed}
             made = {"name": "EMDClustering", "tolerance": tolerance}
             given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
             yield _clustering(profile, "emdcfl", made, encoder, seed, "own models", given)

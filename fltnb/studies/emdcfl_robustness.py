@@ -8,17 +8,17 @@ no part of it: the clusters at every tolerance follow from the matrix. Images pe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from ..methods.ownmodels import labels_at
+from ..metrics import adjusted_rand_index
 from ..results import Job, compute
 from . import emdcfl
 from .common import SEEDS
 from .emdcfl_rotated import VERSIONS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
 OTHERS = ("parameters", "last layer", "updates", "angles")
@@ -164,9 +164,6 @@ def _pair(dataset: str, fed: dict[str, Any], model: str, seed: int, rounds: int,
     return [emdcfl.row(name, fed, dataset, seed, model=model, n_clusters=4, **training) for name in names]
 
 
-# ---------------------------------------------------------------- the printed tables
-
-
 def _tables(profile: str) -> Iterator[Job]:
     for job in _trainings(profile):
         if job.axes["method"] == "oracle":
@@ -195,8 +192,6 @@ def table4(
 
 def hours(oracle: float, emdcfl: float) -> dict[str, Any]:
     """Put two wall times in seconds into the form of Table 4, with their ``ratio``."""
-    import pandas as pd
-
     printed = pd.DataFrame({"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]})
     printed = printed.assign(otherwise="small networks and few images, on another machine")
     return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}
@@ -210,8 +205,6 @@ INPUTS, CLASSES = (3, 64, 64), 10  # Table 5's widths do not depend on them
 
 def table5(networks: dict[str, str]) -> dict[str, Any]:
     """Table 5: embedding dimensions of networks (with random weights, which have the same width)."""
-    import pandas as pd
-
     from .. import models
 
     rows = []
@@ -233,17 +226,9 @@ def table9(federation: dict[str, Any], model: str, seed: int, **training: Any) -
 def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
     """Put three matrices (M, M) of distances (EMD-CFL's, of last layers, of whole models) into the form of Table 9.
 
-    Returns
-    -------
-    dict
-        ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with the scopes
-        "clusters" and "overall" of the paper, and "true", inside the true clusters.
+    Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
+    the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
-    import pandas as pd
-
-    from ..methods.ownmodels import labels_at
-    from ..metrics import adjusted_rand_index
-
     labels, _ = labels_at(emd, np.zeros(len(emd)), emdcfl.TOLERANCE)
     scopes = {"clusters": labels, "overall": clusters * 0, "true": clusters}
     rows = [
@@ -260,13 +245,8 @@ def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
     return float(matrix[same].mean()) if same.any() else float("nan")
 
 
-# ---------------------------------------------------------------- one epsilon for all
-
-
 def seeds(profile: str) -> dict[str, Any]:
     """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
-    import pandas as pd
-
     first, second, *_ = DATASETS[profile]
     names = [*(first + f"_{version}".replace("_rotated", "") for version in VERSIONS), second]
     size = {"samples": ONE_EPSILON[profile]["samples"]}
@@ -286,21 +266,11 @@ EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")
 def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
     """In how many seeds each tolerance finds the clusters.
 
-    Parameters
-    ----------
-    runs : DataFrame
-        ``dataset``, and ``low`` and ``high`` of :func:`fltnb.methods.ownmodels.plateau`.
-    tolerances : array
-        To try; the ends of all ranges, at which a count changes, are added.
-
-    Returns
-    -------
-    DataFrame
-        Tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value between two
-        tolerances counts as the upper one does.
+    Returns a DataFrame: tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value
+    between two tolerances counts as the upper one does. ``runs``: ``dataset``, and ``low`` and ``high`` of
+    :func:`fltnb.methods.ownmodels.plateau`. ``tolerances``: to try; the ends of all ranges, at which a count changes,
+    are added.
     """
-    import pandas as pd
-
     ends = runs[["low", "high"]].to_numpy().ravel()
     tried = np.union1d(tolerances, ends[np.isfinite(ends)])
     shares = {}

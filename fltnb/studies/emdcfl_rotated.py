@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": _DIGITS
         | {"versions": {"rotated": 2}, "local_epochs": 5, "batch_size": 10}
-        | {"clusterings": ((240, 0.025, 2), (240, "auto", 2))},
+        | {"clusterings": ((240, 0.025, 2), (240, "auto", 2))}
     },
     "small": {
         # a twelfth of the published images and one hidden layer
@@ -80,8 +80,6 @@ def jobs(profile: str) -> list[Job]:
 def _clusterings(profile: str, data: str) -> Iterator[Job]:
     """At the published tolerance, and at the one taken from the data."""
     size = SIZES[profile][data]
-    training = emdcfl.TRAINING | {n: size[n] for n in ("local_epochs", "batch_size") if n in size}
-    own = {name: training[name] for name in ("local_epochs", "batch_size", "lr", "momentum")}
     for version in VERSIONS if profile != "demo" else ("rotated", "base"):
         for samples, tolerance, seeds in size.get("clusterings", ()):
             axes = {"dataset": dataset(data, version), "method": "emdcfl", "model": size["model"]}
@@ -90,7 +88,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
                 yield Job.clustering(
                     federation(profile, data, version, seed) | {"samples_per_client": samples},
                     {"name": "EMDClustering", "tolerance": tolerance},
-                    {"kind": "own", "model": size["model"], **own, "seed": seed},
+                    {"kind": "own", "model": size["model"], **emdcfl.local(size), "seed": seed},
                     seed=seed,
                     axes=axes | {"tolerance": str(tolerance)},
                     keep=("distance",) if seed == 0 and tolerance != "auto" else (),
@@ -168,11 +166,8 @@ def sampling_effect(
 ) -> tuple[float, float, float]:
     """Simulate what drawing alone does to the ARI of a perfect clustering of equal clusters (Table 6).
 
-    Returns
-    -------
-    tuple of float
-        Expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and standard deviation of the
-        ARI when these are clusters of their own.
+    Returns a tuple of float: expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and
+    standard deviation of the ARI when these are clusters of their own.
     """
     rng = stream(seed, "method", 0)
     order = rng.random((repeats, rounds, n_clients)).argsort(axis=2)

@@ -116,15 +116,10 @@ def federation(
 
     Parameters
     ----------
-    profile : str
-    name : str
-        A key of :data:`DATASETS`.
-    seed : int
-        Of the partition; of who is drawn among LEAF's people.
-    shuffled : bool
-        Deal all samples out anew at random: the paper's IID partition.
-    validation : bool
-        Keep a tenth of the training samples for validation, which EMD-CFL cannot do without.
+    name : str, a key of :data:`DATASETS`
+    seed : int, of the partition; of who is drawn among LEAF's people
+    shuffled : bool, deal all samples out anew at random: the paper's IID partition
+    validation : bool, keep a tenth of the training samples for validation, which EMD-CFL cannot do without
     """
     m, dataset = SIZES[profile]["clients"], DATASETS[name]
     if name in HANDS:

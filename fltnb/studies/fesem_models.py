@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from .. import data, federations, methods, metrics
+from ..federations import Federation
+from ..federations.pseudo_writers import STYLE, writer_styles
 from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ..federations import Federation
 
 DRAWS = 200  # random groupings beside a silhouette
 PERMUTATIONS = 4999  # of the clients over two clusters
@@ -26,16 +25,9 @@ FIGURE_4, FIGURE_5, SECTION_52 = (8, 4), (8, 5), (8, 52)
 def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     """Count samples, clients and classes: of the whole image set where its people are known, else of the federation.
 
-    Returns
-    -------
-    dict
-        Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes), training samples,
-        and ``images`` (M, shown, H, W): the first training images of every client.
+    Returns a dict: Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes),
+    training samples, and ``images`` (M, shown, H, W): the first training images of every client.
     """
-    import pandas as pd
-
-    from .. import data, federations
-
     fed, images = federations.build(federation), data.load(federation["dataset"])
     n_samples, n_clients = sum(map(len, (*fed.train, *fed.test))), fed.n_clients
     if images.writers is not None:
@@ -46,9 +38,6 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
         arrays["images"] = np.stack([fed.images[index[:shown]] for index in fed.train])
     printed = pd.DataFrame({"metric": list(rows), "value": [float(value) for value in rows.values()]})
     return {"tables": {"printed": printed}, "arrays": arrays}
-
-
-# ---------------------------------------------------------------- Figure 4 and Section 5.2: models that are sent
 
 
 class Watched(FeSEM):
@@ -85,18 +74,11 @@ def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **tr
 def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):
     """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
 
-    Returns
-    -------
-    dict
-        Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text), the mean
-        ``silhouette`` of whole models (1: far apart, 0: touching; NaN for one cluster), the mean and the highest of
-        :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and
-        the share of the variance there (``explained``).
+    Returns a dict: Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text),
+    the mean ``silhouette`` of whole models (1: far apart, 0: touching; NaN for one cluster), the mean and the highest
+    of :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and the
+    share of the variance there (``explained``).
     """
-    import pandas as pd
-
-    from .. import federations
-
     kept, _ = watch(method, federations.build(federation), shown, **training)
     points, rows = [], []
     for r, (inner, labels) in kept.items():
@@ -153,15 +135,9 @@ def choosing_k(
 ) -> dict[str, Any]:
     """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
 
-    Returns
-    -------
-    dict
-        Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the last round).
+    Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the
+    last round).
     """
-    import pandas as pd
-
-    from .. import federations
-
     fed, rows, end = federations.build(federation), [], sample["rounds"]
     for draw in range(sample["draws"]):
         chosen = drawn(fed, sample["clients"], training["seed"], draw)
@@ -189,13 +165,10 @@ def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
 def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training: Any) -> dict[str, Any]:
     """Train FeSEM as run and test every centre on everybody; its report is the best of these.
 
-    Returns
-    -------
-    dict
-        Numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and ``highest``
-        (a centre on everybody).
+    Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
+    ``highest`` (a centre on everybody).
     """
-    from .. import federations, methods, metrics, models, rounds
+    from .. import models, rounds
 
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained
@@ -207,30 +180,18 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
 
 
-# ---------------------------------------------------------------- Figure 5: whose hands?
-
-
 def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
     """Whether two clusters go with the hands of pseudo-writers, or with how many samples they hold.
 
+    Returns a DataFrame: one row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`,
+    the cluster of wider strokes first, so that the effect on width is never negative. NaN where all clients are in one
+    cluster. ``attrs["values"]`` has every client's attributes.
+
     Parameters
     ----------
-    federation : dict
-        Settings of the pseudo-writers.
+    federation : dict, settings of the pseudo-writers
     samples, cluster : array (M,)
-    seed : int
-
-    Returns
-    -------
-    DataFrame
-        One row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`, the cluster of
-        wider strokes first, so that the effect on width is never negative. NaN where all clients are in one cluster.
-        ``attrs["values"]`` has every client's attributes.
     """
-    import pandas as pd
-
-    from ..federations.pseudo_writers import STYLE, writer_styles
-
     styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))
     values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
     bold = cluster == max(np.unique(cluster), key=lambda one: values["width"][cluster == one].mean())
@@ -247,18 +208,13 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
 def difference(values: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
     """Difference of two groups' means in units of the spread inside them, and its two-sided permutation p-value.
 
+    Returns a tuple of float: NaN where one group is empty or both have a single member; the p-value is at least 1 /
+    (:data:`PERMUTATIONS` + 1).
+
     Parameters
     ----------
     values : array (M,)
-    first : array of bool (M,)
-        Who is in the first group.
-    rng : Generator
-
-    Returns
-    -------
-    tuple of float
-        NaN where one group is empty or both have a single member; the p-value is at least
-        1 / (:data:`PERMUTATIONS` + 1).
+    first : array of bool (M,), who is in the first group
     """
     n, other = int(first.sum()), int((~first).sum())
     if min(n, other) == 0 or n + other < 3:

@@ -7,18 +7,14 @@ the notebook says), the same on all federations: nothing is tuned to win here.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from ..encoders import EncoderSpec
 from ..federations import DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
-from .common import pixels
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .common import pixels, unseen
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -33,13 +29,7 @@ TURNED = 3
 would give their cluster away."""
 HARDER_IS_LESS = ("samples", "rotation", "backdoor")
 LEVELS: dict[str, dict[str, tuple[float, ...]]] = {
-    "demo": {
-        "samples": (100, 40, 20),
-        "overlap": (0, 50),
-        "rotation": (90, 10),
-        "backdoor": (4, 1),
-        "noise": (0, 2),
-    },
+    "demo": {"samples": (100, 40, 20), "overlap": (0, 50), "rotation": (90, 10), "backdoor": (4, 1), "noise": (0, 2)},
     "small": {
         "samples": (600, 300, 150, 80, 40, 20),
         "overlap": (0, 25, 50, 75, 90, 100),
@@ -237,17 +227,6 @@ def method(name: str, kind: Kind) -> dict[str, Any]:
     return settings
 
 
-def unseen(dataset: str) -> dict[str, Any]:
-    """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
-    if dataset == "digits":
-        return asdict(EncoderSpec("pca", "digits", latent=16))
-    if dataset in ("colours", "cifar10"):
-        return pixels()
-    if dataset == "fashion_mnist":
-        return asdict(EncoderSpec("convae", "emnist_balanced", 8, 0))
-    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
-
-
 def graded(axis: str, level: float, profile: str, seed: int) -> tuple[dict[str, Any], int]:
     """Return the federation of one level of an axis, and its true number of clusters."""
     dataset = "digits" if profile == "demo" else "mnist"
@@ -284,21 +263,11 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
 def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
     """Hardest level that each clusterer bears on each axis, and its mean ARI over everything.
 
-    Parameters
-    ----------
-    runs : DataFrame
-        Clusterings: ``method, k_given, difficulty, level, seed, ari``.
-    found : float
-        A level is borne if the mean ARI over seeds is at least this, there and at all easier levels.
-
-    Returns
-    -------
-    DataFrame
-        One row per method and ``k_given``, best first; a column per axis, "none" where not even the easiest level is
-        borne and "" where none was tried; ``ARI, mean``, every axis with the same weight.
+    Returns a DataFrame: one row per method and ``k_given``, best first; a column per axis, "none" where not even the
+    easiest level is borne and "" where none was tried; ``ARI, mean``, every axis with the same weight. ``runs``:
+    clusterings: ``method, k_given, difficulty, level, seed, ari``. ``found``: a level is borne if the mean ARI over
+    seeds is at least this, there and at all easier levels.
     """
-    import pandas as pd
-
     rows = []
     for (name, given), part in runs.groupby(["method", "k_given"], sort=False):
         row, means = {"method": name, "k_given": given}, []
@@ -315,20 +284,15 @@ def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
 def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
 
+    Returns a DataFrame: one row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a
+    seed's mean rank; ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for
+    each.
+
     Parameters
     ----------
-    runs : DataFrame
-        Trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no rank, nor has a
-        method that did not run everywhere.
-
-    Returns
-    -------
-    DataFrame
-        One row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a seed's mean rank;
-        ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for each.
+    runs : DataFrame, trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no
+        rank, nor has a method that did not run everywhere.
     """
-    import pandas as pd
-
     rows = runs[runs["method"] != "oracle"]
     wide = rows.pivot_table("accuracy", ["federation", "seed"], "method", sort=False).dropna(axis=1)
     placed = wide.round(6).rank(axis=1, ascending=False)

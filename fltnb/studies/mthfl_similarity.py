@@ -8,11 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist, squareform
 
+from .. import encoders, federations
+from ..encoders import EncoderSpec, embed_clients
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
+from ..metrics import adjusted_rand_index
+from ..relatedness import EigenRelevance, eigen
+from ..relatedness.cuts import cut
 from ..results import Job
 from .common import SEEDS, pixels
 
@@ -37,10 +46,7 @@ _TASKS = {
         2: (((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)), (5, 5), (80, 80)),
         1: ((tuple(range(10)),), (10,), (80,)),
     },
-    "fashion_mnist": {
-        3: (FASHION_TASKS, (5, 3, 2), (1500, 1000, 500)),
-        1: ((tuple(range(10)),), (10,), (1000,)),
-    },
+    "fashion_mnist": {3: (FASHION_TASKS, (5, 3, 2), (1500, 1000, 500)), 1: ((tuple(range(10)),), (10,), (1000,))},
     "cifar10": {2: (CIFAR10_TASKS, (5, 5), (500, 500)), 1: ((tuple(range(10)),), (10,), (500,))},
 }
 
@@ -67,10 +73,6 @@ def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -
 @functools.cache
 def features(dataset: str) -> dict[str, dict[str, Any]]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
-    from dataclasses import asdict
-
-    from ..encoders import EncoderSpec
-
     if dataset == "digits":
         return {"pixels": pixels(), "PCA": asdict(EncoderSpec("pca", "digits", latent=16))}
     grey = dataset == "fashion_mnist"
@@ -143,10 +145,10 @@ def _study(profile: str) -> Iterator[Job]:
             for name in features(dataset) if here else ["pixels"]:
                 for seed in range(count["ours" if name == "pixels" else "features"]):
                     yield _job("mthfl", dataset, tasks, ours(tasks), seed, "study", name)
-            for linkage in ("complete", "single", "ward") if tasks == 3 and here else ():
+            for how in ("complete", "single", "ward") if tasks == 3 and here else ():
                 for seed in range(count["ours"]):
-                    made = ours(tasks, linkage=linkage)
-                    yield _job("mthfl", dataset, tasks, made, seed, "linkage", "pixels", linkage=linkage)
+                    made = ours(tasks, linkage=how)
+                    yield _job("mthfl", dataset, tasks, made, seed, "linkage", "pixels", linkage=how)
             for name in ("transport", "flt", "pca_km_hc") if here else ():
                 if (name, dataset) == ("pca_km_hc", "cifar10"):
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
@@ -214,21 +216,13 @@ def _trainings(profile: str) -> Iterator[Job]:
             )
 
 
-# ---------------------------------------------------------------- what the studies compute
-
-
 def users(settings: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
-    from .. import federations
-    from ..encoders import EncoderSpec, embed_clients
-
     fed = federations.build(dict(settings))
     return embed_clients(fed, EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
 
 
 def _curve(settings: Mapping[str, Any], encoder: Mapping[str, Any], most: int) -> tuple[np.ndarray, np.ndarray]:
-    from ..relatedness import eigen
-
     z, tasks = users(settings, encoder)
     return eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
 
@@ -238,16 +232,9 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
 
     Parameters
     ----------
-    matrix : ndarray (M, M)
-        R, or 1 less any distance.
+    matrix : ndarray (M, M), R, or 1 less any distance
     tasks : ndarray (M,)
     """
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-
-    from ..metrics import adjusted_rand_index
-    from ..relatedness.cuts import cut
-
     same = tasks[:, None] == tasks
     within = matrix[same & ~np.eye(len(tasks), dtype=bool)]
     labels = cut(linkage(squareform(1 - matrix, checks=False), "average"), len(np.unique(tasks)))
@@ -263,14 +250,10 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
 def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
-    Returns
-    -------
-    dict
-        Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the lowest ARI),
-        ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and ``printed``.
+    Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
+    lowest ARI), ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and
+    ``printed``.
     """
-    import pandas as pd
-
     rows, pairs = [], []
     for name, encoder in encoders.items():
         for seed in range(seeds):
@@ -294,13 +277,8 @@ def tables1(separation, pairs) -> dict[str, Any]:
 def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
-    Returns
-    -------
-    dict
-        Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
+    Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
     """
-    import pandas as pd
-
     rows = []
     for name, encoder in encoders.items():
         for seed in range(seeds):
@@ -329,10 +307,6 @@ def _nearest(features) -> tuple[str, str]:
 
 def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
-    import pandas as pd
-
-    from ..relatedness import EigenRelevance
-
     rows = []
     for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})
@@ -346,16 +320,9 @@ def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
 def figure4(federation: dict[str, Any]) -> dict[str, Any]:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
-    Returns
-    -------
-    dict
-        Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0 over its
-        first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
+    Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
+    over its first) and ``separation`` (of all ten users at growing numbers of eigenvectors, ``numbers`` sent by each).
     """
-    import pandas as pd
-
-    from ..relatedness import eigen
-
     z, tasks = users(federation)
     every = min(z[0].shape[1], *map(len, z))
     whole = eigen.relevance_curve(z, every)
@@ -371,17 +338,10 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
-    sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images.
-
-    Returns
-    -------
-    dict
-        Table ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
+    sizes. ``sent`` is the encoder that others send; the model is MT-HFL's own for such images. Returns a dict: Table
+    ``cost``: ``clustering, formula (all users), a user sends, a user receives, all users, kB``.
     """
-    import pandas as pd
-
-    from .. import encoders, federations, models
-    from ..relatedness import EigenRelevance
+    from .. import models
 
     fed, (z, _) = federations.build(federation), users(federation)
     M, d = fed.n_clients, z[0].shape[1]
@@ -406,8 +366,6 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
 
 def mean_image(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
-    from scipy.spatial.distance import pdist, squareform
-
     found = []
     for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})

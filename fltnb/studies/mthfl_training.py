@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
+from .. import federations
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
 from .common import pixels
@@ -27,7 +30,7 @@ _CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40)}
-        | {"stops": (4, 10, 20), "runs": 3},
+        | {"stops": (4, 10, 20), "runs": 3}
     },
     "small": {
         "fashion_mnist": _FASHION,
@@ -89,10 +92,6 @@ def _row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_ro
 
 def users(federation: dict[str, Any]) -> dict[str, Any]:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
-    import pandas as pd
-
-    from .. import federations
-
     fed = federations.build(federation)
     rows = [
         (i, task, label, int((fed.labels[own] == label).sum()))

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ..results import Job
-from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, clusterer, datasets, encoder, federation, method, training
+from .common import (
+    SCENARIO1_METHODS,
+    SEEDS,
+    VARIANTS,
+    clusterer,
+    datasets,
+    encoder,
+    federation,
+    method,
+    picture,
+    training,
+)
 
 # Rows of CIFAR-10 that `small` runs: each takes 15 minutes or more of a core. The others are shown as not run.
 SMALL_CIFAR10 = {
@@ -40,14 +51,10 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _clustering(dataset: str, variant: str, profile: str) -> Job:
-    """Return the clustering of FCR with Enc1, with what a picture of it needs."""
-    return Job.clustering(
-        federation(dataset, variant, 0),
-        clusterer(dataset, variant),
-        encoder(dataset, "enc1", variant, profile),
-        axes={"dataset": dataset, "method": "flt_enc1", "variant": variant},
-        keep=("adjacency", "linkage", "leaf_order"),
-    )
+    """Return the clustering of FCR with Enc1."""
+    enc = encoder(dataset, "enc1", variant, profile)
+    axes = {"dataset": dataset, "method": "flt_enc1", "variant": variant}
+    return picture(federation(dataset, variant, 0), clusterer(dataset, variant), enc, **axes)
 
 
 def _row(dataset: str, name: str, variant: str, seed: int, profile: str, **switches: Any) -> Job:

@@ -6,8 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from .. import federations
 from ..results import Job
-from .common import MOMENTUM, SCENARIO1_METHODS, SEEDS, VARIANTS, clusterer, datasets, encoder, method, training
+from .common import (
+    MOMENTUM,
+    SCENARIO1_METHODS,
+    SEEDS,
+    VARIANTS,
+    clusterer,
+    datasets,
+    encoder,
+    method,
+    picture,
+    training,
+)
 from .common import federation as labels
 
 # What the code behind the tables did differently from the text, each changed alone, all else as written
@@ -44,24 +56,19 @@ def jobs(profile: str) -> list[Job]:
     # PCA+kM+HC's threshold was 1 in the text, 1.2 in the code of the tables and 3 a few days before
     alone += [_row(sets[0], "pca_km_hc", "as_run", seed, profile, threshold=3.0) for seed in seeds if profile != "demo"]
     found = [
-        Job.clustering(
+        picture(
             _federation(dataset, variant),
             clusterer(dataset, variant, n_classes=3),
             encoder(dataset, "enc1", variant, profile),
-            axes={"dataset": dataset, "method": "flt_enc1", "variant": variant},
-            keep=("adjacency", "linkage", "leaf_order"),
+            **{"dataset": dataset, "method": "flt_enc1", "variant": variant},
         )
         for dataset in trained
         for variant in VARIANTS
     ]
     held = [
-        Job.study(
-            "scenario2.holdings",
-            {"federation": _federation(dataset, variant)},
-            axes={"dataset": dataset, "variant": variant},
-        )
-        for dataset in sets
-        for variant in VARIANTS
+        Job.study("scenario2.holdings", {"federation": _federation(name, how)}, axes={"dataset": name, "variant": how})
+        for name in sets
+        for how in VARIANTS
     ]
     return rows + alone + found + held
 
@@ -85,19 +92,10 @@ def _row(dataset: str, name: str, variant: str, seed: int, profile: str, **switc
 def holdings(federation: dict[str, Any]) -> dict[str, Any]:
     """Count what the clients of a federation hold.
 
-    Parameters
-    ----------
-    federation : dict
-        Settings, as :func:`fltnb.federations.build` takes them.
-
-    Returns
-    -------
-    dict
-        ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients hold);
-        ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
+    Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients
+    hold); ``arrays``: ``label_counts`` (M, classes) of the training images, and the true ``clusters`` (M,).
+    ``federation``: settings, as :func:`fltnb.federations.build` takes them.
     """
-    from .. import federations
-
     fed = federations.build(federation)
     images, holders = np.unique(np.concatenate([np.unique(own) for own in fed.train]), return_counts=True)
     numbers = {"images": len(images), "held_twice": int((holders > 1).sum())}

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ..federations import build
 from ..methods.base import resolve_rule
 from ..results import Job
-from .common import MOMENTUM, SEEDS, VARIANTS, pixels
+from .common import MOMENTUM, SEEDS, VARIANTS, picture, pixels
 from .scenario4 import clusterer, encoder
 
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
@@ -39,14 +40,10 @@ def jobs(profile: str) -> list[Job]:
             for seed in SEEDS[profile][: 1 if profile == "small" else None]
         ),
         *(
-            Job.clustering(
-                federation(profile),
-                clusterer(dataset, variant),
-                encoder(dataset),
-                axes={"dataset": name, "method": "flt", "variant": variant},
-                keep=("adjacency", "linkage", "leaf_order"),
+            picture(
+                federation(profile), clusterer(dataset, how), encoder(dataset), dataset=name, method="flt", variant=how
             )
-            for variant in VARIANTS
+            for how in VARIANTS
         ),
         Job.study("scenario3.handwriting", {"federation": federation(profile)}, axes={"dataset": name, "seed": 0}),
     ]
@@ -63,13 +60,8 @@ def federation(profile: str, seed: int = 0) -> dict[str, Any]:
 def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10) -> dict[str, Any]:
     """Return the first training images of a few clients.
 
-    Returns
-    -------
-    dict
-        ``arrays``: ``images`` (writers, each, height, width) uint8.
+    Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
     """
-    from ..federations import build
-
     fed = build(dict(federation))
     return {"arrays": {"images": np.stack([fed.images[own[:each]] for own in fed.train[:writers]])}}
 

@@ -7,9 +7,15 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
 
+from .. import encoders, federations, relatedness
 from ..encoders import EncoderSpec
 from ..methods.base import resolve_rule
+from ..metrics import adjusted_rand_index
+from ..relatedness.cuts import cut
 from ..results import Job
 from .common import MOMENTUM, SEEDS, VARIANTS, pixels
 
@@ -131,9 +137,6 @@ def transport(dataset: str) -> dict[str, Any]:
     return {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
 
 
-# ---------------------------------------------------------------- clustering alone
-
-
 def _clusterings(profile: str) -> Iterator[Job]:
     """How well the clusters are found, over seeds; FCR as written with one thing changed; four ways to cut."""
     dataset, few = DATASETS[profile], FEW[profile]
@@ -185,43 +188,24 @@ def cuts(
 ) -> dict[str, Any]:
     """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
 
-    Parameters
-    ----------
-    federation, encoder : dict
-        Settings.
-    clusterers : mapping
-        Variant -> settings of FCR, without a number of clusters.
-
-    Returns
-    -------
-    dict
-        ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true ones, and
-        for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,).
+    Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true
+    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,). ``federation``,
+    ``encoder``: settings. ``clusterers``: variant -> settings of FCR, without a number of clusters.
     """
-    import pandas as pd
-
-    from .. import encoders, federations, relatedness
-    from ..metrics import adjusted_rand_index
-
     fed = federations.build(dict(federation))
     embeddings = encoders.embed_clients(fed, encoders.build(dict(encoder)))
     rows, arrays = [], {"clusters": np.asarray(fed.clusters, dtype=np.int32)}
     for variant, settings in clusterers.items():
         fcr = relatedness.build(dict(settings)).fit(embeddings)
         arrays |= {f"{variant}/adjacency": fcr.adjacency_, f"{variant}/leaf_order": fcr.leaf_order_}
-        for cut, labels in _cut(fcr, fed.n_clusters).items():
+        for way, labels in _cut(fcr, fed.n_clusters).items():
             ari = adjusted_rand_index(fed.clusters, labels)
-            rows.append({"variant": variant, "cut": cut, "n_clusters": len(np.unique(labels)), "ari": ari})
+            rows.append({"variant": variant, "cut": way, "n_clusters": len(np.unique(labels)), "ari": ari})
     return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
 
 
 def _cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     """Return the clusters of each way to cut, by its name."""
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-
-    from ..relatedness.cuts import cut
-
     heights = fcr.linkage_[:, 2]
     gap = len(heights) - int(np.argmax(np.diff(heights)))  # clusters that are left below the largest gap
     apart = linkage(squareform(fcr.distance_, checks=False), "ward")

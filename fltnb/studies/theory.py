@@ -10,7 +10,9 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
+from .. import encoders, federations
 from ..theory import clustering as t1
 from ..theory import convergence as t2
 from ..theory import problems
@@ -20,31 +22,17 @@ EDGE = 0.9  # share of the printed limit that the runs take as their step
 
 def _study(rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ()) -> dict[str, Any]:
     """Return rows as a study's table, or their means over the seeds of each group."""
-    import pandas as pd
-
     table = pd.DataFrame(rows)
     table = table.groupby(list(by), sort=False).mean().reset_index() if by else table
     return {"tables": {"table": table}}
 
 
-# ---------------------------------------------------------------- Theorem 1
-
-
 def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
     """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
 
-    Parameters
-    ----------
-    errors, samples : sequence
-        Errors p of a single sample, samples n per client and label.
-    repeats : int
-        Draws behind each measured number.
-    seed : int
-
-    Returns
-    -------
-    dict
-        Columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
+    Returns a dict: columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
+    ``errors``, ``samples``: errors p of a single sample, samples n per client and label. ``repeats``: draws behind each
+    measured number.
     """
     rows = []
     for p in errors:
@@ -60,10 +48,7 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
 def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
     """K-means and a distance threshold on the same embeddings (:func:`fltnb.theory.clustering.pipeline_errors`).
 
-    Returns
-    -------
-    dict
-        Columns ``k, n, centroids, graph, pairs``; a k above a client's number of samples is left out.
+    Returns a dict: columns ``k, n, centroids, graph, pairs``; a k above a client's number of samples is left out.
     """
     mixture = t1.Mixture(error=p)
     return _study(
@@ -79,29 +64,16 @@ def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, 
 def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """Theorem 1 for the embeddings of real clients.
 
-    Parameters
-    ----------
-    federation, encoder : dict
-        Embedded to find the error of a single sample.
-    seeds : sequence of int
-        Of the partitions over which the bound is averaged.
-
-    Returns
-    -------
-    dict
-        ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
+    Returns a dict: ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
+    ``federation``, ``encoder``: embedded to find the error of a single sample. ``seeds``: of the partitions over which
+    the bound is averaged.
     """
-    from .. import encoders, federations
-
     fed = federations.build(federation)
     z = encoders.embed_clients(fed, encoders.build(encoder), n_jobs=1)
     p, e = t1.sample_error(z, [fed.labels[index] for index in fed.train]), z[0].shape[1]
     counts = [federations.build({**federation, "seed": seed}).label_counts() for seed in seeds]
     bounds = {form: float(np.mean([t1.bound(own, e, p, form) for own in counts])) for form in t1.FORMS}
     return {"numbers": {"p": p, "e": e} | bounds}
-
-
-# ---------------------------------------------------------------- Theorem 2
 
 
 def graphs(labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -134,11 +106,8 @@ def drawn(kind: str, seed: int) -> Drawn:
 def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Mean optimality gap and its bounds against T, at 0.9 of the admissible step.
 
-    Returns
-    -------
-    dict
-        For about 25 values of T: ``problem, graph, seed, T, gap, printed, projection, contraction``, and ``fifth``: the
-        gap with 20 % of the clients per round.
+    Returns a dict: for about 25 values of T: ``problem, graph, seed, T, gap, printed, projection, contraction``, and
+    ``fifth``: the gap with 20 % of the clients per round.
     """
     rows = []
     # 1 to T in equal ratios, and T / 4 to compare with
@@ -163,11 +132,8 @@ def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> dict[
 def client_graphs(rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Compare what Theorem 2 sees of five client graphs with what it does not see.
 
-    Returns
-    -------
-    dict
-        Means over seeds on least squares: gap and its slope against T (``log gap / log T`` over the last half),
-        training loss per client, and the squared error of the weights, which is twice the excess loss on new data.
+    Returns a dict: means over seeds on least squares: gap and its slope against T (``log gap / log T`` over the last
+    half), training loss per client, and the squared error of the weights, which is twice the excess loss on new data.
     """
     rows = []
     for seed in seeds:
@@ -185,20 +151,10 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
 def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Step sizes through and beyond the admissible range, least squares.
 
-    Parameters
-    ----------
-    steps : sequence of float
-        eta L.
-    rounds : int
-    seeds : sequence of int
-
-    Returns
-    -------
-    dict
-        For two graphs, means over seeds: ``eta L``, ``limit`` (Equation 29, times L), ``printed factor`` (denominator
-        of Equation 28, times eta; must be positive), the mean gap, its printed and corrected bound (NaN where they say
-        nothing), and ``settles``: the share of seeds in which the last gap is below the first by a factor of 100 or
-        more.
+    Returns a dict: for two graphs, means over seeds: ``eta L``, ``limit`` (Equation 29, times L), ``printed factor``
+    (denominator of Equation 28, times eta; must be positive), the mean gap, its printed and corrected bound (NaN where
+    they say nothing), and ``settles``: the share of seeds in which the last gap is below the first by a factor of 100
+    or more. ``steps``: eta L.
     """
     rows = []
     for name, scaled, seed in product(("alone", "true clusters"), steps, seeds):
@@ -217,12 +173,9 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str
 def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     """Several local steps per round (Appendix B.2, Equations 30 to 38), true clusters, least squares.
 
-    Returns
-    -------
-    dict
-        Means over seeds: ``mean gap`` after all rounds, the bounds of Equations 34 and 38 (``holds``: share of
-        seeds in which they do), left and right side of Equation 36 in the last round, and the excess of the
-        training loss over the best that the clusters can reach, after 5 rounds and after all.
+    Returns a dict: means over seeds: ``mean gap`` after all rounds, the bounds of Equations 34 and 38 (``holds``: share
+    of seeds in which they do), left and right side of Equation 36 in the last round, and the excess of the training
+    loss over the best that the clusters can reach, after 5 rounds and after all.
     """
     rows = []
     for E, seed in product(local_steps, seeds):
@@ -247,10 +200,7 @@ def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> dic
 def proof_lines(seed: int = 0, rounds: int = 200) -> dict[str, Any]:
     """Check the lines of the proof of Theorem 2 one by one on one least-squares problem.
 
-    Returns
-    -------
-    dict
-        Columns ``line, says, holds, measured, instead``.
+    Returns a dict: columns ``line, says, holds, measured, instead``.
     """
     problem, labels, _, L = drawn("least squares", seed)
     clusters, ring = t2.of_clusters(labels), t2.ring_of(labels)

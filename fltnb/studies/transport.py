@@ -6,19 +6,12 @@ This project's own method, not part of any paper.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from ..encoders import EncoderSpec
 from ..results import Job
-from .common import SEEDS, federation, method, pixels, training
+from .common import SEEDS, federation, method, pixels, training, unseen
 
-ROTATIONS = {
-    "4": [[0], [90], [180], [270]],
-    "Two": [[-3, 3], [177, 183]],
-    "Min": [[-3, -1, 1, 3]],
-    "Base": [[0]],
-}
+ROTATIONS = {"4": [[0], [90], [180], [270]], "Two": [[-3, 3], [177, 183]], "Min": [[-3, -1, 1, 3]], "Base": [[0]]}
 """EMD-CFL's four versions of Rotated MNIST: four clusters, two, one, one."""
 
 OVERLAPS = ((2, 0), (3, 1), (4, 2))  # classes per cluster, of these shared with the next one (scenario 2: 3 and 1)
@@ -40,7 +33,7 @@ def jobs(profile: str) -> list[Job]:
     rows = {
         "fedavg": method("fedavg", "digits", "as_written", profile),
         "flt": method("flt_enc1", "digits", "as_written", profile) | {"name": "flt"},
-        "transport": ours | {"rule": "participants", "encoder": encoder("digits")},
+        "transport": ours | {"rule": "participants", "encoder": unseen("digits")},
         "oracle": {"name": "oracle"},
     }
     how = training("digits", "as_written", profile) | ({} if profile == "demo" else {"rounds": 30})
@@ -56,13 +49,6 @@ def jobs(profile: str) -> list[Job]:
         for seed in SEEDS[profile]
     ]
     return [*_study(profile), *_curves(profile), *trainings]
-
-
-def encoder(dataset: str) -> dict[str, Any]:
-    """Return an encoder that has seen none of the clients' data, where there is one; digits have PCA."""
-    if dataset == "digits":
-        return asdict(EncoderSpec("pca", "digits", latent=16))
-    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
 
 
 def clusterer(name: str, dataset: str, **options: Any) -> dict[str, Any]:
@@ -152,7 +138,7 @@ def _job(
     return Job.clustering(
         settings,
         clusterer(name, dataset, **(options or {})),
-        pixels() if name == "pca_km_hc" else encoder(dataset),
+        pixels() if name == "pca_km_hc" else unseen(dataset),
         seed=seed,
         axes={"dataset": dataset, "method": name, **axes},
         keep=keep,

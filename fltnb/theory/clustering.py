@@ -33,10 +33,7 @@ def q(x: np.ndarray | float) -> np.ndarray | float:
 def q_inverse(p: float) -> float:
     """Where the upper tail is ``p``; positive below 1/2.
 
-    Raises
-    ------
-    FltnbError
-        ``p`` is no probability strictly between 0 and 1.
+    FltnbError: ``p`` is no probability strictly between 0 and 1.
     """
     if not 0 < p < 1:
         raise FltnbError(f"The error of a single sample must lie strictly between 0 and 1, not {p!r}.")
@@ -46,23 +43,17 @@ def q_inverse(p: float) -> float:
 def bound(counts: np.ndarray, dimension: int, error: float, form: Form = "corrected") -> float:
     """Right-hand side of Theorem 1.
 
+    Returns a float: above 1 it says nothing. It is a bound only for ``error`` of at most 1/2, which Chernoff's
+    inequality needs.
+
     Parameters
     ----------
-    counts : int array (M, L)
-        n_m^l: samples of label l that client m holds.
-    dimension : int
-        e, coordinates of an embedding.
-    error : float
-        p, error of one coordinate of one sample.
-    form : {"printed", "printed, labels held", "corrected"}
-        "printed" is Equation 2 as it stands: n^2 in the exponent, and a sum over all L labels, in which a label that
-        a client does not hold counts e times exp(0) = 1. "printed, labels held" leaves those out. "corrected" also
-        puts n where n^2 stands.
-
-    Returns
-    -------
-    float
-        Above 1 it says nothing. It is a bound only for ``error`` of at most 1/2, which Chernoff's inequality needs.
+    counts : int array (M, L), n_m^l: samples of label l that client m holds
+    dimension : int, e, coordinates of an embedding
+    error : float, p, error of one coordinate of one sample
+    form : {"printed", "printed, labels held", "corrected"}, "printed" is Equation 2 as it stands: n^2 in the exponent,
+        and a sum over all L labels, in which a label that a client does not hold counts e times exp(0) = 1. "printed,
+        labels held" leaves those out. "corrected" also puts n where n^2 stands.
     """
     check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -85,23 +76,15 @@ class Mixture:
 
     Labels sit on corners of a cube: the mean of a label is plus or minus ``Q^-1(error)`` on every coordinate, the noise
     is standard normal and the threshold 0, so a single sample is wrong on each coordinate with probability ``error``.
-    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates.
+    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates. FltnbError: a dimension
+    that is no power of two, more labels than dimensions, unequal groups, or an error of 1/2 or more.
 
     Parameters
     ----------
-    n_clients, n_groups : int
-        M clients in equal groups (the true clusters), numbered group by group.
-    labels_per_client : int
-        Each group has this many labels of its own, and its clients hold them all.
-    dimension : int
-        e, a power of two.
-    error : float
-        p, below 1/2.
-
-    Raises
-    ------
-    FltnbError
-        A dimension that is no power of two, more labels than dimensions, unequal groups, or an error of 1/2 or more.
+    n_clients, n_groups : int, M clients in equal groups (the true clusters), numbered group by group
+    labels_per_client : int, each group has this many labels of its own, and its clients hold them all
+    dimension : int, e, a power of two
+    error : float, p, below 1/2
     """
 
     n_clients: int = 10
@@ -167,23 +150,15 @@ class PipelineErrors(NamedTuple):
 def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> PipelineErrors:
     """Do with the same embeddings what FCR does, UMAP left out: k-means in each client, then the smallest distance.
 
+    Returns PipelineErrors: ``centroids``: some label's centroid (the one that most of its samples belong to) is wrong
+    on a coordinate, the error of the proof. ``graph``: some pair of clients is linked across groups or not linked
+    inside one; ``pairs``: the share of such pairs. Clients are linked below half the distance of two labels' means.
+
     Parameters
     ----------
-    mixture : Mixture
-    n : int
-        Samples per client and label.
-    k : int
-        Centroids per client. The proof takes for granted that all samples of a label lie in one cluster.
-    repeats : int
-        Draws.
-    seed : int
-
-    Returns
-    -------
-    PipelineErrors
-        ``centroids``: some label's centroid (the one that most of its samples belong to) is wrong on a coordinate, the
-        error of the proof. ``graph``: some pair of clients is linked across groups or not linked inside one;
-        ``pairs``: the share of such pairs. Clients are linked below half the distance of two labels' means.
+    n : int, samples per client and label
+    k : int, centroids per client. The proof takes for granted that all samples of a label lie in one cluster.
+    repeats : int, draws
     """
     from scipy.spatial.distance import cdist
     from sklearn.cluster import KMeans
@@ -218,14 +193,8 @@ def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> floa
     """P_err^cae of real embeddings: share of samples that lie nearer to another class's mean than to their own.
 
     The paper does not say how to measure it, and its single threshold does not fit ten classes. This is the classifier
-    that the proof's Gaussians call for: one mean per class, equal spread.
-
-    Parameters
-    ----------
-    embeddings : list of arrays (n_i, e)
-        One per client; all are pooled.
-    labels : list of int arrays (n_i,)
-        Classes of these samples.
+    that the proof's Gaussians call for: one mean per class, equal spread. ``embeddings``: list of arrays (n_i, e), one
+    per client; all are pooled. ``labels``: list of int arrays (n_i,), classes of these samples.
     """
     from sklearn.neighbors import NearestCentroid
 

@@ -30,10 +30,7 @@ from .problems import Problem
 def row_normalised(adjacency: np.ndarray) -> np.ndarray:
     """Return A of the theorem: a 0/1 adjacency (M, M) with ones on the diagonal, each row divided by its sum.
 
-    Raises
-    ------
-    FltnbError
-        A client that is not its own neighbour.
+    FltnbError: a client that is not its own neighbour.
     """
     adjacency = np.asarray(adjacency, dtype=np.float64)
     if (np.diag(adjacency) != 1).any():
@@ -67,14 +64,10 @@ class Path:
 
     Attributes
     ----------
-    loss : array (T + 1,)
-        F(W^t), summed over clients.
-    gap : array (T + 1,)
-        ||W^t - W^(t-1)||^2, summed over clients; NaN at t = 0.
-    gradient : array (T + 1,)
-        ||grad F(W^t)||.
-    start, before, end : arrays (M, d)
-        W^0, W^(T-1) and W^T.
+    loss : array (T + 1,), F(W^t), summed over clients
+    gap : array (T + 1,), ||W^t - W^(t-1)||^2, summed over clients; NaN at t = 0
+    gradient : array (T + 1,), ||grad F(W^t)||
+    start, before, end : arrays (M, d), W^0, W^(T-1) and W^T
     """
 
     loss: np.ndarray
@@ -109,22 +102,15 @@ def iterate(
 
     Parameters
     ----------
-    problem : Problem
-    A : array (M, M)
-        Row-normalised adjacency.
-    step : float
-        eta.
-    rounds : int
-        T.
-    local_steps : int
-        E gradient steps per round; the theorem's main form has one.
-    start : array (M, d), optional
-        W^0; zeros, the same for all clients, by default.
+    A : array (M, M), row-normalised adjacency
+    step : float, eta
+    rounds : int, T
+    local_steps : int, E gradient steps per round; the theorem's main form has one
+    start : array (M, d), optional, W^0; zeros, the same for all clients, by default
     participation : float
         Share of clients per round; the theorem has them all. A row of A is then normalised over those present, and a
         client without a present neighbour keeps its model (the rule ``participants`` of the methods).
-    seed : int
-        Draws the participants.
+    seed : int, draws the participants
     """
     models = [np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest step everything overflows in the end
@@ -167,13 +153,11 @@ def printed_bound(
 
     Parameters
     ----------
-    path, step, smoothness, A
-        The run, eta, L and the graph.
+    path, step, smoothness, A, the run, eta, L and the graph
     first : {1, 0}
         Index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to.
-    whole : bool
-        How to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M is then
-        right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
+    whole : bool, how to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M
+        is then right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
         :attr:`Path.mean_gap`, so the bound is returned divided by M, to be set beside it.
     """
     bound = (path.loss[first] - path.loss) / (path.rounds * len(A) * denominator(step, smoothness, A))

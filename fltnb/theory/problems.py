@@ -25,13 +25,10 @@ class Problem:
     ----------
     kind : {"least squares", "logistic"}
         Cost of a sample: half the squared residual, or the logistic loss of a target of -1 or 1.
-    features : float64 array (M, n, d)
-        n samples of every client.
+    features : float64 array (M, n, d), n samples of every client
     targets : float64 array (M, n)
-    ridge : float
-        Weight of half the squared norm of the model.
-    truth : float64 array (M, d)
-        The weights that generated each client's targets.
+    ridge : float, weight of half the squared norm of the model
+    truth : float64 array (M, d), the weights that generated each client's targets
     """
 
     kind: Kind
@@ -103,20 +100,14 @@ def draw(
 ) -> tuple[Problem, np.ndarray]:
     """Draw clients in clusters: those of a cluster have nearly the same true weights.
 
+    Returns Problem, array (M,): the problem and the true clusters.
+
     Parameters
     ----------
     kind, n_clients, n_clusters, n_samples, dimension, ridge
         Shape of the problem; clients are numbered cluster by cluster, features are standard normal.
-    spread : float
-        Standard deviation of a client's true weights around its cluster's, which are standard normal.
-    noise : float
-        Standard deviation of the targets' (least squares) or scores' (logistic) noise.
-    seed : int
-
-    Returns
-    -------
-    Problem, array (M,)
-        The problem and the true clusters.
+    spread : float, standard deviation of a client's true weights around its cluster's, which are standard normal
+    noise : float, standard deviation of the targets' (least squares) or scores' (logistic) noise
     """
     rng = stream(seed, "partition", n_clients, n_clusters, n_samples, dimension)
     labels = np.sort(np.arange(n_clients) % n_clusters)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from ..errors import choose
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ..federations import Federation
     from ..methods import Method
 
@@ -74,27 +73,17 @@ def formula(
 ) -> Cost:
     """Table 6 of FLT, and the same reckoning for the methods that it leaves out.
 
+    FltnbError: no formula is known for the method.
+
     Parameters
     ----------
-    method : str
-        A key of :data:`FORMULAS`.
-    M, rho, T : int, float, int
-        Clients, share of them per round, rounds.
-    W_local, W_enc : int
-        Parameters of the local model and of what is sent of the encoder.
-    k, e : int
-        Centroids per client and their dimension.
-    C : int
-        Models that IFCA sends.
-    warmup : int
-        IFCA's first rounds as plain FedAvg, which Table 6 ignores.
-    again : int
-        R, clusterings of dynamic FLT after the first.
-
-    Raises
-    ------
-    FltnbError
-        No formula is known for the method.
+    method : str, a key of :data:`FORMULAS`
+    M, rho, T : int, float, int, clients, share of them per round, rounds
+    W_local, W_enc : int, parameters of the local model and of what is sent of the encoder
+    k, e : int, centroids per client and their dimension
+    C : int, models that IFCA sends
+    warmup : int, IFCA's first rounds as plain FedAvg, which Table 6 ignores
+    again : int, R, clusterings of dynamic FLT after the first
     """
     choose(method, FORMULAS, "method with a formula")
     a_model = rho * M * W_local
@@ -110,13 +99,8 @@ def formula(
 def scenario3(T: int = 100, T_ifca: int = 1500, warmup: int = 500) -> pd.DataFrame:
     """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there.
 
-    Returns
-    -------
-    DataFrame
-        ``method, rounds, once, rounds' scalars, one-off share (percent), times FLT``.
+    Returns a DataFrame: ``method, rounds, once, rounds' scalars, one-off share (percent), times FLT``.
     """
-    import pandas as pd
-
     rows = []
     for name, label, rounds, first in (
         ("flt", "FLT", T, 0),
@@ -171,11 +155,9 @@ def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple
 
     Parameters
     ----------
-    fed : Federation
     method : Method
         Unfitted. What it clusters by is weighed as the numbers of its clusterer's ``centroids_`` and of the encoder.
-    training : dict
-        Arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them.
+    training : dict, arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them
     """
     from .. import rounds
     from ..encoders import networks, pretrain
