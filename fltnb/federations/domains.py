@@ -91,19 +91,8 @@ def renderings(
     """Draw a quarter of the images in each of the styles, and divide every style over clients as its domain.
 
     No image occurs in two styles, as no picture of PACS occurs in two domains. Ours, not a paper's: it has four
-    domains where PACS cannot be had, and says nothing about PACS.
-
-    Parameters
-    ----------
-    images : ImageSet
-        Grey.
-    min_samples, samples_per_client, val_fraction, test_fraction, seed
-        As in :func:`domains`; ``seed`` also decides which image gets which style.
-
-    Raises
-    ------
-    FltnbError
-        Colour images, and as in :func:`domains`.
+    domains where PACS cannot be had, and says nothing about PACS. Options are those of :func:`domains`; ``seed`` also
+    decides which image gets which style. Raises FltnbError for colour images, and as :func:`domains`.
     """
     if images.images.ndim != 3:
         raise FltnbError(f"Renderings are made of grey images, which {images.name} has not: take digits or MNIST.")

@@ -53,10 +53,7 @@ def source(images: ImageSet) -> dict[str, str]:
 def complete(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings with every default filled in; loads nothing.
 
-    Raises
-    ------
-    FltnbError
-        Unknown kind or option, a bad value, or something that is missing.
+    Raises FltnbError for an unknown kind or option, a bad value, or something that is missing.
     """
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a federation must be a dict with a kind, not {settings!r}.")
@@ -84,11 +81,7 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings without what equals its default, also in the ``base``; loads nothing.
 
     Settings that differ only in spelled-out defaults, or in 1 and 1.0, have one canonical form: it is what to hash.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`complete`.
+    Raises FltnbError as :func:`complete`.
     """
     full = complete(settings)
     short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
@@ -113,7 +106,7 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     Raises
     ------
     FltnbError
-        Unknown kind or option, one that is missing, or whatever the data set or the partition refuse.
+        As :func:`complete`, or whatever the data set or the partition refuse.
     """
     full = complete(settings)
     return made(load(full["dataset"], root), full)
