@@ -1,7 +1,9 @@
 """What all kinds of federation share: their list, their options and settings, building them from settings.
 
-A kind is a function of an image set and options. :func:`kind` enters it under its name, so that whatever is laid over
-another federation finds that one here, and no module imports the package.
+A kind is a function of an :class:`~fltnb.data.ImageSet` and options. :func:`kind` enters it under its name, so that
+whatever is laid over another federation finds that one here, and no module imports the package. In all kinds
+``n_clients`` is the number of clients M and ``seed`` decides what is drawn; an option out of range, or too few images
+or clients for what is asked, raises FltnbError.
 """
 
 from __future__ import annotations

@@ -24,12 +24,9 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Na
     ----------
     images : ImageSet
     base : dict
-        ``kind`` and arguments of the federation, without ``dataset``.
+        ``kind`` and arguments of the federation, without ``dataset``; its own ``seed`` decides the partition.
     val_fraction : float
-        Share of a client's training samples that becomes validation samples, above 0 and below 1; EMD-CFL
-        (arXiv 2506.07769, Section 4.1) has 0.1.
-    seed : int
-        Decides which samples, not the partition, which has its own seed in ``base``.
+        Share of a client's training samples; EMD-CFL (arXiv 2506.07769, Section 4.1) has 0.1.
 
     Raises
     ------
@@ -64,20 +61,17 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: N
     ----------
     images : ImageSet
     base : dict
-        ``kind`` and arguments of the federation, without ``dataset``.
+        As for :func:`held_out`.
     train_fraction : float
-        Share of a client's samples that is for training, above 0 and below 1, rounded to whole samples, one at least
-        on either side. They are drawn at random, not class by class.
-    seed : int
-        Decides which samples, not the partition, which has its own seed in ``base``. What a client's draw gives does
-        not depend on the other clients.
+        Share of a client's samples, rounded to whole samples, one at least on either side. They are drawn at random,
+        not class by class, and what a client's draw gives does not depend on the other clients.
 
     Raises
     ------
     FltnbError
         A base of an unknown kind, one that changes, that has validation samples or a second test set, or whose clients
-        have samples in common, such as one test set for many; a client with a single sample; a share out of range; or
-        whatever the base's partition refuses.
+        have samples in common, such as one test set for many; a client with a single sample; or whatever the base's
+        partition refuses.
     """
     fed = _whole(images, base)
     parts = {"train": [], "test": []}
@@ -100,20 +94,8 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
 
     FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and of test samples. Training
     samples are dealt among training places, test samples among test places, so that nothing that was for testing is
-    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps.
-
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        As for :func:`divided`. Pseudo-writers' images keep the hand they were drawn in.
-    seed : int
-        Decides who gets what, not the numbers, which come from ``base``.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`divided`, but for its share and single samples.
+    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps. ``base`` is as
+    for :func:`divided`, and so are the errors; pseudo-writers' images keep the hand they were drawn in.
     """
     fed = _whole(images, base)
     _all_samples(fed)

@@ -13,7 +13,7 @@ from ..settings import Count, Natural, Part, check
 from .base import Federation
 from .kinds import kind
 from .pools import Pool
-from .shares import level, members, of_classes
+from .shares import hand_out, level, members, of_classes
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 """Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
@@ -46,6 +46,7 @@ def tasks(
     Parameters
     ----------
     images : ImageSet
+        Indices of the federation point into it.
     tasks : sequence of sequences of int
         Labels of each task; no label in two tasks. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
     users_per_task : sequence of int
@@ -55,18 +56,11 @@ def tasks(
     minority : float
         Share of a user's samples with labels of other tasks, from 0 (pure users, Table I) to below 1. 0.1 for
         CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
-    seed : int
-        Partition seed: which images of a label a user gets.
-
-    Returns
-    -------
-    Federation
-        Indices point into ``images``.
 
     Raises
     ------
     FltnbError
-        Tasks that overlap, name unknown labels or lack images, lists of different lengths, or an argument out of range.
+        Tasks that overlap, name unknown labels or lack images, or lists of different lengths.
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
@@ -84,7 +78,7 @@ def tasks(
                 f" {images.name} has {there:,}: ask for fewer samples_per_user."
             )
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
-    train = _dealt(by_class, wanted[clusters], seed)
+    train = [np.concatenate(own) for own in hand_out(by_class, wanted[clusters], seed)]
     return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
 
 
@@ -112,7 +106,7 @@ def cross_tasks(
         Name of CIFAR-100 or another set whose images have the shape of the first set's.
     labels, other_labels : sequences of int
         The theme in either set; the paper says "vehicles" and lists no CIFAR-100 classes.
-    samples_per_user, seed : int
+    samples_per_user : int
 
     Raises
     ------
@@ -191,15 +185,3 @@ def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_cla
     if out[lists[task]].sum() == 0:
         raise FltnbError(f"minority={minority} of {size} samples leaves none of the own task: lower it.")
     return out
-
-
-def _dealt(by_class: list[np.ndarray], wanted: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Deal shuffled images of every label to the users (M, K) without repetition."""
-    held: list[list[np.ndarray]] = [[] for _ in wanted]
-    for c in np.flatnonzero(wanted.sum(axis=0)):
-        # keys start at 1: see label_clusters
-        shuffled = stream(seed, "partition", 1 + int(c)).permutation(by_class[c])
-        ends = np.cumsum(wanted[:, c])
-        for user, part in enumerate(np.split(shuffled[: ends[-1]], ends[:-1])):
-            held[user].append(part)
-    return [np.concatenate(parts) for parts in held]

@@ -26,7 +26,6 @@ def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = 
     images : ImageSet
         With ``writers``, such as ``fl.load("femnist")`` or ``fl.load("celeba")``.
     n_clients : int
-        M.
     seed : int, optional
         Draw the writers at random. Default: the first ones, as FLT does with 200 of them.
 
