@@ -92,8 +92,7 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
     files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
     if not files:
         raise FltnbError(
-            f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}"
-            " first."
+            f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}."
         )
     who = form.person.capitalize()
     samples, labels, split, writers = [], [], [], []
@@ -135,9 +134,7 @@ def _partner(path: Path, folder: Path, form: Form) -> Path:
     head, found, tail = path.name.rpartition("train")
     other = folder / (f"{head}test{tail}" if found else path.name)
     if not other.is_file():
-        raise FltnbError(
-            f"{path} has no test part {other}: put it there, or run {form.command} in LEAF's data/{form.name} again."
-        )
+        raise FltnbError(f"{path} has no test part {other}: add it, or run {form.command} in LEAF's data/{form.name}.")
     return other
 
 

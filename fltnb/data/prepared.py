@@ -260,8 +260,7 @@ def _download(name: str, folder: Path) -> Path:
             raise FltnbError(f"Cannot write in {folder} ({error.strerror}): free some space or {place}.") from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # torchvision lists every mirror
         raise FltnbError(
-            f"{path.name} is in none of the data folders and the download failed ({reason}): connect to the network"
-            f" and try again, or {place}."
+            f"{path.name} is in none of the data folders and its download failed ({reason}): try again, or {place}."
         ) from error
     finally:
         socket.setdefaulttimeout(patience)

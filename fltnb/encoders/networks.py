@@ -22,8 +22,7 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
     channels, height, width = input_shape
     if height % 4 or width % 4:
         raise FltnbError(
-            f"A {kind} encoder needs images whose height and width are multiples of 4, got {height} x {width}: use"
-            " kind='pca' or kind='pixels' for other shapes."
+            f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}: use kind='pca' or 'pixels'."
         )
     return NETWORKS[kind](channels, height, width, latent)
 

@@ -76,9 +76,7 @@ def prepare(inputs: np.ndarray) -> np.ndarray:
 
     channels, height, width = inputs.shape[1:]
     if channels not in (1, 3) or min(height, width) < 2:
-        raise FltnbError(
-            f"ResNet-18 looks at grey or colour images, not at samples of shape {inputs.shape[1:]}: use kind='pixels'."
-        )
+        raise FltnbError(f"ResNet-18 needs grey or colour images, not {inputs.shape[1:]}: use kind='pixels'.")
     mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (MEAN, STD))
     return (np.broadcast_to(inputs, (len(inputs), 3, height, width)) - mean) / std
 

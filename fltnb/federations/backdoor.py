@@ -57,12 +57,11 @@ def backdoor_colours(
 
     EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold uniformly green images and attackers green ones with
     :func:`shade` of their class, which the eye hardly tells from the former. Backdoored test images, everybody's, have
-    the shade of class K - 1 - c instead of c.
+    the shade of class K - 1 - c instead of c. Each group gets a copy of the images, so clients of different groups may
+    hold the same image. Raises FltnbError for colour images.
 
     Parameters
     ----------
-    images : ImageSet
-        Grey. Each group gets a copy of its own, so clients of different groups may hold the same image.
     n_clients : int
         M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
     samples_per_client, test_per_client : int, optional
@@ -77,13 +76,6 @@ def backdoor_colours(
     intensity : float
         How far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody the one
         green, above 1 the backdoor is plainer to see (not the paper's).
-    seed : int
-        Partition seed.
-
-    Raises
-    ------
-    FltnbError
-        Colour images, too few images or clients, or bad settings.
     """
     _demand(images, colour=False)
     K, each = images.n_classes, (samples_per_client, test_per_client)
@@ -116,22 +108,11 @@ def backdoor_patches(
     EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold the first half of the classes, attackers the same classes with
     a patch in the top left corner whose colour follows the class, the others the second half. Backdoored test images,
     everybody's, carry the patch of another class: c + 1, and the first one after the last of the half.
+    Targets and attackers each get a copy of the first half.
 
-    Parameters
-    ----------
-    images : ImageSet
-        In colour. Targets and attackers each get a copy of the first half.
-    n_clients : int
-        M, at least 3; the paper has 15.
-    patch : int
-        Side in pixels; 3 in the authors' public notebook.
-    samples_per_client, test_per_client, val_fraction, test, seed
-        As in :func:`backdoor_colours`.
-
-    Raises
-    ------
-    FltnbError
-        Grey images, fewer than 2 or more than 20 classes, a patch larger than the image, and as above.
+    The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public notebook, and other options are
+    those of :func:`backdoor_colours`. Raises FltnbError for grey images, fewer than 2 or more than 20 classes, or a
+    patch larger than the image.
     """
     _demand(images, colour=True)
     K, side = images.n_classes, min(images.images.shape[1:3])

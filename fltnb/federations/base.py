@@ -125,8 +125,7 @@ class Federation:
             clusters = np.asarray(self.clusters)
             if clusters.shape != (self.n_clients,) or not np.issubdtype(clusters.dtype, np.integer):
                 raise FltnbError(
-                    f"clusters must be {self.n_clients} integers, one per client, not {clusters.dtype} of shape"
-                    f" {clusters.shape}."
+                    f"clusters must be {self.n_clients} integers, one per client, not {clusters.dtype}{clusters.shape}."
                 )
             keep(self, "clusters", clusters.astype(np.int64, copy=False))
 
@@ -208,30 +207,23 @@ class Federation:
         test_fraction = check("test_fraction", test_fraction, Rate)
         val_fraction = check("val_fraction", val_fraction, Part)
         if test_fraction + val_fraction >= 1:
-            raise FltnbError(
-                f"test_fraction {test_fraction:g} and val_fraction {val_fraction:g} leave nothing to train on."
-            )
+            raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
         if y.shape != (len(x),) or ids.shape != (len(x),):
             raise FltnbError(
-                f"x, y and client_ids must hold one entry per sample, but their shapes are {x.shape}, {y.shape} and"
-                f" {ids.shape}."
+                f"x, y and client_ids need one entry per sample; their shapes are {x.shape}, {y.shape} and {ids.shape}."
             )
         n_classes = _count_classes(y, class_names)
         try:
             names, owner = np.unique(ids, return_inverse=True)
         except TypeError as error:
-            raise FltnbError(
-                "client_ids mix values that cannot be sorted: make all of them text or all integers."
-            ) from error
+            raise FltnbError("client_ids mix values that do not sort: make them all text or all integers.") from error
         if clusters is not None:
             clusters = np.unique(clusters, return_inverse=True)[1]
         parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
         for i, client in enumerate(names):
             held = np.flatnonzero(owner == i)
             if len(held) < 2:
-                raise FltnbError(
-                    f"Client {client} has a single sample: it needs one to train on and one to be tested on."
-                )
+                raise FltnbError(f"Client {client} has a single sample: it needs one to train on and one to test on.")
             n_test = min(max(round(test_fraction * len(held)), 1), len(held) - 1)
             n_val = min(round(val_fraction * len(held)), len(held) - n_test - 1)
             held = stream(seed, "split", 1 + i).permutation(held)
@@ -289,9 +281,7 @@ class Federation:
         """
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
-            raise FltnbError(
-                f"{self.name} holds floating-point samples, which are taken as they are: scale them first."
-            )
+            raise FltnbError(f"{self.name} has floating-point samples, which are taken as they are: scale them first.")
         if len(np.ravel(mean)) not in (1, self.input_shape[0]):
             raise FltnbError(f"The scaling {scaling!r} is one of colour images, which {self.name} has not.")
         return replace(self, mean=mean, std=std, settings=self.settings | {"scaling": scaling})
@@ -368,8 +358,7 @@ def _count_classes(y: np.ndarray, class_names: Sequence[str] | None) -> int:
     """Return K, refusing labels that would make a model of the wrong size."""
     if not np.issubdtype(y.dtype, np.integer):
         raise FltnbError(
-            f"Labels must be integers 0, 1, ..., not {y.dtype}: np.unique(y, return_inverse=True)[1] turns any labels"
-            " into such numbers."
+            f"Labels must be integers, not {y.dtype}: np.unique(y, return_inverse=True)[1] numbers labels."
         )
     if class_names is not None:
         return len(class_names)  # the Federation checks the labels against it

@@ -62,15 +62,11 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
     settings = dict(settings)
     name = settings.pop("kind", None)
     if name == "from_arrays":
-        raise FltnbError(
-            "A federation of your own arrays cannot be rebuilt from its settings: call Federation.from_arrays with the"
-            " arrays again."
-        )
+        raise FltnbError("A federation of your own arrays cannot be rebuilt: call Federation.from_arrays again.")
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in settings:
         raise FltnbError(
-            f"A federation of the image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt from its"
-            f" settings: call {name} with the image set again."
+            f"The image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt: call {name} with it."
         )
     if "dataset" not in settings:
         raise FltnbError(f'The settings of a {name} federation need a dataset, such as "digits": add it.')

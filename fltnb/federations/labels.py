@@ -50,10 +50,10 @@ def label_clusters(
     gets the data set's last training image instead, again and again (on MNIST an 8: 1,138 of 60,000 samples in six
     clients). Blocks start anew in every cluster, so clusters sharing a class hold the same images of it.
 
+    Raises FltnbError for more clusters than the classes allow, or more clients than samples.
+
     Parameters
     ----------
-    images : ImageSet
-        Training indices of the federation point into it.
     n_clients, n_clusters, classes_per_cluster : int
         M, C and the length of the lists of classes.
     shared_classes : int
@@ -62,18 +62,10 @@ def label_clusters(
         n. Under ``as_written`` it is refused when the classes are too small for it.
     max_train : int, optional
         Use only this many training images, balanced over the classes.
-
-    Raises
-    ------
-    FltnbError
-        More clusters than the classes allow, or more clients than samples.
     """
     clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
-        raise FltnbError(
-            f"shared_classes is {shared_classes} of {classes_per_cluster}: at most half of a cluster's classes can be"
-            " shared with the next one."
-        )
+        raise FltnbError(f"shared_classes must be at most half of {classes_per_cluster}, not {shared_classes}.")
     index = training_index(images, max_train, seed)
     by_class = members(images, index)
     drawn = None if variant == "as_run" else seed

@@ -64,7 +64,7 @@ def as_samples(images: np.ndarray) -> np.ndarray:
         raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
         raise FltnbError(
-            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C) with N at least 1, not {images.shape}."
+            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C), N at least 1, not {images.shape}."
         )
     if images.dtype == np.uint8:
         return images

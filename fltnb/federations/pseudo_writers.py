@@ -45,28 +45,20 @@ def pseudo_writers(
     Unlike people's, a client's images also keep the hand of whoever really wrote them, so that they vary more; and
     shapes of letters do not differ between clients, only how they are drawn.
 
+    Images must be grey, else FltnbError is raised, with strokes bright on black, such as ``emnist_byclass`` or
+    ``digits``. The federation owns what is made of them, writer by writer.
+
     Parameters
     ----------
-    images : ImageSet
-        Grey images, strokes bright on black, such as ``emnist_byclass`` or ``digits``. The federation owns what is
-        made of them, writer by writer.
-    n_clients : int
     train_fraction : float
         Share of a client's images that are for training; at least one image is for each part.
     mean_samples : int, optional
         Mean number of images of a client. Default: :data:`MEAN_SAMPLES`, or as many as the image set is good for.
     strength : float
         Multiplies how far styles are from none; 0 leaves images as they are.
-
-    Raises
-    ------
-    FltnbError
-        Colour images, or more images wanted than there are.
     """
     if images.images.ndim != 3:
-        raise FltnbError(
-            f"Pseudo-writers need grey images but those of {images.name} have colours: choose another set."
-        )
+        raise FltnbError(f"Pseudo-writers need grey images but those of {images.name} have colours: take another set.")
     available = {"train": len(images.train_index), "test": len(images.test_index)}
     if mean_samples is None:
         room = min(available["train"] / train_fraction, available["test"] / (1 - train_fraction)) / n_clients

@@ -19,26 +19,15 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Na
     """Make another federation and hold back a share of every client's training samples for validation.
 
     They are drawn among all of a client's samples, not class by class; every client has one at least.
+    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1.
 
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        ``kind`` and arguments of the federation, without ``dataset``; its own ``seed`` decides the partition.
-    val_fraction : float
-        Share of a client's training samples; EMD-CFL (arXiv 2506.07769, Section 4.1) has 0.1.
-
-    Raises
-    ------
-    FltnbError
-        A base of an unknown kind, one with validation samples of its own or one that changes, a share that leaves a
-        client nothing to train on, or whatever the base's partition refuses.
+    ``base`` has ``kind`` and options of the federation, without ``dataset``; its own ``seed`` decides the partition.
+    Raises FltnbError for a base of an unknown kind, one with validation samples of its own or one that changes, a share
+    that leaves a client nothing to train on, or whatever the base's partition refuses.
     """
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):
-        raise FltnbError(
-            f"A {base['kind']} federation has validation samples of its own, or changes: take it as it is."
-        )
+        raise FltnbError(f"A {base['kind']} federation has validation samples, or changes: take it as it is.")
     train, val = [], []
     for client, own in enumerate(fed.train):
         held = max(1, round(val_fraction * len(own)))
@@ -56,31 +45,18 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: N
 
     FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
     90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay.
+    Shares are rounded to whole samples, one at least on either side. Samples are drawn at random, not class by class,
+    and what a client's draw gives does not depend on the other clients.
 
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        As for :func:`held_out`.
-    train_fraction : float
-        Share of a client's samples, rounded to whole samples, one at least on either side. They are drawn at random,
-        not class by class, and what a client's draw gives does not depend on the other clients.
-
-    Raises
-    ------
-    FltnbError
-        A base of an unknown kind, one that changes, that has validation samples or a second test set, or whose clients
-        have samples in common, such as one test set for many; a client with a single sample; or whatever the base's
-        partition refuses.
+    ``base`` is as for :func:`held_out`. Raises FltnbError for a base of an unknown kind, one that changes, that has
+    validation samples or a second test set, or whose clients have samples in common, such as one test set for many;
+    for a client with a single sample; or whatever the base's partition refuses.
     """
     fed = _whole(images, base)
     parts = {"train": [], "test": []}
     for client, own in enumerate(_all_samples(fed)):
         if len(own) < 2:
-            raise FltnbError(
-                f"Client {client} has a single sample, which cannot be both for training and for testing: leave such"
-                " clients out, or make the federation with more samples each."
-            )
+            raise FltnbError(f"Client {client} has a single sample: leave such clients out, or take more samples.")
         order = stream(seed, "partition", 8, client).permutation(own)
         n = min(max(round(train_fraction * len(own)), 1), len(own) - 1)
         parts["train"].append(np.sort(order[:n]))
@@ -115,8 +91,7 @@ def _whole(images: ImageSet, base: dict) -> Federation:
         raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
     if fed.probed or any(len(own) for own in fed.val):
         raise FltnbError(
-            f"This {base['kind']} federation has validation samples or a second test set, of which a new division into"
-            " training and test part would make something else: set its val_fraction to 0, or take another base."
+            f"This {base['kind']} base has validation samples or a second test set: take val_fraction=0 or another one."
         )
     return fed
 

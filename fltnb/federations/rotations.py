@@ -49,8 +49,6 @@ def rotated(
 
     Parameters
     ----------
-    images : ImageSet
-    n_clients : int
     angles : sequence of sequences of float
         Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))`` is EMD-CFL's "4",
         ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its "Min" and ``((0,),)`` its "Base".
@@ -94,11 +92,8 @@ def rotated_copies(
 
     Parameters
     ----------
-    images : ImageSet
     n_clients : int
-        The paper has 40. Each angle has clients of its own, so there must be as many at least.
-    angles : sequence of sequences of float
-        As in :func:`rotated`.
+        The paper has 40. Each angle (see :func:`rotated`) has clients of its own, so there must be as many at least.
     samples_per_client : int, optional
         Training and validation images of a client. Default: the whole copy is dealt (6,000 of MNIST with 10 clients an
         angle; the public code first cuts all classes to one size, which leaves 5,420).

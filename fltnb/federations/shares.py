@@ -105,14 +105,10 @@ def deal(
     wanted = fewest if each is None else each
     if wanted > fewest:
         raise FltnbError(
-            f"{n_clients} clients with {each} {what} images each need {n_clients * each} of the {len(index)} there are:"
-            " ask for fewer."
+            f"{n_clients} clients with {each} {what} images each need {n_clients * each} of {len(index)}: take fewer."
         )
     if wanted < classes:
-        raise FltnbError(
-            f"{wanted} {what} images per client are fewer than the {classes} classes: ask for fewer clients or more"
-            " images each."
-        )
+        raise FltnbError(f"{wanted} {what} images per client are fewer than the {classes} classes: give each more.")
     return parts if each is None else [part[spread(len(part), each)] for part in parts]
 
 
@@ -123,9 +119,7 @@ def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
     """
     held = round(fraction * len(own))
     if fraction > 0 and held == 0:
-        raise FltnbError(
-            f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give clients more images."
-        )
+        raise FltnbError(f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more.")
     place = spread(len(own), held)
     return np.delete(own, place), own[place]
 

@@ -40,8 +40,6 @@ def dirichlet(
 
     Parameters
     ----------
-    images : ImageSet
-    n_clients : int
     alpha : float
         Concentration, above 0: small is strong skew, large approaches equal mixtures.
     min_samples : int

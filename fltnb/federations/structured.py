@@ -39,12 +39,10 @@ def structured(
     all those of the cluster's classes.
 
     FLT, Section 4.2 (scenario 4) and Appendix D.1. M = 600 makes 60 clients per cluster, as in the public code; the
-    paper's text says 100.
+    paper's text says 100. Raises FltnbError where a cluster has no test images, or as :func:`power_law_sizes`.
 
     Parameters
     ----------
-    images : ImageSet
-        Indices of the federation point into it.
     n_clients : int
         M: 2,400 for the paper's MLP rows, 600 for its CNN rows.
     classes_per_cluster : int
@@ -57,11 +55,6 @@ def structured(
     max_per_class : int, optional
         Use at most this many training images of each class and a sixth of it as test images, both chosen at random.
         2,400 gives EMNIST ByMerge the class sizes of EMNIST Balanced.
-
-    Raises
-    ------
-    FltnbError
-        A cluster's power law has no solution, or a cluster has no test images.
     """
     lists = [
         list(range(c, min(c + classes_per_cluster, images.n_classes)))
@@ -93,26 +86,14 @@ def structured(
 
 
 def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.ndarray:
-    r"""Return the training samples of each client of one cluster (Algorithm 4, lines 3 and 6).
+    r"""Return the training samples of each client of one cluster, int64 (M_c,) (Algorithm 4, lines 3 and 6).
 
-    Client i = 1, ..., M_c gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
+    Of :math:`|D_c|` samples, client i = 1, ..., M_c gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
     :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the unrounded sizes sum to
     :math:`|D_c|`. What the rounding leaves over goes to the first client, as in the public code.
 
     Raises FltnbError where there are more clients than samples; else there is a solution. The public code's solver
     misses it for very few clients per cluster (2) and then goes on with beta = 0.
-
-    Parameters
-    ----------
-    n_samples, n_clients : int
-        Size of the cluster's data :math:`|D_c|` and its number of clients :math:`M_c`.
-    delta : float
-        Above 0.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_clients,)
-        Each at least alpha + 1; sums to ``n_samples``.
 
     Examples
     --------

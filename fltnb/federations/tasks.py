@@ -41,12 +41,11 @@ def tasks(
     ``round(minority * n_t)`` spread over the labels of all other tasks, the rest over its own task's labels, both as
     evenly as possible. Nobody holds an image twice and no two users hold the same one. All users of a task are tested
     on the same images, the test images of the task's own labels: the paper shows the accuracy of each task's server,
-    and a task is to learn its labels. The users' true cluster is their task.
+    and a task is to learn its labels. The users' true cluster is their task. Raises FltnbError for tasks that overlap,
+    name unknown labels or lack images, or lists of different lengths.
 
     Parameters
     ----------
-    images : ImageSet
-        Indices of the federation point into it.
     tasks : sequence of sequences of int
         Labels of each task; no label in two tasks. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
     users_per_task : sequence of int
@@ -56,11 +55,6 @@ def tasks(
     minority : float
         Share of a user's samples with labels of other tasks, from 0 (pure users, Table I) to below 1. 0.1 for
         CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
-
-    Raises
-    ------
-    FltnbError
-        Tasks that overlap, name unknown labels or lack images, or lists of different lengths.
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
@@ -97,21 +91,8 @@ def cross_tasks(
     MT-HFL, arXiv 2410.02733, Section III. User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``,
     user 2 all remaining labels of ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1.
     Labels of the second set come after those of the first. The pool holds the images in use alone.
-
-    Parameters
-    ----------
-    images : ImageSet
-        CIFAR-10.
-    other : str
-        Name of CIFAR-100 or another set whose images have the shape of the first set's.
-    labels, other_labels : sequences of int
-        The theme in either set; the paper says "vehicles" and lists no CIFAR-100 classes.
-    samples_per_user : int
-
-    Raises
-    ------
-    FltnbError
-        Images of different shapes, unknown labels, or too few images.
+    ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images have the same shape; the paper
+    says "vehicles" and lists no CIFAR-100 classes. Raises FltnbError for different shapes or unknown labels.
     """
     first, second = images, load(other)
     labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
@@ -156,9 +137,7 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
         raise FltnbError(f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}.")
     every = [c for labels in lists for c in labels]
     if max(every) >= images.n_classes:
-        raise FltnbError(
-            f"There is no label {max(every)} in {images.name}: its labels are 0 to {images.n_classes - 1}."
-        )
+        raise FltnbError(f"There is no label {max(every)} in {images.name}: it has 0 to {images.n_classes - 1}.")
     twice = [c for c in every if every.count(c) > 1]
     if twice:
         raise FltnbError(f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels.")
