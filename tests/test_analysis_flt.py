@@ -2,9 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
-
-from fltnb import analysis
 
 
 def tidy_rows(rows, **common):

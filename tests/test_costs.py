@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from fltnb.experiments import costs as plan
+from fltnb.store import Result, Spec
 
 import fltnb as fl
 from fltnb import methods
 from fltnb.analysis import costs
-from fltnb.store import Result, Spec
 
 
 def test_table_6_by_hand():

@@ -37,9 +37,6 @@ def digits():
     return fl.load("digits")
 
 
-# ---------------------------------------------------------------- dealing
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_dealing_properties(pick):
@@ -68,9 +65,6 @@ def test_dealing_properties(pick):
 
 def test_spread_by_hand():
     assert spread(4, 2).tolist() == [1, 3] and spread(5, 5).tolist() == [0, 1, 2, 3, 4] and spread(3, 0).tolist() == []
-
-
-# ---------------------------------------------------------------- rotated copies
 
 
 def test_every_rotation_has_a_copy_of_everything():
@@ -112,9 +106,6 @@ def test_turning_is_that_of_rotated_and_adds_up():
     assert np.argwhere(turn(bright, 45)[0] > 60)[0].tolist() == [2, 6]
     colour = images(colour=True, classes=2).images
     assert np.array_equal(turn(colour, 30)[..., 1], turn(np.ascontiguousarray(colour[..., 1]), 30))
-
-
-# ---------------------------------------------------------------- backdoors
 
 
 def test_colours_by_hand():
@@ -205,9 +196,6 @@ def test_a_finished_run_is_evaluated_on_the_attack_afterwards(digits):
     assert not clean.clients["test"].equals(misled.clients["test"])
 
 
-# ---------------------------------------------------------------- domains
-
-
 def styled(counts=(30, 40, 61), classes=3):
     toy = images(per_class=sum(counts) // classes + 1, classes=classes, tests=1)
     of = np.repeat(np.arange(len(counts)), counts).astype(np.uint8)
@@ -291,9 +279,6 @@ def test_damaged_and_missing_pacs(tmp_path):
     (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
     with pytest.raises(fl.FltnbError, match="cannot be read as an image"):
         load("pacs", tmp_path)
-
-
-# ---------------------------------------------------------------- bad input
 
 
 @pytest.mark.parametrize(

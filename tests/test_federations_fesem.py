@@ -61,9 +61,6 @@ def registered(monkeypatch, **fields):
     return {"kind": "odd"}
 
 
-# --- divided ------------------------------------------------------------------------------------------------------
-
-
 def test_division_by_hand():
     # 10, 5, 3 and 2 samples: 8, 4, 2.4 and 1.6 of them are for training, the last cut to leave one for testing
     images = by_persons([9, 1, 2, 1], [1, 4, 1, 1])
@@ -111,9 +108,6 @@ def test_division_keeps_clusters_and_drops_repeats(monkeypatch):
     assert len(fed.train[0]) == 2 and len(fed.train[1]) == 2
 
 
-# --- shuffled -----------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=6),
@@ -154,9 +148,6 @@ def test_shuffled_pseudo_writers_mix_hands(digits):
     assert all(len(np.unique(hand[own])) == 8 for own in fed.train)  # some of every hand
     again = divided(digits, HANDS)
     assert held(again) == held(bare) and again.mean == bare.mean and again.name == bare.name
-
-
-# --- settings -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("base", [SKEWED, HANDS, {"kind": "rotated_copies", "n_clients": 8, "val_fraction": 0}])
@@ -246,8 +237,6 @@ def test_wrong_settings_of_a_division(change, words):
     with pytest.raises(FltnbError, match=words):
         federations.build({"kind": "divided", "dataset": "digits", "base": SKEWED} | change)
 
-
-# --- CelebA -------------------------------------------------------------------------------------------------------
 
 PEOPLE = {  # person: (training pictures with label, test pictures with label); labels as LEAF writes them
     "120": ({"000003.jpg": 1.0, "000001.jpg": 0.0}, {"000007.jpg": 1.0}),

@@ -8,8 +8,6 @@ from fltnb.data import ImageSet, leaf
 from fltnb.errors import FltnbError
 from fltnb.federations import apply_style, pseudo_writers, writer_styles, writers
 
-# --- LEAF's files -------------------------------------------------------------------------------------------------
-
 
 def leaf_part(people, seed=0):
     """Content of one LEAF file; people maps a name to its labels. Pixels are bytes / 255, as LEAF writes them."""
@@ -167,9 +165,6 @@ def test_load_femnist_says_where_to_get_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- writers ------------------------------------------------------------------------------------------------------
-
-
 def test_writers_of_femnist(leaf_folder):
     settings = {"kind": "writers", "dataset": "femnist", "n_clients": 3}
     fed = federations.build(settings, leaf_folder.parent)
@@ -214,9 +209,6 @@ def test_writers_scattered_over_the_set():
 def test_writers_refuse(images, options, message):
     with pytest.raises(FltnbError, match=message):
         writers(images, **options)
-
-
-# --- pseudo-writers -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
