@@ -48,9 +48,6 @@ def no_network(monkeypatch):
     return attempts
 
 
-# --- ImageSet -----------------------------------------------------------------------------------------------------
-
-
 def test_image_set_by_hand():
     images = image_set()
     assert images.n_classes == 3 and len(images) == 6
@@ -109,9 +106,6 @@ def test_array_digest_does_not_depend_on_memory_layout(values):
     assert data.array_digest(array) != data.array_digest(array.astype(np.int32))
 
 
-# --- digits -------------------------------------------------------------------------------------------------------
-
-
 def test_digits():
     from sklearn.datasets import load_digits
 
@@ -122,9 +116,6 @@ def test_digits():
     table = digits.summary()
     assert (table["test"] == (table["train"] + table["test"]).div(5).round()).all()
     assert digits.digest == data.load("digits").digest == "5da86954b8d38913"  # stored results hang on this division
-
-
-# --- prepared files -----------------------------------------------------------------------------------------------
 
 
 def test_prepared_file_is_read(tmp_path):
@@ -210,9 +201,6 @@ def test_checksum_is_the_plain_sha256(tmp_path):
     assert data.checksum(tmp_path / "file") == hashlib.sha256(b"abc").hexdigest()
 
 
-# --- downloads ----------------------------------------------------------------------------------------------------
-
-
 def test_without_network(tmp_path, no_network, capsys):
     with pytest.raises(FltnbError) as caught:
         data.load("cifar10", tmp_path)
@@ -287,9 +275,6 @@ def test_unknown_name(asked):
         data.load(asked)
 
 
-# --- pretraining sets ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def colour(tmp_path):
     """Stand-ins for CIFAR: two images per class whose pixels are the class number (CIFAR-10: plus 200)."""
@@ -327,9 +312,6 @@ def test_pretraining_passes_other_names_on():
     assert data.pretraining_set("digits").digest == data.load("digits").digest
     with pytest.raises(FltnbError, match="Unknown pretraining set 'imagenet'"):
         data.pretraining_set("imagenet")
-
-
-# --- the real sets, where they are prepared -----------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not (REAL / "mnist.npz").is_file(), reason="data/mnist.npz is not prepared")

@@ -28,9 +28,6 @@ def cache_files():
     return sorted((paths.store() / "encoders").glob("*"))
 
 
-# ------------------------------------------------------------------ networks
-
-
 def count(module):
     return sum(p.numel() for p in module.parameters())
 
@@ -88,9 +85,6 @@ def test_one_adam_step_by_hand():
         torch.testing.assert_close(p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5)
 
 
-# ------------------------------------------------------------------ specification
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -125,9 +119,6 @@ def test_numbers_sent():
     whole = EncoderSpec("residual", "cifar20", finetune_epochs=1, latent=64)
     # five BatchNorm layers of the encoder keep a mean and a variance per channel
     assert sent_parameters(whole, (3, 32, 32)) == 812_123 + 2 * (64 + 128 + 128 + 64 + 8)
-
-
-# ------------------------------------------------------------------ pretraining and its cache
 
 
 def test_pretraining_learns_and_is_cached(monkeypatch):
@@ -194,9 +185,6 @@ def test_pca_is_scikit_learns():
     np.testing.assert_allclose(weights["components"], expected.components_, atol=1e-4)
     with pytest.raises(FltnbError, match="65 principal components"):
         pretrain(EncoderSpec("pca", "digits", latent=65))
-
-
-# ------------------------------------------------------------------ embedding
 
 
 def test_pixels_and_pca(fed):

@@ -1,43 +1,35 @@
 """EMD-CFL's federations: rotated copies, backdoors in colours and patches, domains."""
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
+from toys import toy_set
 
 import fltnb as fl
 from fltnb import federations, paths
-from fltnb.data import ImageSet, load, pacs
+from fltnb.data import load, pacs
 from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
 from fltnb.federations.rotations import turn
 from fltnb.federations.shares import deal, hold_out, spread
 
 
-def images(per_class=12, classes=4, size=6, colour=False, tests=6, seed=0, **more):
-    """Random images; every fifth of a class or so is a test image."""
-    rng = np.random.default_rng(seed)
+def images(per_class=12, classes=4, size=6, colour=False, tests=6, **more):
+    """Random images in the order of classes 0, 1, ..., 0, 1, ..., training part first."""
     labels = np.tile(np.arange(classes), per_class + tests)
     shape = (len(labels), size, size, 3) if colour else (len(labels), size, size)
-    return ImageSet(
-        name="toy",
-        images=rng.integers(1, 256, shape, dtype=np.uint8),
-        labels=labels,
-        split=np.repeat(np.array([0, 1], np.uint8), [classes * per_class, classes * tests]),
-        class_names=tuple(map(str, range(classes))),
-        origin="random",
-        **more,
-    )
+    pixels = np.random.default_rng(0).integers(1, 256, shape, dtype=np.uint8)
+    return toy_set(pixels, labels, np.repeat([0, 1], [classes * per_class, classes * tests]), classes, **more)
 
 
 @pytest.fixture(scope="module")
 def digits():
     return fl.load("digits")
-
-
-# ---------------------------------------------------------------- dealing
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,9 +60,6 @@ def test_dealing_properties(pick):
 
 def test_spread_by_hand():
     assert spread(4, 2).tolist() == [1, 3] and spread(5, 5).tolist() == [0, 1, 2, 3, 4] and spread(3, 0).tolist() == []
-
-
-# ---------------------------------------------------------------- rotated copies
 
 
 def test_every_rotation_has_a_copy_of_everything():
@@ -114,9 +103,6 @@ def test_turning_is_that_of_rotated_and_adds_up():
     assert np.array_equal(turn(colour, 30)[..., 1], turn(np.ascontiguousarray(colour[..., 1]), 30))
 
 
-# ---------------------------------------------------------------- backdoors
-
-
 def test_colours_by_hand():
     grey = np.array([[[255, 100]], [[255, 100]]], dtype=np.uint8)
     painted = backdoor.tinted(grey, np.array([backdoor.GREEN, backdoor.PURPLE]))
@@ -133,9 +119,7 @@ def test_backdoor_colours_by_hand():
     toy = images()
     fed, misled = (backdoor_colours(toy, 6, val_fraction=0.25, test=test) for test in ("clean", "backdoored"))
     assert fed.clusters.tolist() == [0, 0, 1, 1, 2, 2] and fed.input_shape == (3, 6, 6) and fed.mean == 0.5
-    grey = {}  # each image by its red-to-blue-free shape: the grey picture behind a coloured one
-    for k in range(len(toy)):
-        grey.setdefault(toy.labels[k], []).append(toy.images[k])
+    grey = {c: toy.images[toy.labels == c] for c in range(4)}
     for client, group in enumerate(fed.clusters):
         for split in ("train", "val", "test"):
             for k in getattr(fed, split)[client]:
@@ -151,8 +135,7 @@ def test_backdoor_colours_by_hand():
 
 
 def _is_tint(painted, candidates, colour):
-    wanted = [np.floor(np.array(grey, float)[..., None] * colour + 1e-9) for grey in candidates]
-    return any(np.array_equal(painted, one) for one in wanted)
+    return (np.floor(candidates[..., None] * np.asarray(colour) + 1e-9) == painted).all(axis=(1, 2, 3)).any()
 
 
 def test_backdoor_patches_by_hand():
@@ -192,45 +175,33 @@ def test_attacked_is_the_other_test_of_the_same_clients(digits):
         attacked(rotated_copies(digits, 4))
 
 
-def test_a_finished_run_is_evaluated_on_the_attack_afterwards(digits):
-    """Training never sees test images: a run on the backdoored federation ends with the same models."""
-    fed = backdoor_colours(digits, 3, samples_per_client=100, test_per_client=60)
-    options = {"model": "mlp_plain", "rounds": 1, "local_epochs": 2, "lr": 0.05, "backend": "serial", "progress": False}
-    clean, misled = (fl.run(fl.methods.Oracle(), one, **options) for one in (fed, attacked(fed)))
-    assert np.array_equal(clean.theta, misled.theta)
-    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    with fl.training.make_engine(attacked(fed), net, fl.training.TrainSpec(), "serial") as engine:
-        found = engine.evaluate(clean.theta, clean.rows, np.arange(3), "test")
-    assert np.allclose(100 * found.correct / found.total, misled.clients["test"])
-    assert not clean.clients["test"].equals(misled.clients["test"])
-
-
-# ---------------------------------------------------------------- domains
-
-
-def styled(counts=(30, 40, 61), classes=3):
-    toy = images(per_class=sum(counts) // classes + 1, classes=classes, tests=1)
-    of = np.repeat(np.arange(len(counts)), counts).astype(np.uint8)
-    return toy.subset(np.arange(sum(counts)), "toy"), of
+def test_a_run_ends_with_the_probe(digits):
+    """Training never sees test images, so that an engine for the attacked federation finds what the probe does."""
+    made = {"n_clients": 3, "samples_per_client": 60, "test_per_client": 30}
+    clean, wrong, both = (backdoor_colours(digits, **made, test=test) for test in ("clean", "backdoored", "both"))
+    options = {"rounds": 2, "participation": 1.0, "lr": 0.3, "local_epochs": 5, "backend": "serial", "progress": False}
+    runs = [fl.run(fl.methods.FedAvg(), fed, model="mlp_plain", **options) for fed in (clean, wrong, both)]
+    assert np.array_equal(runs[0].theta, runs[1].theta) and np.array_equal(runs[0].theta, runs[2].theta)
+    probed = runs[2].history[runs[2].history["split"] == "probe"]
+    assert probed["round"].tolist() == [2]
+    net = fl.models.make("mlp_plain", clean.input_shape, clean.n_classes)
+    with fl.training.make_engine(attacked(clean), net, fl.training.TrainSpec(), "serial") as engine:
+        found = engine.evaluate(runs[0].theta, runs[0].rows, np.arange(3), "test")
+    for seen in (runs[1].clients["test"], runs[2].clients["probe"]):
+        np.testing.assert_allclose(seen, 100 * found.correct / found.total)
+    assert not np.allclose(runs[2].clients["probe"], runs[2].clients["test"])
 
 
 def test_domains_by_hand():
-    toy, of = styled()
-    toy = ImageSet(**{key: getattr(toy, key) for key in toy.__dataclass_fields__ if key != "domains"}, domains=of)
+    of = np.repeat(np.arange(3), (30, 40, 61)).astype(np.uint8)
+    toy = dataclasses.replace(images(44, 3, tests=1).subset(np.arange(131), "toy"), domains=of)
     fed = domains(toy, min_samples=20, val_fraction=0.1, test_fraction=0.2)
     assert fed.clusters.tolist() == [0, 1, 1, 2, 2, 2]  # 30, 40 and 61 images, 20 each at least
     held = [np.concatenate([fed.train[i], fed.val[i], fed.test[i]]) for i in range(6)]
     assert [len(part) for part in held] == [30, 20, 20, 21, 20, 20]
     assert len(np.unique(np.concatenate(held))) == len(toy)
     assert all((of[part] == fed.clusters[i]).all() for i, part in enumerate(held))
-    assert [len(part) for part in fed.test] == [6, 4, 4, 4, 4, 4] and [len(part) for part in fed.val] == [
-        3,
-        2,
-        2,
-        2,
-        2,
-        2,
-    ]
+    assert list(map(len, fed.test)) == [6, 4, 4, 4, 4, 4] and list(map(len, fed.val)) == [3, 2, 2, 2, 2, 2]
     assert (fed.label_counts("train") > 0).all()
     assert domains(toy, 20, samples_per_client=18).sizes.tolist() == [14] * 6
 
@@ -246,18 +217,13 @@ def test_pacs_has_the_papers_18_clients():
 
 
 def release(folder, skip=(), domains=pacs.DOMAINS):
-    from PIL import Image
-
     rng = np.random.default_rng(0)
-    for domain in domains:
-        for name in pacs.CLASS_NAMES:
-            if (domain, name) in skip:
-                continue
-            (folder / domain / name).mkdir(parents=True)
+    for place in itertools.product(domains, pacs.CLASS_NAMES):
+        if place not in skip:
+            (folder / "/".join(place)).mkdir(parents=True)
             for n in range(2):
-                Image.fromarray(rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)).save(
-                    folder / domain / name / f"{n}.png"
-                )
+                pixels = rng.integers(0, 256, (20, 20, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / "/".join(place) / f"{n}.png")
 
 
 def test_the_official_folders_are_converted_once(tmp_path, capsys):
@@ -293,9 +259,6 @@ def test_damaged_and_missing_pacs(tmp_path):
         load("pacs", tmp_path)
 
 
-# ---------------------------------------------------------------- bad input
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -315,10 +278,7 @@ def test_damaged_and_missing_pacs(tmp_path):
         (lambda d: backdoor_patches(images(colour=True, classes=1), 3), "1 classes are not possible"),
         (lambda d: domains(d), "have no domains"),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 80), "fewer than the 80"),
-        (
-            lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0),
-            "test_fraction must be a number above 0",
-        ),
+        (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0), "must be a number above 0"),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95), "leave nothing"),
         (lambda d: federations.build({"kind": "domains", "dataset": "cifra"}), "Unknown data set 'cifra'"),
         (lambda d: federations.build({"kind": "backdoor_colours", "dataset": "digits", "pach": 1}), "Unknown option"),
@@ -348,20 +308,3 @@ def test_both_tests_in_one_federation_are_those_of_two(make):
             np.testing.assert_array_equal(ours[1], theirs[1])
     assert both.probed and not clean.probed
     assert len({fed.fingerprint() for fed in (clean, wrong, both)}) == 3
-
-
-def test_a_run_ends_with_the_probe(tmp_path):
-    """The probe of a run is what an engine for the attacked federation measures on its models; it is asked once."""
-    fed = fl.federations.backdoor_colours(
-        fl.load("digits"), n_clients=3, samples_per_client=60, test_per_client=30, test="both"
-    )
-    run = fl.run(
-        fl.methods.FedAvg(), fed, model="mlp_plain", rounds=2, participation=1.0, lr=0.3, local_epochs=5, progress=False
-    )
-    assert (run.history["split"] == "probe").sum() == 1
-    assert run.history.loc[run.history["split"] == "probe", "round"].item() == 2
-    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    with fl.training.make_engine(backdoor.attacked(fed), net, fl.training.TrainSpec(), backend="serial") as engine:
-        found = engine.evaluate(run.theta, run.rows, np.arange(3), "test")
-    np.testing.assert_allclose(run.clients["probe"], 100 * found.correct / found.total)
-    assert not np.allclose(run.clients["probe"], run.clients["test"])

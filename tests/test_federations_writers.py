@@ -2,13 +2,12 @@ import json
 
 import numpy as np
 import pytest
+from toys import toy_set
 
 from fltnb import data, federations
 from fltnb.data import ImageSet, leaf
 from fltnb.errors import FltnbError
 from fltnb.federations import apply_style, pseudo_writers, writer_styles, writers
-
-# --- LEAF's files -------------------------------------------------------------------------------------------------
 
 
 def leaf_part(people, seed=0):
@@ -78,16 +77,11 @@ def changed(**entries):
     return change
 
 
-def short_row(part):
-    part["user_data"]["a"]["x"][1] = part["user_data"]["a"]["x"][1][:783]
+def pixel(value):
+    def change(part):
+        part["user_data"]["a"]["x"][0][5] = value
 
-
-def bright_pixel(part):
-    part["user_data"]["a"]["x"][0][5] = 255
-
-
-def no_pixel(part):
-    part["user_data"]["a"]["x"][0][5] = None
+    return change
 
 
 @pytest.mark.parametrize(
@@ -99,10 +93,10 @@ def no_pixel(part):
         (changed(y=[-1, 0]), "the label -1"),
         (changed(y=[0, True]), "the label True"),
         (changed(y=[0, 2.0]), r"the label 2\.0"),
-        (short_row, "an image of 783 pixels instead of 784"),
+        (changed(x=[[0] * 784, [0] * 783]), "an image of 783 pixels instead of 784"),
         (changed(x=[[], []]), "an image of 0 pixels instead of 784"),
-        (bright_pixel, "pixels outside 0 to 1"),
-        (no_pixel, "does not have LEAF's form|pixels outside"),
+        (pixel(255), "pixels outside 0 to 1"),
+        (pixel(None), "does not have LEAF's form|pixels outside"),
         (lambda part: part.update(num_samples=[3, 1]), "has 2 images but num_samples says 3"),
         (lambda part: part.update(num_samples=[2]), "names 2 writers but has 1 num_samples"),
         (lambda part: part.update(users=["a", "a"]), "names a writer twice"),
@@ -167,9 +161,6 @@ def test_load_femnist_says_where_to_get_it(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- writers ------------------------------------------------------------------------------------------------------
-
-
 def test_writers_of_femnist(leaf_folder):
     settings = {"kind": "writers", "dataset": "femnist", "n_clients": 3}
     fed = federations.build(settings, leaf_folder.parent)
@@ -183,16 +174,8 @@ def test_writers_of_femnist(leaf_folder):
 
 
 def toy(writer_ids, split):
-    n = len(split)
-    return ImageSet(
-        name="toy",
-        images=np.arange(n * 4, dtype=np.uint8).reshape(n, 2, 2),
-        labels=np.zeros(n, dtype=np.int64),
-        split=np.array(split, dtype=np.uint8),
-        class_names=("only",),
-        origin="made up",
-        writers=None if writer_ids is None else np.array(writer_ids, dtype=np.int32),
-    )
+    writers = None if writer_ids is None else np.array(writer_ids, dtype=np.int32)
+    return toy_set(np.arange(len(split) * 4).reshape(-1, 2, 2), [0] * len(split), split, writers=writers)
 
 
 def test_writers_scattered_over_the_set():
@@ -214,9 +197,6 @@ def test_writers_scattered_over_the_set():
 def test_writers_refuse(images, options, message):
     with pytest.raises(FltnbError, match=message):
         writers(images, **options)
-
-
-# --- pseudo-writers -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -317,19 +297,11 @@ def test_digits_by_pseudo_writers(digits):
 
 
 def numbered(n_train=900, n_test=120):
-    """Images that say which one they are: their number in the first row of four pixels, base 16."""
+    """Images that say which one they are: their number in one row of four pixels, base 16."""
     n = n_train + n_test
-    digits_16 = np.stack([np.arange(n) // 16**k % 16 for k in range(4)], axis=1).astype(np.uint8)
-    images = np.zeros((n, 4, 4), dtype=np.uint8)
-    images[:, 1] = digits_16
-    return ImageSet(
-        name="numbered",
-        images=images,
-        labels=(np.arange(n) % 3).astype(np.int64),
-        split=np.repeat(np.array([0, 1], dtype=np.uint8), [n_train, n_test]),
-        class_names=("a", "b", "c"),
-        origin="made up",
-    )
+    images = np.zeros((n, 4, 4))
+    images[:, 1] = np.stack([np.arange(n) // 16**k % 16 for k in range(4)], axis=1)
+    return toy_set(images, np.arange(n) % 3, np.repeat([0, 1], [n_train, n_test]))
 
 
 def test_no_image_goes_to_two_and_parts_are_kept():
@@ -376,13 +348,6 @@ def test_pseudo_writers_refuse(digits, options, message):
 
 
 def test_pseudo_writers_refuse_colour():
-    colour = ImageSet(
-        name="colour",
-        images=np.zeros((4, 2, 2, 3), dtype=np.uint8),
-        labels=np.zeros(4, dtype=np.int64),
-        split=np.array([0, 0, 1, 1], dtype=np.uint8),
-        class_names=("a",),
-        origin="made up",
-    )
+    colour = toy_set(np.zeros((4, 2, 2, 3)), [0] * 4, [0, 0, 1, 1], name="colour")
     with pytest.raises(FltnbError, match="need grey images but those of colour have colours"):
         pseudo_writers(colour, n_clients=1)

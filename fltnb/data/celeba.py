@@ -25,26 +25,12 @@ SIZE = 84
 
 
 def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
-    """Read LEAF's CelebA, the pictures reduced to 84 x 84 pixels.
+    """Read LEAF's CelebA from ``train``, ``test`` and ``raw/img_align_celeba`` in a folder, or in ``data`` in it.
 
-    LEAF's own model reads them at this size, 178 x 218 pixels squeezed to a square. It leaves the interpolation to
-    Pillow, whose default has changed since; here it is bilinear.
-
-    Persons are numbered in the order of the files and, within each, by their number in CelebA. All pictures are in
-    memory at once: 4.2 GB for the complete set.
-
-    Parameters
-    ----------
-    folder : path
-        Holds ``train``, ``test`` and ``raw/img_align_celeba``, or ``data`` with these (LEAF's own layout).
-    progress : bool
-        Show a progress bar: the complete set takes minutes.
-
-    Returns
-    -------
-    ImageSet
-        Named ``celeba``, images (N, 84, 84, 3); ``writers`` holds the number of the person shown, ``split`` the part
-        that LEAF put the picture in.
+    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square. It leaves the interpolation to
+    Pillow, whose default has changed since; here it is bilinear. Persons are numbered in the order of the files and,
+    within each, by their number in CelebA; ``writers`` holds the number of the person shown, ``split`` the part that
+    LEAF put the picture in. All pictures are in memory at once: 4.2 GB for the complete set.
 
     Raises
     ------

@@ -48,8 +48,7 @@ class ImageSet:
     domains: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        fault = self._fault()
-        if fault:
+        if fault := self._fault():
             raise FltnbError(f"The image set {self.name!r} cannot be used: {fault}.")
 
     def _fault(self) -> str | None:
@@ -106,17 +105,11 @@ class ImageSet:
     def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
         """Return the images at ``index`` (positions or a mask of length N), in that order, with the same classes.
 
-        Raises
-        ------
-        FltnbError
-            A position lies outside the set.
+        Raises FltnbError where a position lies outside the set.
         """
         try:
-            part = {
-                key: None if value is None else value[index]
-                for key in ("images", "labels", "split", "writers", "domains")
-                for value in [getattr(self, key)]
-            }
+            names = ("images", "labels", "split", "writers", "domains")
+            part = {name: value[index] for name in names if (value := getattr(self, name)) is not None}
         except IndexError as error:
             raise FltnbError(f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}.") from error
         return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
@@ -125,9 +118,8 @@ class ImageSet:
         """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
         import pandas as pd
 
-        counts = [
-            np.bincount(self.labels[part], minlength=self.n_classes) for part in (self.train_index, self.test_index)
-        ]
+        parts = (self.train_index, self.test_index)
+        counts = [np.bincount(self.labels[part], minlength=self.n_classes) for part in parts]
         return pd.DataFrame({"class": self.class_names, "train": counts[0], "test": counts[1]})
 
 

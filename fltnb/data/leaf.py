@@ -34,17 +34,13 @@ class UnsoundError(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """What LEAF's data sets differ in.
-
-    ``parse`` turns lists x and y of one person, of equal lengths and not empty, into a :data:`Part`, or raises
-    :class:`UnsoundError`.
-    """
+    """What LEAF's data sets differ in."""
 
     name: str  # folder in LEAF's data; also the name of the image set
     command: str  # makes the files, in that folder
     person: str  # word for whom a sample belongs to
     needed: str  # what of LEAF's folder is read, in words
-    parse: Callable[[list, list], Part]
+    parse: Callable[[list, list], Part]  # of lists x and y, of equal lengths and not empty; may raise UnsoundError
 
 
 def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
@@ -63,11 +59,6 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
         Holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout).
     max_writers : int, optional
         Stop after so many writers. Files are read one at a time; those that are not needed are not opened.
-
-    Returns
-    -------
-    ImageSet
-        Named ``femnist``; ``writers`` holds the number of each image's writer, ``split`` the part it was in.
 
     Raises
     ------
@@ -95,25 +86,13 @@ def base_folder(folder: Path | str) -> Path:
 def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, dict[str, np.ndarray], int]:
     """Read LEAF's files in ``base``, file by file and by name within each, a person's training before the test part.
 
-    Returns
-    -------
-    samples : list
-        What ``form.parse`` made of every part of every person.
-    arrays : dict of ndarray
-        ``labels``, ``split`` and ``writers`` of all samples, as :class:`~fltnb.data.ImageSet` has them.
-    n_files : int
-        Pairs of files read.
-
-    Raises
-    ------
-    FltnbError
-        No files, or something in one of them does not fit, see :func:`read_leaf`.
+    Returns what ``form.parse`` made of every part of every person, the arrays ``labels``, ``split`` and ``writers`` of
+    an :class:`~fltnb.data.ImageSet`, and the number of pairs of files, or raises FltnbError as :func:`read_leaf`.
     """
     files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
     if not files:
         raise FltnbError(
-            f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}"
-            " first."
+            f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}."
         )
     who = form.person.capitalize()
     samples, labels, split, writers = [], [], [], []
@@ -155,9 +134,7 @@ def _partner(path: Path, folder: Path, form: Form) -> Path:
     head, found, tail = path.name.rpartition("train")
     other = folder / (f"{head}test{tail}" if found else path.name)
     if not other.is_file():
-        raise FltnbError(
-            f"{path} has no test part {other}: put it there, or run {form.command} in LEAF's data/{form.name} again."
-        )
+        raise FltnbError(f"{path} has no test part {other}: add it, or run {form.command} in LEAF's data/{form.name}.")
     return other
 
 

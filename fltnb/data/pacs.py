@@ -1,7 +1,6 @@
 """PACS (Li et al., ICCV 2017): 9,991 images of 7 classes in 4 domains, read from the official folders.
 
-The official release has no download that a program may use; it consists of one folder per domain with one folder per
-class inside.
+The official release, one folder per domain with one folder per class inside, has no download that a program may use.
 """
 
 from __future__ import annotations
@@ -22,18 +21,10 @@ PARTS = 5  # one of five equal parts of every domain and class is the test part
 
 
 def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
-    """Read the official folders ``<domain>/<class>/*.jpg`` (also inside ``kfold``), reduced to ``size`` pixels.
+    """Read the official folders ``<domain>/<class>/*.jpg`` (also inside ``kfold``), reduced to ``size`` x ``size``.
 
-    Parameters
-    ----------
-    folder : path
-    size : int
-        Side of the square images; the official ones have 227.
-
-    Raises
-    ------
-    FltnbError
-        A domain or class is missing or empty, or an image cannot be read; the message names it.
+    The official pictures have 227 x 227 pixels. Raises FltnbError, naming what is wrong, where a domain or class is
+    missing or empty, or an image cannot be read.
     """
     from PIL import Image
 

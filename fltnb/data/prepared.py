@@ -119,17 +119,9 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     pictures, in ``celeba`` (:func:`fltnb.data.celeba.read_celeba`; 4.2 GB); ``pacs`` from the official folders in
     ``PACS`` (:func:`fltnb.data.pacs.read_pacs`).
 
-    Parameters
-    ----------
-    name : str
-        One of :data:`NAMES`.
-    root : path, optional
-        Folder of prepared files. Default: ``$FLTNB_DATA``, then ``data/``; a download goes to the first of them.
-
-    Raises
-    ------
-    FltnbError
-        Unknown name, damaged prepared file, nothing prepared and no network, or bad files of LEAF or PACS.
+    ``name`` is one of :data:`NAMES`; ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then
+    ``data/``, where a download goes to the first. Raises FltnbError for an unknown name, a damaged prepared file,
+    nothing prepared and no network, or bad files of LEAF or PACS.
     """
     choose(name, NAMES, "data set")
     if name == "digits":
@@ -157,12 +149,8 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
       two collections are mutually exclusive by construction, so no image is shared; the nearest relatives are bus,
       train and tank (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion and rabbit.
 
-    Nine of the ten CIFAR-100 classes of ``cifar20`` (all but "boy") are also in ``cifar100_disjoint``.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`load`.
+    Nine of the ten CIFAR-100 classes of ``cifar20`` (all but "boy") are also in ``cifar100_disjoint``. Raises
+    FltnbError as :func:`load`.
     """
     choose(name, [*NAMES, *PRETRAINING], "pretraining set")
     if name not in PRETRAINING:
@@ -272,12 +260,15 @@ def _download(name: str, folder: Path) -> Path:
             raise FltnbError(f"Cannot write in {folder} ({error.strerror}): free some space or {place}.") from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # torchvision lists every mirror
         raise FltnbError(
-            f"{path.name} is in none of the data folders and the download failed ({reason}): connect to the network"
-            f" and try again, or {place}."
+            f"{path.name} is in none of the data folders and its download failed ({reason}): try again, or {place}."
         ) from error
     finally:
         socket.setdefaulttimeout(patience)
-    arrays = _convert(name, *((np.asarray(part.data), np.asarray(part.targets)) for part in parts))
+    images, labels = (np.concatenate([np.asarray(getattr(p, key)) for p in parts]) for key in ("data", "targets"))
+    if name.startswith("emnist"):  # EMNIST's files hold every image transposed
+        images = np.ascontiguousarray(images.transpose(0, 2, 1))
+    split = np.repeat(np.array([0, 1], dtype=np.uint8), [len(part.data) for part in parts])
+    arrays = {"images": images.astype(np.uint8), "labels": labels.astype(np.int64), "split": split}
     arrays["class_names"] = np.array([label.split(" - ")[0] for label in parts[0].classes])
     arrays["origin"] = np.array("official release, downloaded with torchvision")
     return _write(path, arrays)
@@ -305,15 +296,3 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     note = json.dumps({"sha256": checksum(path), "origin": str(arrays["origin"])})
     paths.write_atomically(_note(path), lambda file: file.write(note.encode()))
     return path
-
-
-def _convert(name: str, train: tuple, test: tuple) -> dict[str, np.ndarray]:
-    """Join (images, labels) of both parts; EMNIST's files hold every image transposed, so it is turned upright."""
-    images = np.concatenate([train[0], test[0]]).astype(np.uint8)
-    if name.startswith("emnist"):
-        images = np.ascontiguousarray(images.transpose(0, 2, 1))
-    return {
-        "images": images,
-        "labels": np.concatenate([train[1], test[1]]).astype(np.int64),
-        "split": np.repeat(np.array([0, 1], dtype=np.uint8), [len(train[1]), len(test[1])]),
-    }

@@ -27,6 +27,9 @@ def embed_clients(
     own samples (mean squared error of the reconstruction) and embeds them with its own tuned encoder. The public code
     passed one network and one dying learning rate from client to client instead.
 
+    Embeddings are taken in evaluation mode: BatchNorm (residual encoder) uses its running statistics, so an image's
+    embedding does not depend on the others in its batch. The public code left it in training mode.
+
     Parameters
     ----------
     fed : Federation
@@ -47,11 +50,6 @@ def embed_clients(
     ------
     FltnbError
         The pretraining images have another shape, or a client's fine-tuning diverged (the client is named).
-
-    Notes
-    -----
-    Embeddings are taken in evaluation mode: BatchNorm (residual encoder) uses its running statistics, so an image's
-    embedding does not depend on the others in its batch. The public code left it in training mode.
     """
     if spec.kind == "pixels":
         return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]
@@ -74,9 +72,9 @@ def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
 
     from ..progress import bar
 
-    # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock; and threads
-    # need no second import of torch, work in any kernel and leave nothing behind. The executor's own, because joblib's
-    # do not end with the call: after an error they would go on computing, and crash the interpreter at its exit.
+    # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock. The
+    # executor's own, because joblib's do not end with the call: after an error they would go on computing, and crash
+    # the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
     threads = torch.get_num_threads()
     done = bar(shown=progress, total=fed.n_clients, desc="Embedding clients", unit="client")

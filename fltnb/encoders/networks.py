@@ -16,18 +16,13 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
     """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
 
     ``kind`` is "convae" or "residual", ``input_shape`` the (C, H, W) of one image, ``latent`` the embedding dimension.
-
-    Raises
-    ------
-    FltnbError
-        H and W are not divisible by 4: both networks halve them twice.
+    Raises FltnbError unless H and W are divisible by 4: both networks halve them twice.
     """
     choose(kind, NETWORKS, "autoencoder")
     channels, height, width = input_shape
     if height % 4 or width % 4:
         raise FltnbError(
-            f"A {kind} encoder needs images whose height and width are multiples of 4, got {height} x {width}: use"
-            " kind='pca' or kind='pixels' for other shapes."
+            f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}: use kind='pca' or 'pixels'."
         )
     return NETWORKS[kind](channels, height, width, latent)
 
@@ -45,8 +40,7 @@ def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray]
     """Fit an autoencoder to ``inputs`` in place: Adam on the mean squared error, one epoch for every order given.
 
     One core does all the sums, so that the weights do not depend on how many there are; batches are too small for more
-    cores to pay, and cores that wait for each other on a busy machine cost ten times what they bring. A last batch of
-    a single image is left out where the network has BatchNorm, which cannot normalise it.
+    cores to pay. A last batch of a single image is left out where the network has BatchNorm, which cannot normalise it.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -105,9 +99,8 @@ class ConvAE(nn.Module):
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""
-        # ReLU and pooling commute; pooling first leaves a quarter of the work. The first convolution, written as a
-        # product with the 3 x 3 patches, comes out with channels last, which makes pooling and its gradient several
-        # times faster on a CPU than the library's own layout.
+        # ReLU and pooling commute; pooling first leaves a quarter of the work. A product with the 3 x 3 patches comes
+        # out with channels last, which makes pooling and its gradient several times faster than the library's layout.
         n, _, height, width = x.shape
         patches = F.pad(x, (1, 1, 1, 1)).flatten(1).index_select(1, self.patch).view(n * height * width, -1)
         x = torch.addmm(self.conv1.bias, patches, self.conv1.weight.flatten(1).t())

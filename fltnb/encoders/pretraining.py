@@ -38,11 +38,9 @@ class EncoderSpec:
     pretrain : str
         Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Of a
         "resnet18": "imagenet", torchvision's published weights, or "random". Ignored by "pixels".
-    epochs : int
-        Passes over the pretraining set (autoencoders).
-    finetune_epochs : int
-        J: passes of every client over its own samples, each from the same pretrained weights (FLT, Algorithm 2,
-        line 4; the paper's Enc2 has 5). Autoencoders only.
+    epochs, finetune_epochs : int
+        Passes over the pretraining set, and J: passes of every client over its own samples, each from the same
+        pretrained weights (FLT, Algorithm 2, line 4; the paper's Enc2 has 5). Autoencoders only.
     latent : int
         Embedding dimension e. The paper: 128. A "resnet18" always has 512.
     batch_size, lr : int, float
@@ -81,14 +79,8 @@ class EncoderSpec:
 def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, int, int] | None = None) -> Weights:
     """Weights of a pretrained encoder, from the folder ``encoders`` of the store, or trained now.
 
-    Parameters
-    ----------
-    spec : EncoderSpec
-        ``finetune_epochs`` plays no part.
-    progress : bool
-        Show a bar over the epochs.
-    input_shape : (C, H, W), optional
-        Shape of the images that will be embedded; a pretraining set of another shape is refused before training.
+    ``spec.finetune_epochs`` plays no part. ``progress`` shows a bar over the epochs; ``input_shape`` is that of the
+    images that will be embedded, so that a pretraining set of another shape is refused before training.
 
     Returns
     -------

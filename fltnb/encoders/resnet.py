@@ -17,18 +17,9 @@ AT_ONCE = 256  # images per forward pass
 def weights(source: str, seed: int, path: Path) -> Weights:
     """Weights of the network without its classifier.
 
-    Parameters
-    ----------
-    source : {"imagenet", "random"}
-        Torchvision's published weights, kept in the file ``path`` once they are there, or an initialisation from
-        ``seed``, which shows what the architecture alone does.
-    seed : int
-    path : Path
-
-    Raises
-    ------
-    FltnbError
-        The published weights cannot be downloaded.
+    ``source`` is "imagenet", torchvision's published weights, kept in the file ``path`` once they are there, or
+    "random", an initialisation from ``seed``, which shows what the architecture alone does. Raises FltnbError where the
+    published weights cannot be downloaded.
     """
     from torchvision.models import ResNet18_Weights
 
@@ -79,18 +70,13 @@ def features(inputs: np.ndarray, made) -> np.ndarray:
 def prepare(inputs: np.ndarray) -> np.ndarray:
     """Turn images (n, 1 or 3, H, W) in [0, 1] into what the network was trained on, at their own size.
 
-    Raises
-    ------
-    FltnbError
-        Feature vectors, or images of another number of channels.
+    Raises FltnbError for feature vectors, or images of another number of channels.
     """
     from ..models.vision import MEAN, STD
 
     channels, height, width = inputs.shape[1:]
     if channels not in (1, 3) or min(height, width) < 2:
-        raise FltnbError(
-            f"ResNet-18 looks at grey or colour images, not at samples of shape {inputs.shape[1:]}: use kind='pixels'."
-        )
+        raise FltnbError(f"ResNet-18 needs grey or colour images, not {inputs.shape[1:]}: use kind='pixels'.")
     mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (MEAN, STD))
     return (np.broadcast_to(inputs, (len(inputs), 3, height, width)) - mean) / std
 

@@ -17,41 +17,9 @@ from .writers import writers
 
 from_arrays = Federation.from_arrays
 
-__all__ = [
-    "CIFAR10_TASKS",
-    "CIFAR100_VEHICLES",
-    "DIGITS_TASKS",
-    "FASHION_TASKS",
-    "KINDS",
-    "SCALINGS",
-    "SPLITS",
-    "Federation",
-    "apply_style",
-    "attacked",
-    "backdoor_colours",
-    "backdoor_patches",
-    "build",
-    "canonical",
-    "changing",
-    "complete",
-    "cross_tasks",
-    "dirichlet",
-    "divided",
-    "domains",
-    "from_arrays",
-    "held_out",
-    "label_clusters",
-    "made",
-    "power_law_sizes",
-    "pseudo_writers",
-    "renderings",
-    "rotated",
-    "rotated_copies",
-    "shuffled",
-    "structured",
-    "tasks",
-    "to_inputs",
-    "with_events",
-    "writer_styles",
-    "writers",
-]
+__all__ = ["CIFAR10_TASKS", "CIFAR100_VEHICLES", "DIGITS_TASKS", "FASHION_TASKS", "KINDS", "SCALINGS", "SPLITS"]
+__all__ += ["Federation", "apply_style", "attacked", "build", "canonical", "complete", "from_arrays", "made"]
+__all__ += ["power_law_sizes", "to_inputs", "with_events", "writer_styles"]
+__all__ += ["backdoor_colours", "backdoor_patches", "changing", "cross_tasks", "dirichlet", "divided", "domains"]
+__all__ += ["held_out", "label_clusters", "pseudo_writers", "renderings", "rotated", "rotated_copies", "shuffled"]
+__all__ += ["structured", "tasks", "writers"]

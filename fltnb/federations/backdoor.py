@@ -3,26 +3,18 @@
 Three groups of equal size: *targets* with clean images, *attackers* whose images look almost the same but carry a
 feature that gives the class away (the backdoor), and clients that are obviously different. A model trained by targets
 and attackers together may learn the feature instead of the content; test images that carry the feature of a wrong class
-then mislead it, and the target with it.
+then mislead it, and the target with it. The published figures are means over the targets, cluster 0.
 
 **How the two tests are represented.** With ``test="both"`` clients are tested on clean images, and after the last
 round also on the same images with the wrong class's feature in them: a run's split "probe". Built with
 ``test="backdoored"`` the federation has the latter as its only test. Training does not look at test images, so a run on
-either ends with the same models to the last bit. :func:`attacked` turns one into the other, and an engine made for it
-evaluates a finished run::
-
-    fed = fl.federations.backdoor_colours(fl.load("digits"), n_clients=12)
-    run = fl.run(method, fed, model="mlp_plain")
-    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    with fl.training.make_engine(attacked(fed), net, fl.training.TrainSpec()) as engine:
-        misled = engine.evaluate(run.theta, run.rows, np.arange(fed.n_clients), "test")
-
-The published figures are means over the targets, cluster 0.
+either ends with the same models to the last bit. :func:`attacked` turns one into the other; an engine made for it
+evaluates a finished run: ``engine.evaluate(run.theta, run.rows, np.arange(fed.n_clients), "test")``.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -38,7 +30,6 @@ Test = Literal["clean", "backdoored", "both"]
 Clients = Annotated[int, Whole(3)]
 GROUPS = ("target", "attacker", "other")
 """What clusters 0, 1 and 2 are."""
-
 # Colours as shares of full intensity, from the authors' public notebook; the paper names them in words.
 GREEN, PURPLE = (0.26, 0.63, 0.4), (149 / 255, 52 / 255, 235 / 255)
 SHADES = 39  # class c has the shade c / 39 of a green-to-yellow scale: neighbours differ by 1 in 39
@@ -66,18 +57,15 @@ def backdoor_colours(
 
     EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold uniformly green images and attackers green ones with
     :func:`shade` of their class, which the eye hardly tells from the former. Backdoored test images, everybody's, have
-    the shade of class K - 1 - c instead of c.
+    the shade of class K - 1 - c instead of c. Each group gets a copy of the images, so clients of different groups may
+    hold the same image. Raises FltnbError for colour images.
 
     Parameters
     ----------
-    images : ImageSet
-        Grey. Each group gets a copy of its own, so clients of different groups may hold the same image.
     n_clients : int
         M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
-    samples_per_client : int, optional
-        Training and validation images; default: all are dealt.
-    test_per_client : int, optional
-        Default: all.
+    samples_per_client, test_per_client : int, optional
+        Training and validation images, and test images; default: all are dealt.
     val_fraction : float
         Share of the samples held back for validation; the paper has 0.1.
     test : {"clean", "backdoored", "both"}
@@ -86,18 +74,11 @@ def backdoor_colours(
         "as_run": targets and others keep only every second training image (validation is left whole), as in the
         authors' public notebook, so that attackers weigh twice as much. The paper does not mention it.
     intensity : float
-        At least 0; how far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody
-        the one green, above 1 the backdoor is plainer to see (not the paper's).
-    seed : int
-        Partition seed.
-
-    Raises
-    ------
-    FltnbError
-        Colour images, too few images or clients, or bad settings.
+        How far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody the one
+        green, above 1 the backdoor is plainer to see (not the paper's).
     """
     _demand(images, colour=False)
-    K = images.n_classes
+    K, each = images.n_classes, (samples_per_client, test_per_client)
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         uniform = (GREEN, None, PURPLE)[group]
@@ -106,10 +87,8 @@ def backdoor_colours(
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return tinted(grey, shade(K - 1 - labels, intensity))
 
-    clusters, each = in_turn(n_clients, len(GROUPS)), (samples_per_client, test_per_client)
-    options = _tests(test, trigger) | ({"keep": _every_second} if variant == "as_run" else {})
-    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **options)
-    return Federation.of(images, name=f"backdoor {images.name} (colours)", clusters=clusters, **fields)
+    more = {"keep": _every_second} if variant == "as_run" else {}
+    return _federation(images, "colours", n_clients, each, val_fraction, seed, test, paint, trigger, **more)
 
 
 @kind
@@ -129,22 +108,11 @@ def backdoor_patches(
     EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold the first half of the classes, attackers the same classes with
     a patch in the top left corner whose colour follows the class, the others the second half. Backdoored test images,
     everybody's, carry the patch of another class: c + 1, and the first one after the last of the half.
+    Targets and attackers each get a copy of the first half.
 
-    Parameters
-    ----------
-    images : ImageSet
-        In colour. Targets and attackers each get a copy of the first half.
-    n_clients : int
-        M, at least 3; the paper has 15.
-    patch : int
-        Side in pixels; 3 in the authors' public notebook.
-    samples_per_client, test_per_client, val_fraction, test, seed
-        As in :func:`backdoor_colours`.
-
-    Raises
-    ------
-    FltnbError
-        Grey images, fewer than 2 or more than 20 classes, a patch larger than the image, and as above.
+    The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public notebook, and other options are
+    those of :func:`backdoor_colours`. Raises FltnbError for grey images, fewer than 2 or more than 20 classes, or a
+    patch larger than the image.
     """
     _demand(images, colour=True)
     K, side = images.n_classes, min(images.images.shape[1:3])
@@ -161,24 +129,32 @@ def backdoor_patches(
         return patched(pixels, (labels + 1) % half, patch)
 
     classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    clusters, each = in_turn(n_clients, len(GROUPS)), (samples_per_client, test_per_client)
-    options = _tests(test, trigger) | {"classes": classes}
-    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **options)
-    return Federation.of(images, name=f"backdoor {images.name} (patches)", clusters=clusters, **fields)
+    each = (samples_per_client, test_per_client)
+    return _federation(images, "patches", n_clients, each, val_fraction, seed, test, paint, trigger, classes=classes)
 
 
-def _tests(test: str, trigger: Draw) -> dict[str, Draw]:
-    """Return which images the trigger is laid over."""
-    return {"clean": {}, "backdoored": {"tested": trigger}, "both": {"probe": trigger}}[test]
+def _federation(
+    images: ImageSet,
+    what: str,
+    n_clients: int,
+    each: tuple[int | None, int | None],
+    val_fraction: float,
+    seed: int,
+    test: str,
+    paint: Draw,
+    trigger: Draw,
+    **more: Any,
+) -> Federation:
+    clusters = in_turn(n_clients, len(GROUPS))
+    more |= {"clean": {}, "backdoored": {"tested": trigger}, "both": {"probe": trigger}}[test]
+    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **more)
+    return Federation.of(images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields)
 
 
 def attacked(fed: Federation, test: str = "backdoored") -> Federation:
     """Return a backdoor federation again with the other test: the same clients, training samples and test images.
 
-    Raises
-    ------
-    FltnbError
-        Another kind of federation, or one of a user's own images (build that one again with ``test=``).
+    Raises FltnbError for another kind of federation, or one of a user's own images (build that again with ``test=``).
     """
     if fed.settings.get("kind") not in ("backdoor_colours", "backdoor_patches"):
         raise FltnbError(f"{fed.name} has no backdoor: make one with backdoor_colours or backdoor_patches.")

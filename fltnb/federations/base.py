@@ -32,12 +32,10 @@ class Federation:
         Pool of samples, uint8 or floating point (stored as float32).
     labels : ndarray of int, shape (N,)
         Classes of the samples, 0 to ``n_classes - 1``.
-    train, val, test : sequences of M integer arrays
-        Positions in the pool, one array per client. ``val`` may hold empty arrays or be left out. Clients with a
-        common test set should be given the same array object: evaluation then computes it once.
-    probe : sequence of M integer arrays, optional
-        A second test set of every client, such as its test images with a backdoor's trigger; looked at after the last
-        round only. May be left out.
+    train, val, test, probe : sequences of M integer arrays
+        Positions in the pool, one array per client. ``val`` and ``probe`` may hold empty arrays or be left out. Clients
+        with a common test set should be given the same array object: evaluation then computes it once. ``probe`` is a
+        second test set, such as the test images with a backdoor's trigger, looked at after the last round only.
     n_classes : int
         Number of classes K, outputs of a model.
     name, origin : str
@@ -127,8 +125,7 @@ class Federation:
             clusters = np.asarray(self.clusters)
             if clusters.shape != (self.n_clients,) or not np.issubdtype(clusters.dtype, np.integer):
                 raise FltnbError(
-                    f"clusters must be {self.n_clients} integers, one per client, not {clusters.dtype} of shape"
-                    f" {clusters.shape}."
+                    f"clusters must be {self.n_clients} integers, one per client, not {clusters.dtype}{clusters.shape}."
                 )
             keep(self, "clusters", clusters.astype(np.int64, copy=False))
 
@@ -182,19 +179,16 @@ class Federation:
             Classes 0 to K-1.
         client_ids : sequence of length N
             Who holds each sample; numbers or strings. Client i of the federation is ``np.unique(client_ids)[i]``.
-        test_fraction : float
-            Part of a client's samples kept for testing, between 0 and 1 exclusive.
+        test_fraction, val_fraction : float
+            Parts of a client's samples for testing, between 0 and 1 exclusive, and for validation, which may be 0.
         clusters : sequence of length M, optional
-            True cluster of each client, in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by
-            sorted value.
+            True clusters in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by sorted value.
         seed : int
             Seed of the division.
-        val_fraction : float
-            Part kept for validation; 0 leaves validation empty.
         class_names : sequence of str, optional
-            Names of the classes. Needed when some class number below the highest has no sample.
+            Needed when some class number below the highest has no sample.
         name : str
-            Name stored with results.
+            Stored with results.
 
         Raises
         ------
@@ -213,30 +207,23 @@ class Federation:
         test_fraction = check("test_fraction", test_fraction, Rate)
         val_fraction = check("val_fraction", val_fraction, Part)
         if test_fraction + val_fraction >= 1:
-            raise FltnbError(
-                f"test_fraction {test_fraction:g} and val_fraction {val_fraction:g} leave nothing to train on."
-            )
+            raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
         if y.shape != (len(x),) or ids.shape != (len(x),):
             raise FltnbError(
-                f"x, y and client_ids must hold one entry per sample, but their shapes are {x.shape}, {y.shape} and"
-                f" {ids.shape}."
+                f"x, y and client_ids need one entry per sample; their shapes are {x.shape}, {y.shape} and {ids.shape}."
             )
         n_classes = _count_classes(y, class_names)
         try:
             names, owner = np.unique(ids, return_inverse=True)
         except TypeError as error:
-            raise FltnbError(
-                "client_ids mix values that cannot be sorted: make all of them text or all integers."
-            ) from error
+            raise FltnbError("client_ids mix values that do not sort: make them all text or all integers.") from error
         if clusters is not None:
             clusters = np.unique(clusters, return_inverse=True)[1]
         parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
         for i, client in enumerate(names):
             held = np.flatnonzero(owner == i)
             if len(held) < 2:
-                raise FltnbError(
-                    f"Client {client} has a single sample: it needs one to train on and one to be tested on."
-                )
+                raise FltnbError(f"Client {client} has a single sample: it needs one to train on and one to test on.")
             n_test = min(max(round(test_fraction * len(held)), 1), len(held) - 1)
             n_val = min(round(val_fraction * len(held)), len(held) - n_test - 1)
             held = stream(seed, "split", 1 + i).permutation(held)
@@ -285,13 +272,7 @@ class Federation:
         return to_inputs(self.images[:1]).shape[1:]
 
     def scaled(self, scaling: str) -> Federation:
-        """Return the federation with its pixels scaled in another way.
-
-        Parameters
-        ----------
-        scaling : str
-            One of :data:`fltnb.federations.SCALINGS`; also a setting that :func:`fltnb.federations.build` takes with
-            any kind of federation.
+        """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says.
 
         Raises
         ------
@@ -300,9 +281,7 @@ class Federation:
         """
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
-            raise FltnbError(
-                f"{self.name} holds floating-point samples, which are taken as they are: scale them first."
-            )
+            raise FltnbError(f"{self.name} has floating-point samples, which are taken as they are: scale them first.")
         if len(np.ravel(mean)) not in (1, self.input_shape[0]):
             raise FltnbError(f"The scaling {scaling!r} is one of colour images, which {self.name} has not.")
         return replace(self, mean=mean, std=std, settings=self.settings | {"scaling": scaling})
@@ -312,13 +291,7 @@ class Federation:
         return to_inputs(self.images[index], self.mean, self.std)
 
     def client(self, i: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
-        """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client.
-
-        Raises
-        ------
-        FltnbError
-            Unknown client or split.
-        """
+        """Return inputs float32 (n, C, H, W) and labels int64 (n,) of one client, or raise FltnbError if unknown."""
         choose(split, SPLITS, "split")
         if not 0 <= i < self.n_clients:
             raise FltnbError(f"There is no client {i}: this federation has clients 0 to {self.n_clients - 1}.")
@@ -330,17 +303,12 @@ class Federation:
         choose(split, SPLITS, "split")
         return np.array([np.bincount(self.labels[index], minlength=self.n_classes) for index in getattr(self, split)])
 
-    def repeated_samples(self) -> np.ndarray:
-        """Return how many training samples of each client repeat one it already holds, int64 (M,)."""
-        return np.array([len(index) - len(np.unique(index)) for index in self.train])
-
     def summary(self):
         """Return a DataFrame with one row per client.
 
         Columns: client; cluster (where known); train, val, test (numbers of samples); repeated (training samples
-        that the client holds more than once, less the first copies); classes (number of training classes); holds
-        (their names, the most frequent first, at most five); largest_share (of one class in the training samples,
-        0 to 1).
+        that the client holds more than once, less the first copies); classes (number of training classes); holds (the
+        five most frequent); largest_share (of one class in the training samples, 0 to 1).
         """
         import pandas as pd
 
@@ -355,15 +323,12 @@ class Federation:
         if self.clusters is not None:
             columns["cluster"] = self.clusters
         columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS[:3]}
-        columns["repeated"] = self.repeated_samples()
+        columns["repeated"] = [len(index) - len(np.unique(index)) for index in self.train]
         columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}
         return pd.DataFrame(columns)
 
     def fingerprint(self) -> str:
-        """Return 16 hexadecimal digits that identify the data used: samples, labels, who holds what, scaling, clusters.
-
-        Samples that nobody holds do not count.
-        """
+        """Return 16 hexadecimal digits that identify the samples in use, who holds what, scaling and clusters."""
         return self._fingerprint
 
     @cached_property
@@ -393,8 +358,7 @@ def _count_classes(y: np.ndarray, class_names: Sequence[str] | None) -> int:
     """Return K, refusing labels that would make a model of the wrong size."""
     if not np.issubdtype(y.dtype, np.integer):
         raise FltnbError(
-            f"Labels must be integers 0, 1, ..., not {y.dtype}: np.unique(y, return_inverse=True)[1] turns any labels"
-            " into such numbers."
+            f"Labels must be integers, not {y.dtype}: np.unique(y, return_inverse=True)[1] numbers labels."
         )
     if class_names is not None:
         return len(class_names)  # the Federation checks the labels against it

@@ -42,11 +42,6 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     seed : int
         Who joins and who drifts.
 
-    Returns
-    -------
-    ChangingFederation
-        With the settings of ``fed`` and these events as its own.
-
     Raises
     ------
     FltnbError
@@ -56,8 +51,7 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     --------
     >>> from fltnb.federations import from_arrays
     >>> fed = from_arrays(np.eye(8), [0, 1] * 4, np.arange(8) // 2, test_fraction=0.5, clusters=[0, 0, 1, 1])
-    >>> fed = with_events(fed, [{"round": 3, "join": 2}])
-    >>> [(phase.round, phase.fed.n_clients) for phase in fed.phases]
+    >>> [(phase.round, phase.fed.n_clients) for phase in with_events(fed, [{"round": 3, "join": 2}]).phases]
     [(1, 2), (3, 4)]
     """
     seed, events = check("seed", seed, Natural), _events("events", events)
@@ -140,18 +134,9 @@ Events = Annotated[list, _events]
 def changing(images: ImageSet, /, base: Base, events: Events, seed: Natural = 0) -> ChangingFederation:
     """Partition an image set, then let clients join late or get other data (FLT, arXiv 2103.15947, Algorithm 3).
 
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        The partition that all clients together have, such as ``{"kind": "label_clusters", "n_clients": 20, ...}``.
-    events, seed
-        See :func:`with_events`. The base has its own seed.
-
-    Raises
-    ------
-    FltnbError
-        What the partition or :func:`with_events` refuse.
+    ``base`` is the partition that all clients together have, such as ``{"kind": "label_clusters", "n_clients": 20,
+    ...}``, with its own seed; ``events`` and ``seed`` are those of :func:`with_events`. Raises FltnbError for what the
+    partition or :func:`with_events` refuse.
     """
     fed = made(images, base)
     if isinstance(fed, ChangingFederation):

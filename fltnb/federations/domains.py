@@ -35,38 +35,28 @@ def domains(
     training, validation and test part, every class in proportion. The image set's own division is not used: the
     paper's 80-10-10 cannot be had from it.
 
+    Raises FltnbError for images without domains, a domain with too few, or shares that leave nothing to train on.
+
     Parameters
     ----------
-    images : ImageSet
-        With ``domains``.
     min_samples : int
         Images that each client has at least, all parts together; the paper has 500.
     samples_per_client : int, optional
         Use only so many of each client's images.
     val_fraction, test_fraction : float
         Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16 and 0.2.
-    seed : int
-        Partition seed.
-
-    Raises
-    ------
-    FltnbError
-        Images without domains, a domain with too few, or shares that leave nothing to train on.
     """
     if images.domains is None:
         raise FltnbError(f"The images of {images.name} have no domains: take PACS, or give an ImageSet some.")
     if val_fraction + test_fraction >= 1:
-        raise FltnbError(
-            f"test_fraction {test_fraction:g} and val_fraction {val_fraction:g} leave nothing to train on."
-        )
+        raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
     clusters, parts = [], {"train": [], "val": [], "test": []}
     for cluster, domain in enumerate(np.unique(images.domains)):
         held = np.flatnonzero(images.domains == domain)
         clients = len(held) // min_samples
         if not clients:
             raise FltnbError(
-                f"Domain {domain} has {len(held)} images, fewer than the {min_samples} that a client is to have: choose"
-                " a smaller min_samples."
+                f"Domain {domain} has {len(held)} images, fewer than the {min_samples} of a client: lower min_samples."
             )
         rng = stream(seed, "partition", 5, cluster)
         for own in deal(held, images.labels, clients, samples_per_client, rng, f"domain {domain}"):
@@ -91,19 +81,8 @@ def renderings(
     """Draw a quarter of the images in each of the styles, and divide every style over clients as its domain.
 
     No image occurs in two styles, as no picture of PACS occurs in two domains. Ours, not a paper's: it has four
-    domains where PACS cannot be had, and says nothing about PACS.
-
-    Parameters
-    ----------
-    images : ImageSet
-        Grey.
-    min_samples, samples_per_client, val_fraction, test_fraction, seed
-        As in :func:`domains`; ``seed`` also decides which image gets which style.
-
-    Raises
-    ------
-    FltnbError
-        Colour images, and as in :func:`domains`.
+    domains where PACS cannot be had, and says nothing about PACS. Options are those of :func:`domains`; ``seed`` also
+    decides which image gets which style. Raises FltnbError for colour images, and as :func:`domains`.
     """
     if images.images.ndim != 3:
         raise FltnbError(f"Renderings are made of grey images, which {images.name} has not: take digits or MNIST.")

@@ -1,7 +1,9 @@
 """What all kinds of federation share: their list, their options and settings, building them from settings.
 
-A kind is a function of an image set and options. :func:`kind` enters it under its name, so that whatever is laid over
-another federation finds that one here, and no module imports the package.
+A kind is a function of an :class:`~fltnb.data.ImageSet` and options. :func:`kind` enters it under its name, so that
+whatever is laid over another federation finds that one here, and no module imports the package. In all kinds
+``n_clients`` is the number of clients M and ``seed`` decides what is drawn; an option out of range, or too few images
+or clients for what is asked, raises FltnbError.
 """
 
 from __future__ import annotations
@@ -53,25 +55,18 @@ def source(images: ImageSet) -> dict[str, str]:
 def complete(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings with every default filled in; loads nothing.
 
-    Raises
-    ------
-    FltnbError
-        Unknown kind or option, a bad value, or something that is missing.
+    Raises FltnbError for an unknown kind or option, a bad value, or something that is missing.
     """
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a federation must be a dict with a kind, not {settings!r}.")
     settings = dict(settings)
     name = settings.pop("kind", None)
     if name == "from_arrays":
-        raise FltnbError(
-            "A federation of your own arrays cannot be rebuilt from its settings: call Federation.from_arrays with the"
-            " arrays again."
-        )
+        raise FltnbError("A federation of your own arrays cannot be rebuilt: call Federation.from_arrays again.")
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in settings:
         raise FltnbError(
-            f"A federation of the image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt from its"
-            f" settings: call {name} with the image set again."
+            f"The image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt: call {name} with it."
         )
     if "dataset" not in settings:
         raise FltnbError(f'The settings of a {name} federation need a dataset, such as "digits": add it.')
@@ -84,11 +79,7 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings without what equals its default, also in the ``base``; loads nothing.
 
     Settings that differ only in spelled-out defaults, or in 1 and 1.0, have one canonical form: it is what to hash.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`complete`.
+    Raises FltnbError as :func:`complete`.
     """
     full = complete(settings)
     short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
@@ -113,7 +104,7 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     Raises
     ------
     FltnbError
-        Unknown kind or option, one that is missing, or whatever the data set or the partition refuse.
+        As :func:`complete`, or whatever the data set or the partition refuse.
     """
     full = complete(settings)
     return made(load(full["dataset"], root), full)

@@ -10,7 +10,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Variant
 from .base import Federation
 from .kinds import kind
-from .shares import in_turn, level, members, of_classes, training_index
+from .shares import hand_out, in_turn, level, members, of_classes, training_index
 
 PUBLISHED_SEED = 321
 """Seed of the class order behind FLT's printed tables (public code)."""
@@ -50,40 +50,22 @@ def label_clusters(
     gets the data set's last training image instead, again and again (on MNIST an 8: 1,138 of 60,000 samples in six
     clients). Blocks start anew in every cluster, so clusters sharing a class hold the same images of it.
 
+    Raises FltnbError for more clusters than the classes allow, or more clients than samples.
+
     Parameters
     ----------
-    images : ImageSet
-    n_clients : int
-        M.
-    n_clusters : int
-        C.
-    classes_per_cluster : int
+    n_clients, n_clusters, classes_per_cluster : int
+        M, C and the length of the lists of classes.
     shared_classes : int
         s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) scenario 2.
-    seed : int
-        Partition seed.
-    variant : {"as_written", "as_run"}
     samples_per_client : int, optional
         n. Under ``as_written`` it is refused when the classes are too small for it.
     max_train : int, optional
         Use only this many training images, balanced over the classes.
-
-    Returns
-    -------
-    Federation
-        Training indices of the federation point into ``images``.
-
-    Raises
-    ------
-    FltnbError
-        More clusters than the classes allow, more clients than samples, or an argument out of range.
     """
     clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
-        raise FltnbError(
-            f"shared_classes is {shared_classes} of {classes_per_cluster}: at most half of a cluster's classes can be"
-            " shared with the next one."
-        )
+        raise FltnbError(f"shared_classes must be at most half of {classes_per_cluster}, not {shared_classes}.")
     index = training_index(images, max_train, seed)
     by_class = members(images, index)
     drawn = None if variant == "as_run" else seed
@@ -148,33 +130,24 @@ def _dealt(
     class_names: tuple[str, ...],
 ) -> list[np.ndarray]:
     """Deal shuffled images without repetition, the same number per class to every client of a cluster."""
-    clients_of = np.bincount(clusters)
     holders = np.zeros(len(by_class), dtype=np.int64)
-    for classes, n in zip(lists, clients_of, strict=True):
-        holders[classes] += n
+    np.add.at(holders, lists, np.bincount(clusters)[:, None])
     for c in np.unique(lists):
         if len(by_class[c]) < holders[c]:
             raise FltnbError(
                 f"There are more clients than samples: class {class_names[c]!r} has {len(by_class[c])} training images"
                 f" for the {holders[c]} clients that should hold it."
             )
-    caps = {c: len(by_class[c]) // holders[c] for c in np.unique(lists)}
-    shares = [level(target, np.array([caps[c] for c in classes])) for classes in lists]
-    for classes, share in zip(lists, shares, strict=True):
+    caps = np.array([len(held) for held in by_class]) // np.maximum(holders, 1)
+    wanted = np.zeros((len(clusters), len(by_class)), dtype=np.int64)
+    for cluster, classes in enumerate(lists):
+        share = level(target, caps[classes])
         if exact and share.sum() < target:
             names = ", ".join(class_names[c] for c in classes)
             raise FltnbError(
                 f"samples_per_client is {target} but the clients of classes {names} can get at most {share.sum()}"
                 " different images each: ask for fewer."
             )
-    # keys start at 1: NumPy's SeedSequence takes a trailing 0 for nothing, which is the stream of the class order
-    shuffled = {c: stream(seed, "partition", 1 + c).permutation(by_class[c]) for c in np.unique(lists)}
-    taken = dict.fromkeys(shuffled, 0)
-    train = []
-    for cluster in clusters:
-        held = []
-        for c, n in zip(lists[cluster], shares[cluster], strict=True):
-            held.append(shuffled[c][taken[c] : taken[c] + n])
-            taken[c] += n
-        train.append(np.concatenate(held))
-    return train
+        wanted[np.ix_(clusters == cluster, classes)] = share
+    held = hand_out(by_class, wanted, seed)
+    return [np.concatenate([own[c] for c in lists[k]]) for own, k in zip(held, clusters, strict=True)]

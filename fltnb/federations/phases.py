@@ -37,14 +37,10 @@ def phases(fed: Federation) -> tuple[Phase, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ChangingFederation(Federation):
-    """A federation with phases; its own fields are those of the last phase, when everybody has joined.
+    """A federation with phases, two at least; its own fields are those of the last one, when everybody has joined.
 
-    Made by :func:`fltnb.federations.with_events` or, from an image set, by :func:`fltnb.federations.changing`.
-
-    Attributes
-    ----------
-    phases : tuple of Phase
-        At least two; the first begins with round 1. The number of clients never falls.
+    Made by :func:`fltnb.federations.with_events` or, from an image set, by :func:`fltnb.federations.changing`. The
+    first phase begins with round 1, and the number of clients never falls.
     """
 
     phases: tuple[Phase, ...]

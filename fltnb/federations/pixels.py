@@ -21,19 +21,10 @@ since they normalise by themselves; in [-1, 1]; and what EMD-CFL's public code h
 
 
 def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.ndarray:
-    """Turn stored samples into model inputs.
+    """Turn stored samples (n, d), (n, H, W) or (n, H, W, C) into model inputs, float32 (n, C, H, W), contiguous.
 
-    Parameters
-    ----------
-    images : ndarray, shape (n, d), (n, H, W) or (n, H, W, C)
-        uint8 pixels are scaled to ``(pixel / 255 - mean) / std``; floating-point data are taken as they are.
-    mean, std : float or C floats
-        Pixel scaling; one number, or one for each channel.
-
-    Returns
-    -------
-    ndarray of float32, shape (n, C, H, W), contiguous
-        Vectors become (n, 1, 1, d).
+    uint8 pixels are scaled to ``(pixel / 255 - mean) / std``, with one number or one for each channel; floating-point
+    data are taken as they are. Vectors become (n, 1, 1, d).
     """
     pixels = images.dtype == np.uint8
     if images.ndim == 2:
@@ -73,7 +64,7 @@ def as_samples(images: np.ndarray) -> np.ndarray:
         raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
         raise FltnbError(
-            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C) with N at least 1, not {images.shape}."
+            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C), N at least 1, not {images.shape}."
         )
     if images.dtype == np.uint8:
         return images

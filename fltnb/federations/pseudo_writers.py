@@ -45,35 +45,20 @@ def pseudo_writers(
     Unlike people's, a client's images also keep the hand of whoever really wrote them, so that they vary more; and
     shapes of letters do not differ between clients, only how they are drawn.
 
+    Images must be grey, else FltnbError is raised, with strokes bright on black, such as ``emnist_byclass`` or
+    ``digits``. The federation owns what is made of them, writer by writer.
+
     Parameters
     ----------
-    images : ImageSet
-        Grey images, strokes bright on black, such as ``emnist_byclass`` or ``digits``.
-    n_clients : int
-        M.
-    seed : int
-        Decides styles, sizes, and who gets which image.
     train_fraction : float
-        Share of a client's images that are for training, above 0 and below 1; at least one image is for each.
+        Share of a client's images that are for training; at least one image is for each part.
     mean_samples : int, optional
         Mean number of images of a client. Default: :data:`MEAN_SAMPLES`, or as many as the image set is good for.
     strength : float
         Multiplies how far styles are from none; 0 leaves images as they are.
-
-    Returns
-    -------
-    Federation
-        Owns its transformed images, writer by writer.
-
-    Raises
-    ------
-    FltnbError
-        Colour images, more images wanted than there are, or an argument out of range.
     """
     if images.images.ndim != 3:
-        raise FltnbError(
-            f"Pseudo-writers need grey images but those of {images.name} have colours: choose another set."
-        )
+        raise FltnbError(f"Pseudo-writers need grey images but those of {images.name} have colours: take another set.")
     available = {"train": len(images.train_index), "test": len(images.test_index)}
     if mean_samples is None:
         room = min(available["train"] / train_fraction, available["test"] / (1 - train_fraction)) / n_clients
@@ -116,14 +101,11 @@ def pseudo_writers(
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:
     """Draw the hands of pseudo-writers, independently of each other and of how many there are.
 
-    Returns
-    -------
-    ndarray of float64, shape (n_clients, 4)
-        Columns :data:`STYLE`: *slant*, the shear to the right per height (0.25 leans by 14 degrees), normal with
-        deviation 0.28, at most 0.6 to either side; *width*, pixels added to each side of a stroke (negative:
-        taken away) in an image of 28 pixels, uniform in -0.6 to 0.9; *size*, the magnification, uniform in 0.65 to 1;
-        *shift*, pixels downward in an image of 28, normal with deviation 1, at most 2. ``strength`` multiplies slant,
-        width and shift and is the exponent of size.
+    Returns float64 (n_clients, 4), columns :data:`STYLE`: *slant*, the shear to the right per height (0.25 leans by 14
+    degrees), normal with deviation 0.28, at most 0.6 to either side; *width*, pixels added to each side of a stroke
+    (negative: taken away) in an image of 28 pixels, uniform in -0.6 to 0.9; *size*, the magnification, uniform in 0.65
+    to 1; *shift*, pixels downward in an image of 28, normal with deviation 1, at most 2. ``strength`` multiplies slant,
+    width and shift and is the exponent of size.
     """
     styles = np.empty((n_clients, len(STYLE)))
     for i in range(n_clients):
@@ -136,22 +118,11 @@ def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.nd
 
 
 def apply_style(images: np.ndarray, slant: float, width: float, size: float, shift: float) -> np.ndarray:
-    """Redraw images in one hand.
+    """Redraw images (n, H, W) uint8, bright strokes on black, in one hand of :func:`writer_styles`.
 
-    Shear, magnification and shift are one linear map about the image's centre with linear interpolation. Strokes
-    are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion; fractions of a pixel mix the images
-    before and after a step.
-
-    Parameters
-    ----------
-    images : ndarray of uint8, shape (n, H, W)
-        Bright strokes on black; black is what comes in from outside.
-    slant, width, size, shift : float
-        As in :func:`writer_styles`.
-
-    Returns
-    -------
-    ndarray of uint8, shape (n, H, W)
+    Shear, magnification and shift are one linear map about the image's centre with linear interpolation; black comes
+    in from outside. Strokes are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion; fractions of a
+    pixel mix the images before and after a step.
     """
     from scipy import ndimage
 

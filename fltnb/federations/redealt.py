@@ -19,29 +19,15 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Na
     """Make another federation and hold back a share of every client's training samples for validation.
 
     They are drawn among all of a client's samples, not class by class; every client has one at least.
+    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1.
 
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        ``kind`` and arguments of the federation, without ``dataset``.
-    val_fraction : float
-        Share of a client's training samples that becomes validation samples, above 0 and below 1; EMD-CFL
-        (arXiv 2506.07769, Section 4.1) has 0.1.
-    seed : int
-        Decides which samples, not the partition, which has its own seed in ``base``.
-
-    Raises
-    ------
-    FltnbError
-        A base of an unknown kind, one with validation samples of its own or one that changes, a share that leaves a
-        client nothing to train on, or whatever the base's partition refuses.
+    ``base`` has ``kind`` and options of the federation, without ``dataset``; its own ``seed`` decides the partition.
+    Raises FltnbError for a base of an unknown kind, one with validation samples of its own or one that changes, a share
+    that leaves a client nothing to train on, or whatever the base's partition refuses.
     """
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):
-        raise FltnbError(
-            f"A {base['kind']} federation has validation samples of its own, or changes: take it as it is."
-        )
+        raise FltnbError(f"A {base['kind']} federation has validation samples, or changes: take it as it is.")
     train, val = [], []
     for client, own in enumerate(fed.train):
         held = max(1, round(val_fraction * len(own)))
@@ -59,34 +45,18 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: N
 
     FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
     90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay.
+    Shares are rounded to whole samples, one at least on either side. Samples are drawn at random, not class by class,
+    and what a client's draw gives does not depend on the other clients.
 
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        ``kind`` and arguments of the federation, without ``dataset``.
-    train_fraction : float
-        Share of a client's samples that is for training, above 0 and below 1, rounded to whole samples, one at least
-        on either side. They are drawn at random, not class by class.
-    seed : int
-        Decides which samples, not the partition, which has its own seed in ``base``. What a client's draw gives does
-        not depend on the other clients.
-
-    Raises
-    ------
-    FltnbError
-        A base of an unknown kind, one that changes, that has validation samples or a second test set, or whose clients
-        have samples in common, such as one test set for many; a client with a single sample; a share out of range; or
-        whatever the base's partition refuses.
+    ``base`` is as for :func:`held_out`. Raises FltnbError for a base of an unknown kind, one that changes, that has
+    validation samples or a second test set, or whose clients have samples in common, such as one test set for many;
+    for a client with a single sample; or whatever the base's partition refuses.
     """
     fed = _whole(images, base)
     parts = {"train": [], "test": []}
     for client, own in enumerate(_all_samples(fed)):
         if len(own) < 2:
-            raise FltnbError(
-                f"Client {client} has a single sample, which cannot be both for training and for testing: leave such"
-                " clients out, or make the federation with more samples each."
-            )
+            raise FltnbError(f"Client {client} has a single sample: leave such clients out, or take more samples.")
         order = stream(seed, "partition", 8, client).permutation(own)
         n = min(max(round(train_fraction * len(own)), 1), len(own) - 1)
         parts["train"].append(np.sort(order[:n]))
@@ -100,20 +70,8 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
 
     FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and of test samples. Training
     samples are dealt among training places, test samples among test places, so that nothing that was for testing is
-    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps.
-
-    Parameters
-    ----------
-    images : ImageSet
-    base : dict
-        As for :func:`divided`. Pseudo-writers' images keep the hand they were drawn in.
-    seed : int
-        Decides who gets what, not the numbers, which come from ``base``.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`divided`, but for its share and single samples.
+    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps. ``base`` is as
+    for :func:`divided`, and so are the errors; pseudo-writers' images keep the hand they were drawn in.
     """
     fed = _whole(images, base)
     _all_samples(fed)
@@ -133,8 +91,7 @@ def _whole(images: ImageSet, base: dict) -> Federation:
         raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
     if fed.probed or any(len(own) for own in fed.val):
         raise FltnbError(
-            f"This {base['kind']} federation has validation samples or a second test set, of which a new division into"
-            " training and test part would make something else: set its val_fraction to 0, or take another base."
+            f"This {base['kind']} base has validation samples or a second test set: take val_fraction=0 or another one."
         )
     return fed
 

@@ -49,27 +49,11 @@ def rotated(
 
     Parameters
     ----------
-    images : ImageSet
-    n_clients : int
-        M.
     angles : sequence of sequences of float
         Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))`` is EMD-CFL's "4",
         ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its "Min" and ``((0,),)`` its "Base".
     samples_per_client, test_per_client : int
-        Different images each, training and test.
-    seed : int
-        Partition seed.
-
-    Returns
-    -------
-    Federation
-        Its pool holds the turned images, with bilinear interpolation and black corners; multiples of 90 degrees are
-        exact.
-
-    Raises
-    ------
-    FltnbError
-        Too few images or clients, or angles that are no numbers.
+        Different images each, training and test. The federation's pool holds them turned by :func:`turn`.
     """
     clusters = in_turn(n_clients, len(angles))
     place = np.arange(n_clients) - np.searchsorted(clusters, clusters)
@@ -108,11 +92,8 @@ def rotated_copies(
 
     Parameters
     ----------
-    images : ImageSet
     n_clients : int
-        M; the paper has 40.
-    angles : sequence of sequences of float
-        As in :func:`rotated`. Each angle has clients of its own, so there must be as many at least.
+        The paper has 40. Each angle (see :func:`rotated`) has clients of its own, so there must be as many at least.
     samples_per_client : int, optional
         Training and validation images of a client. Default: the whole copy is dealt (6,000 of MNIST with 10 clients an
         angle; the public code first cuts all classes to one size, which leaves 5,420).
@@ -120,13 +101,6 @@ def rotated_copies(
         Default: all (1,000 of MNIST). The printed MNIST tables fit 220 (docs/differences.md).
     val_fraction : float
         Share of the samples held back for validation; the paper has 0.1.
-    seed : int
-        Partition seed.
-
-    Raises
-    ------
-    FltnbError
-        Too few images or clients, or angles that are no numbers.
     """
     turns = [(cluster, angle) for cluster, group in enumerate(angles) for angle in group]
     if n_clients < len(turns):

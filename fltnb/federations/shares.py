@@ -24,10 +24,7 @@ def of_classes(images: ImageSet, index: np.ndarray, classes: Sequence[int]) -> n
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
     """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more.
 
-    Raises
-    ------
-    FltnbError
-        More clusters than clients.
+    Raises FltnbError where there are more clusters than clients.
     """
     if n_clients < n_clusters:
         raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
@@ -35,18 +32,9 @@ def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
 
 
 def level(total: int, caps: np.ndarray) -> np.ndarray:
-    """Divide ``total`` over bins as evenly as their capacities allow.
+    """Divide ``total`` over bins as evenly as their capacities ``caps`` (K,) allow, int64 (K,).
 
-    Parameters
-    ----------
-    total : int
-    caps : ndarray of int, shape (K,)
-        Most that each bin takes.
-
-    Returns
-    -------
-    ndarray of int64, shape (K,)
-        Sums to ``min(total, caps.sum())``; bins below their cap differ by at most 1, earlier ones get the extra.
+    The result sums to ``min(total, caps.sum())``; bins below their cap differ by at most 1, earlier ones get the extra.
 
     Examples
     --------
@@ -66,18 +54,9 @@ def level(total: int, caps: np.ndarray) -> np.ndarray:
 
 
 def apportion(total: int, weights: np.ndarray) -> np.ndarray:
-    """Divide ``total`` in proportion to ``weights`` by largest remainders (ties: the earlier one).
+    """Divide ``total`` in proportion to ``weights`` (M,), not all 0, by largest remainders (ties: the earlier one).
 
-    Parameters
-    ----------
-    total : int
-    weights : ndarray, shape (M,)
-        Non-negative, not all 0.
-
-    Returns
-    -------
-    ndarray of int64, shape (M,)
-        Sums to ``total``; each entry is its exact share rounded down or up.
+    The result, int64 (M,), sums to ``total``; each entry is its exact share rounded down or up.
 
     Examples
     --------
@@ -100,33 +79,24 @@ def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
     return np.sort(np.concatenate([rng.permutation(held)[:n] for held, n in zip(by_class, shares, strict=True)]))
 
 
+def hand_out(by_class: list[np.ndarray], wanted: np.ndarray, seed: int) -> list[tuple[np.ndarray, ...]]:
+    """Deal the shuffled images of every class to clients, ``wanted`` (M, K) each, none twice: pieces[client][class]."""
+    # keys start at 1: NumPy's SeedSequence takes a trailing 0 for nothing, which is the stream of label_clusters' order
+    pieces = [
+        np.split(stream(seed, "partition", 1 + c).permutation(held), np.cumsum(wanted[:, c]))[:-1]
+        for c, held in enumerate(by_class)
+    ]
+    return list(zip(*pieces, strict=True))
+
+
 def deal(
     index: np.ndarray, labels: np.ndarray, n_clients: int, each: int | None, rng: np.random.Generator, what: str
 ) -> list[np.ndarray]:
     """Divide images at random over clients, so that all have every class in the same numbers (to within one or two).
 
-    Parameters
-    ----------
-    index : ndarray of int
-        Positions of the images to deal.
-    labels : ndarray
-        Classes of all images, indexed by those positions.
-    n_clients : int
-    each : int or None
-        Images per client; None deals all of them.
-    rng : generator
-    what : str
-        Names the images in messages.
-
-    Returns
-    -------
-    list of ``n_clients`` ndarrays
-        Disjoint, each sorted by class.
-
-    Raises
-    ------
-    FltnbError
-        Too few images, or fewer images per client than there are classes.
+    ``index`` are positions in ``labels``, ``each`` the images per client (None deals all), ``what`` names the images in
+    messages. Returns ``n_clients`` disjoint arrays, each sorted by class, or raises FltnbError for too few images, or
+    fewer per client than there are classes.
     """
     index = rng.permutation(index)
     index = index[np.argsort(labels[index], kind="stable")]
@@ -135,30 +105,21 @@ def deal(
     wanted = fewest if each is None else each
     if wanted > fewest:
         raise FltnbError(
-            f"{n_clients} clients with {each} {what} images each need {n_clients * each} of the {len(index)} there are:"
-            " ask for fewer."
+            f"{n_clients} clients with {each} {what} images each need {n_clients * each} of {len(index)}: take fewer."
         )
     if wanted < classes:
-        raise FltnbError(
-            f"{wanted} {what} images per client are fewer than the {classes} classes: ask for fewer clients or more"
-            " images each."
-        )
+        raise FltnbError(f"{wanted} {what} images per client are fewer than the {classes} classes: give each more.")
     return parts if each is None else [part[spread(len(part), each)] for part in parts]
 
 
 def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
     """Divide one client's images, sorted by class, into those to keep and a share of every class held back.
 
-    Raises
-    ------
-    FltnbError
-        The share comes to no image.
+    Raises FltnbError where the share comes to no image.
     """
     held = round(fraction * len(own))
     if fraction > 0 and held == 0:
-        raise FltnbError(
-            f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give clients more images."
-        )
+        raise FltnbError(f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more.")
     place = spread(len(own), held)
     return np.delete(own, place), own[place]
 

@@ -35,31 +35,19 @@ def dirichlet(
     A client short of ``min_samples`` training images gets the missing ones from the largest client, of that one's
     most frequent class; a client without test image gets one of the class that it trains on most, where there is any.
 
+    Yurochkin et al. (Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, experiments) draw shares
+    over clients in this way, class by class.
+
     Parameters
     ----------
-    images : ImageSet
-    n_clients : int
-        M.
     alpha : float
         Concentration, above 0: small is strong skew, large approaches equal mixtures.
-    seed : int
-        Partition seed.
     min_samples : int
         Least number of training images of a client.
     n_clusters : int, optional
         C, number of different mixtures. Default: every client its own, true clusters unknown.
     max_train : int, optional
         Use only this many training images, balanced over the classes.
-
-    Raises
-    ------
-    FltnbError
-        Too few images for so many clients, or an argument out of range.
-
-    References
-    ----------
-    Yurochkin et al., Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, experiments
-    (shares over clients, drawn class by class).
     """
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)

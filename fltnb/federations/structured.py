@@ -38,38 +38,23 @@ def structured(
     :func:`power_law_sizes`: all are used, none twice. Everybody in a cluster is tested on the same test images:
     all those of the cluster's classes.
 
+    FLT, Section 4.2 (scenario 4) and Appendix D.1. M = 600 makes 60 clients per cluster, as in the public code; the
+    paper's text says 100. Raises FltnbError where a cluster has no test images, or as :func:`power_law_sizes`.
+
     Parameters
     ----------
-    images : ImageSet
     n_clients : int
         M: 2,400 for the paper's MLP rows, 600 for its CNN rows.
     classes_per_cluster : int
     delta : float
         Exponent of the power law, above 0. The paper leaves it open; 2 is the public code's.
-    seed : int
-        Partition seed.
     test : {"clean", "as_run"}
         ``"as_run"`` adds all test images of class 0 to the last cluster if it has fewer classes than the others,
         although its clients never train on them. That is how the printed tables came about: in the public code, the
-        list of a short cluster's classes is filled up with zeros. Without a short cluster both are the same.
+        list of a short cluster's classes is filled up with zeros.
     max_per_class : int, optional
         Use at most this many training images of each class and a sixth of it as test images, both chosen at random.
         2,400 gives EMNIST ByMerge the class sizes of EMNIST Balanced.
-
-    Returns
-    -------
-    Federation
-        Indices point into ``images``.
-
-    Raises
-    ------
-    FltnbError
-        A cluster's power law has no solution, a cluster has no test images, or an argument is out of range.
-
-    References
-    ----------
-    FLT (arXiv 2103.15947), Section 4.2 (scenario 4) and Appendix D.1, Algorithm 4. M = 600 makes 60 clients per
-    cluster, as in the public code; the paper's text says 100.
     """
     lists = [
         list(range(c, min(c + classes_per_cluster, images.n_classes)))
@@ -80,7 +65,7 @@ def structured(
             f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters but there are"
             f" only {n_clients} clients: ask for more clients or more classes per cluster."
         )
-    tests_of = lists if test == "clean" else _filled_up(lists)
+    tests_of = lists if test == "clean" or len(lists[-1]) == len(lists[0]) else [*lists[:-1], {0, *lists[-1]}]
     held = _cut(members(images, images.train_index), max_per_class, seed, 0)
     tested = _cut(members(images, images.test_index), max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
     clusters = in_turn(n_clients, len(lists))
@@ -101,33 +86,14 @@ def structured(
 
 
 def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.ndarray:
-    r"""Return the training samples of each client of one cluster (Algorithm 4, lines 3 and 6).
+    r"""Return the training samples of each client of one cluster, int64 (M_c,) (Algorithm 4, lines 3 and 6).
 
-    Client i = 1, ..., M_c gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
+    Of :math:`|D_c|` samples, client i = 1, ..., M_c gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
     :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the unrounded sizes sum to
     :math:`|D_c|`. What the rounding leaves over goes to the first client, as in the public code.
 
-    Parameters
-    ----------
-    n_samples, n_clients : int
-        Size of the cluster's data :math:`|D_c|` and its number of clients :math:`M_c`.
-    delta : float
-        Above 0.
-
-    Returns
-    -------
-    ndarray of int64, shape (n_clients,)
-        Each at least alpha + 1; sums to ``n_samples``.
-
-    Raises
-    ------
-    FltnbError
-        More clients than samples.
-
-    Notes
-    -----
-    There is a solution as long as every client can have a sample. The public code's solver misses it for very few
-    clients per cluster (2) and then goes on with beta = 0.
+    Raises FltnbError where there are more clients than samples; else there is a solution. The public code's solver
+    misses it for very few clients per cluster (2) and then goes on with beta = 0.
 
     Examples
     --------
@@ -147,12 +113,6 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     sizes = np.floor(alpha + np.exp(beta * power)).astype(np.int64)
     sizes[0] += n_samples - sizes.sum()
     return sizes
-
-
-def _filled_up(lists: list[list[int]]) -> list[list[int]]:
-    """Return the clusters' tested classes as in the public code, where class 0 fills up a short last cluster."""
-    short = len(lists[-1]) < len(lists[0])
-    return [*lists[:-1], sorted({*lists[-1], 0})] if short else lists
 
 
 def _cut(by_class: list[np.ndarray], most: int | None, seed: int, part: int) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from ..settings import Count, Natural, Part, check
 from .base import Federation
 from .kinds import kind
 from .pools import Pool
-from .shares import level, members, of_classes
+from .shares import hand_out, level, members, of_classes
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 """Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
@@ -41,11 +41,11 @@ def tasks(
     ``round(minority * n_t)`` spread over the labels of all other tasks, the rest over its own task's labels, both as
     evenly as possible. Nobody holds an image twice and no two users hold the same one. All users of a task are tested
     on the same images, the test images of the task's own labels: the paper shows the accuracy of each task's server,
-    and a task is to learn its labels. The users' true cluster is their task.
+    and a task is to learn its labels. The users' true cluster is their task. Raises FltnbError for tasks that overlap,
+    name unknown labels or lack images, or lists of different lengths.
 
     Parameters
     ----------
-    images : ImageSet
     tasks : sequence of sequences of int
         Labels of each task; no label in two tasks. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
     users_per_task : sequence of int
@@ -55,18 +55,6 @@ def tasks(
     minority : float
         Share of a user's samples with labels of other tasks, from 0 (pure users, Table I) to below 1. 0.1 for
         CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
-    seed : int
-        Partition seed: which images of a label a user gets.
-
-    Returns
-    -------
-    Federation
-        Indices point into ``images``.
-
-    Raises
-    ------
-    FltnbError
-        Tasks that overlap, name unknown labels or lack images, lists of different lengths, or an argument out of range.
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
@@ -84,7 +72,7 @@ def tasks(
                 f" {images.name} has {there:,}: ask for fewer samples_per_user."
             )
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
-    train = _dealt(by_class, wanted[clusters], seed)
+    train = [np.concatenate(own) for own in hand_out(by_class, wanted[clusters], seed)]
     return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
 
 
@@ -103,21 +91,8 @@ def cross_tasks(
     MT-HFL, arXiv 2410.02733, Section III. User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``,
     user 2 all remaining labels of ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1.
     Labels of the second set come after those of the first. The pool holds the images in use alone.
-
-    Parameters
-    ----------
-    images : ImageSet
-        CIFAR-10.
-    other : str
-        Name of CIFAR-100 or another set whose images have the shape of the first set's.
-    labels, other_labels : sequences of int
-        The theme in either set; the paper says "vehicles" and lists no CIFAR-100 classes.
-    samples_per_user, seed : int
-
-    Raises
-    ------
-    FltnbError
-        Images of different shapes, unknown labels, or too few images.
+    ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images have the same shape; the paper
+    says "vehicles" and lists no CIFAR-100 classes. Raises FltnbError for different shapes or unknown labels.
     """
     first, second = images, load(other)
     labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
@@ -162,9 +137,7 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
         raise FltnbError(f"tasks must be one list of labels per task, such as [[0, 1], [2, 3]], not {tasks!r}.")
     every = [c for labels in lists for c in labels]
     if max(every) >= images.n_classes:
-        raise FltnbError(
-            f"There is no label {max(every)} in {images.name}: its labels are 0 to {images.n_classes - 1}."
-        )
+        raise FltnbError(f"There is no label {max(every)} in {images.name}: it has 0 to {images.n_classes - 1}.")
     twice = [c for c in every if every.count(c) > 1]
     if twice:
         raise FltnbError(f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels.")
@@ -191,15 +164,3 @@ def _wanted(lists: list[list[int]], task: int, size: int, minority: float, n_cla
     if out[lists[task]].sum() == 0:
         raise FltnbError(f"minority={minority} of {size} samples leaves none of the own task: lower it.")
     return out
-
-
-def _dealt(by_class: list[np.ndarray], wanted: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Deal shuffled images of every label to the users (M, K) without repetition."""
-    held: list[list[np.ndarray]] = [[] for _ in wanted]
-    for c in np.flatnonzero(wanted.sum(axis=0)):
-        # keys start at 1: see label_clusters
-        shuffled = stream(seed, "partition", 1 + int(c)).permutation(by_class[c])
-        ends = np.cumsum(wanted[:, c])
-        for user, part in enumerate(np.split(shuffled[: ends[-1]], ends[:-1])):
-            held[user].append(part)
-    return [np.concatenate(parts) for parts in held]

@@ -21,24 +21,11 @@ def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = 
     images is the image set's own (LEAF's FEMNIST: 90 % for training); :func:`~fltnb.federations.divided` makes another.
     Writers who lack a training or a test image cannot be clients and are passed over. True clusters are unknown.
 
-    Parameters
-    ----------
-    images : ImageSet
-        With ``writers``, such as ``fl.load("femnist")`` or ``fl.load("celeba")``.
-    n_clients : int
-        M.
-    seed : int, optional
-        Draw the writers at random. Default: the first ones, as FLT does with 200 of them.
-
-    Raises
-    ------
-    FltnbError
-        The set does not say whose its images are, or has too few writers.
+    Without a seed the writers are the first ones, as FLT does with 200 of them. Raises FltnbError for a set without
+    ``writers``, unlike ``fl.load("femnist")`` and ``fl.load("celeba")``, or with too few of them.
     """
     if images.writers is None:
-        raise FltnbError(
-            f"{images.name} does not say whose its images are: use femnist or celeba, or make pseudo_writers of it."
-        )
+        raise FltnbError(f"{images.name} does not say whose its images are: take femnist, celeba or pseudo_writers.")
     held = {}
     for split, index in (("train", images.train_index), ("test", images.test_index)):
         order = index[np.argsort(images.writers[index], kind="stable")]
@@ -47,8 +34,7 @@ def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = 
     usable = np.array(sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64)
     if n_clients > len(usable):
         raise FltnbError(
-            f"{images.name} has {len(usable)} people with both training and test images but {n_clients} clients are"
-            " wanted: ask for fewer."
+            f"{images.name} has {len(usable)} people with both training and test images but {n_clients} are wanted."
         )
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)
     chosen = sorted(chosen[:n_clients].tolist())
