@@ -34,10 +34,9 @@ from fltnb.methods import (
     RobustTKM,
     build,
 )
-from fltnb.methods.cfl import cosines
-from fltnb.methods.fedcluster import halves, separation
-from fltnb.methods.feddane import corrected_training, full_gradient
+from fltnb.methods.cfl import cosines, halves, separation
 from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
+from fltnb.methods.plain import corrected_training, full_gradient
 from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
 from fltnb.metrics import adjusted_rand_index
 
@@ -83,11 +82,7 @@ def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1)
     theta0 = np.array(theta0)
     P = len(theta0)
     model = SimpleNamespace(
-        n_parameters=P,
-        n_trainable=P,
-        n_classes=0,
-        head=slice(P - head, P),
-        init=lambda seed, index=0: theta0 + index,
+        n_parameters=P, n_trainable=P, n_classes=0, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index
     )
     fed = SimpleNamespace(
         n_clients=n_clients, sizes=np.ones(n_clients, dtype=int) if sizes is None else np.array(sizes)

@@ -13,9 +13,7 @@ import fltnb as fl
 from fltnb import methods, models, training
 from fltnb.errors import FltnbError
 from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, Local, PFedGraph
-from fltnb.methods.fedce import growth
-from fltnb.methods.fedem import class_parts, softmax
-from fltnb.methods.fedsoft import batch_counts, center_weights
+from fltnb.methods.fedem import batch_counts, center_weights, class_parts, growth, softmax
 from fltnb.methods.pfedgraph import nearest_weights, principal_directions, subspace_similarity
 from fltnb.methods.samples import batch_means, evaluate_mixture, last_features, sample_losses
 from fltnb.metrics import adjusted_rand_index
@@ -60,10 +58,10 @@ def start(method, fed, net, **context):
     return {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
 
 
-def given_losses(monkeypatch, module, table):
+def given_losses(monkeypatch, table):
     """Let clients' losses be ``table[client]`` (K, n) whatever the models."""
     monkeypatch.setattr(
-        f"fltnb.methods.{module}.sample_losses",
+        "fltnb.methods.fedem.sample_losses",
         lambda engine, theta, clients, split="train": [np.array(table[i], dtype=float) for i in clients],
     )
 
@@ -260,7 +258,7 @@ def test_other_back_ends_take_weights_and_repeated_clients(fed):
 def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
     """Of four samples three prefer centre 1, one centre 0; nobody prefers centre 2."""
     prefer = [[1.0, 5, 5, 5], [2.0, 1, 1, 1], [3.0, 3, 3, 3]]
-    given_losses(monkeypatch, "fedsoft", {0: prefer, 1: [[1.0] * 4, [2.0] * 4, [0.5] * 4]})
+    given_losses(monkeypatch, {0: prefer, 1: [[1.0] * 4, [2.0] * 4, [0.5] * 4]})
     method = FedSoft(3)
     state = method.observe(start(method, fed, net), np.array([0, 1]), 1, engine)
     assert np.allclose(state["importance"][:2], [[0.25, 0.75, 0], [0, 0, 1]], atol=3e-4)
@@ -269,7 +267,7 @@ def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
     theta, rows = method.dispatch(state, np.array([0]))
     assert np.allclose(theta[rows[0]], state["importance"][0] @ state["models"], atol=1e-12)
     # nothing is measured in round 2 but by who never was
-    given_losses(monkeypatch, "fedsoft", {i: [[9.0], [9.0], [1.0]] for i in range(4)})
+    given_losses(monkeypatch, {i: [[9.0], [9.0], [1.0]] for i in range(4)})
     later = method.observe(state, np.array([0, 2]), 2, engine)
     assert np.array_equal(later["importance"][0], state["importance"][0]) and later["importance"][2].argmax() == 2
     assert method.observe(later, np.array([0]), 3, engine)["importance"][0].argmax() == 2
@@ -277,7 +275,7 @@ def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
 
 def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
     assert batch_counts(np.array([[1.0, 9, 1, 1, 7], [4.0, 4, 4, 4, 4]]), 2).tolist() == [2, 3]
-    given_losses(monkeypatch, "fedsoft", {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]})
+    given_losses(monkeypatch, {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]})
     method = FedSoft(3, variant="as_run")  # batches of four: means 3 against 2, then 2 against 1
     state = method.observe(start(method, fed, net), np.array([0]), 1, engine)
     assert state["counts"][0].tolist() == [1, 6, 1]  # none becomes one
@@ -334,7 +332,7 @@ def test_fedce_associations_grow_and_weights_sum_to_one(seed):
 
 def test_fedce_rounds_by_hand(monkeypatch, engine, fed, net):
     table = {i: [[1.0] * 6, [2.0] * 6] if i < 2 else [[2.0] * 6, [1.0] * 6] for i in range(4)}
-    given_losses(monkeypatch, "fedce", table)  # two batches, of 4 and 2, so vectors differ by (1, 1)
+    given_losses(monkeypatch, table)  # two batches, of 4 and 2, so vectors differ by (1, 1)
     method, everybody = FedCE(2), np.arange(4)
     state = start(method, fed, net)
     trained = np.random.default_rng(0).normal(size=(4, net.n_parameters))

@@ -12,26 +12,19 @@ from .. import encoders, relatedness
 from ..errors import FltnbError, choose
 from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
-from .cfl import CFL
+from .cfl import CFL, FedCluster
 from .cflgp import CFLGP
+from .coldstart import FedClust, FlexCFL
 from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
-from .fedce import FedCE
-from .fedclust import FedClust
-from .fedcluster import FedCluster
-from .feddane import FedDANE
-from .fedem import FedEM, FedRC
-from .fedsem import FedSEM
-from .fedsoft import FedSoft
-from .fesem import FeSEM, FeSEMMA
-from .flexcfl import FlexCFL
-from .flt import FLT, PCAKMHC, fit_clusterer
+from .fedem import FedCE, FedEM, FedRC, FedSoft
+from .fesem import FedSEM, FeSEM, FeSEMMA
+from .flt import FLT, PACFL, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
 from .ifca import IFCA, HypoCluster
-from .pacfl import PACFL
 from .pfedgraph import FedSaC, PFedGraph
-from .plain import FedDist, FedDistWS, FedProx, FedSGD, Local
+from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
 from .soft import SoftFLT
 

@@ -36,16 +36,9 @@ PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT
 class Context:
     """What ``start`` may use besides the federation and the model.
 
-    Attributes
-    ----------
-    seed : int
-        Run seed, for :mod:`fltnb.randomness`.
-    cache : callable or None
-        ``cache(key, compute) -> dict of arrays``: keeps a one-off result (a clustering) between runs.
-    progress : bool
-        Whether long one-off work may show progress.
-    n_jobs : int or None
-        Processes for one-off work (embedding the clients); None lets the library choose.
+    ``seed`` is the run's. ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results
+    such as clusterings. ``progress`` is whether long one-off work may show progress, ``n_jobs`` its processes (None:
+    the library chooses).
     """
 
     seed: int
@@ -193,11 +186,13 @@ class Method(Configured):
 
 
 class HardMethod(Method):
-    """Base of the methods that put every client into one of ``n_clusters`` clusters, at most as many as clients."""
+    """Base of the methods that put every client into one of ``n_clusters`` clusters."""
 
     def check(self, fed: Federation) -> None:
         """Refuse more clusters than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
+        K, M = self.n_clusters, fed.n_clients
+        if K > M:
+            raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")
 
 
 def _plain(value: Any) -> Any:
@@ -224,26 +219,18 @@ def resolve_rule(rule: str | None, variant: str) -> str:
 
 
 def one_cluster(fed: Federation, theta: np.ndarray) -> State:
-    """State in which everybody is of cluster 0 and served one model (P,)."""
-    return {
-        "models": theta[None],
-        "row": np.zeros(fed.n_clients, dtype=np.int64),
-        "labels": np.zeros(fed.n_clients, dtype=np.int64),
-        "weights": np.asarray(fed.sizes, dtype=np.float64),
-    }
+    """State in which everybody is of cluster 0 and served the first of the models (K, P), or the only one (P,)."""
+    row = np.zeros(fed.n_clients, dtype=np.int64)
+    weights = np.asarray(fed.sizes, dtype=np.float64)
+    return {"models": np.atleast_2d(theta), "row": row, "labels": row.copy(), "weights": weights}
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+    """Aggregate models (n, P): ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
 
-    Parameters
-    ----------
-    W : array (R, n)
-        Non-negative rows that sum to 1; others raise :class:`fltnb.FltnbError`.
-    theta : array (n, P)
-        Models, in client-id order: the sum has a fixed order, so it does not depend on who finished first.
-    block : int
-        Parameters per step; bounds the float64 copy.
+    The rows of W (R, n) must be non-negative and sum to 1; others raise :class:`fltnb.FltnbError`. Models come in
+    client-id order: the sum does not depend on who finished first. ``block`` parameters per step bound the float64
+    copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
@@ -261,9 +248,3 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     out = models.copy()
     out[filled] = mix(share[filled] / total[filled, None], theta)
     return out
-
-
-def check_clusters(n_clusters: int, n_clients: int) -> None:
-    """Refuse more clusters than clients."""
-    if n_clusters > n_clients:
-        raise FltnbError(f"{n_clusters} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}.")

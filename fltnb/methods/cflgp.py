@@ -9,11 +9,11 @@ import numpy as np
 
 from ..randomness import integer
 from ..settings import Count, Natural, Variant
-from .base import Context, Method, State, check_clusters
+from .base import Context, HardMethod, State, one_cluster
 from .modelspace import cluster_means, gram, leading_features, quick_kmeans
 
 
-class CFLGP(Method):
+class CFLGP(HardMethod):
     """Cluster the clients by the leading singular directions of their averaged updates, again and again.
 
     A client's profile is a running mean of what it sends; every ``period`` rounds the profiles of all clients heard so
@@ -33,10 +33,9 @@ class CFLGP(Method):
 
     Notes
     -----
-    A profile has one block, as in the released code, whose criterion model stays the first. The paper's text lets one
-    of the K models after the other be sent to everybody; that is not here, nor is its single mini-batch gradient: an
-    update is that of the client's whole local training, from the model of its cluster. Profiles take M x P numbers.
-    Without participants enough to form K clusters the labels stay as they are; a client never heard stays in cluster 0.
+    A profile has one block, as in the released code. The paper's text lets one of the K models after the other be sent
+    to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the client's whole local
+    training. Profiles take M x P numbers. A client never heard stays in cluster 0, all while fewer than K are heard.
     """
 
     name = "cflgp"
@@ -45,21 +44,13 @@ class CFLGP(Method):
     def __init__(self, n_clusters: Count, period: Count = 2, stop: Natural = 10, *, variant: Variant = "as_written"):
         pass
 
-    def check(self, fed) -> None:
-        """Refuse more clusters than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
-
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
         theta = model.init(context.seed)
         blocks = self.n_clusters if self.own_blocks else 1
-        return {
-            "models": np.repeat(theta[None], self.n_clusters, axis=0),
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
+        return one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
             "profile": np.zeros((fed.n_clients, blocks, model.n_trainable), dtype=theta.dtype),
             "heard": np.zeros(fed.n_clients, dtype=bool),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
         }
 

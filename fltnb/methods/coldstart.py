@@ -1,4 +1,8 @@
-"""What FedClust and FlexCFL share: everybody trains once from one model, and that decides the clusters for good."""
+"""FedClust and FlexCFL: everybody trains once from one model, and that decides the clusters for good.
+
+FedClust: Islam et al., ICPP 2024 (arXiv 2407.07124). FlexCFL: Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after
+their FedGroup (arXiv 2010.06870).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import FltnbError
-from .base import Context, Method, State
-from .modelspace import cluster_means
+from ..randomness import integer
+from ..settings import Count, NonNegative, Variant
+from .base import Context, HardMethod, Method, State, one_cluster
+from .modelspace import cluster_means, gram, leading_features, quick_kmeans
 
 
 class ColdStart(Method):
@@ -25,11 +31,7 @@ class ColdStart(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
-        return {
-            "models": model.init(context.seed)[None],
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
+        return one_cluster(fed, model.init(context.seed)) | {
             "head": np.array([model.head.start, model.head.stop]),  # columns of the last layer
             "trainable": np.array(model.n_trainable),
             "seed": np.array(context.seed),
@@ -44,9 +46,7 @@ class ColdStart(Method):
                 f" {self.least}, but there will be {len(drawn[0])}: choose a higher participation."
             )
 
-    def form(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> tuple[np.ndarray, np.ndarray, State]:
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
         raise NotImplementedError
 
@@ -74,3 +74,200 @@ class ColdStart(Method):
         labels = np.where(unplaced, len(models) + np.cumsum(unplaced) - 1, row - 1)
         models = np.vstack([state["models"][:1], models])
         return state | more | {"models": models, "row": row, "labels": labels, "forming": np.array(first)}
+
+
+BLOCK = 65536  # weights per step: bounds the float64 copies
+
+
+class FedClust(ColdStart):
+    """One-shot clustering by the weights of the final layer, then FedAvg inside the clusters.
+
+    In round 1, the warm-up, participants send their final layer only. Euclidean distances between these, complete
+    linkage and a threshold give the clusters, whose models still are the initial one. A newcomer joins the cluster
+    whose members' mean final layer is nearest to its own (:class:`ColdStart`).
+
+    Parameters
+    ----------
+    threshold : float, optional
+        lambda: no two members of a cluster are farther apart. It depends on model, learning rate and epochs.
+    n_clusters : int, optional
+        Cut the dendrogram into so many clusters instead. Give one of the two.
+    variant : {"as_written", "as_run"}
+        "as_run": :class:`FedClustAsRun`.
+
+    Notes
+    -----
+    The warm-up's length and the linkage stand in no text at hand; EMD-CFL's runs used complete linkage. A newcomer is
+    counted as sending a whole model, though its last layer would do.
+    """
+
+    name = "fedclust"
+
+    def __init__(
+        self, threshold: NonNegative | None = None, n_clusters: Count | None = None, *, variant: Variant = "as_written"
+    ):
+        if (threshold is None) == (n_clusters is None):
+            raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
+
+    def check(self, fed) -> None:
+        """Refuse more clusters than clients."""
+        from ..relatedness.pacfl import check_cluster_count
+
+        check_cluster_count(self.n_clusters, fed.n_clients)
+
+    @property
+    def least(self) -> int:
+        """Participants that round 1 needs."""
+        return max(2, self.n_clusters or 0)
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of the final layers."""
+        from scipy.cluster.hierarchy import linkage
+        from scipy.spatial.distance import pdist
+
+        from ..relatedness.pacfl import flat_clusters
+
+        sent = theta[:, slice(*state["head"])]
+        squared = 0.0
+        for begin in range(0, sent.shape[1], BLOCK):
+            squared += pdist(sent[:, begin : begin + BLOCK].astype(np.float64), "sqeuclidean")
+        tree = linkage(np.sqrt(squared), "complete")
+        labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
+        means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
+        return labels, np.repeat(state["models"], len(means), axis=0), {"heads": means}
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Nearest mean final layer."""
+        from scipy.spatial.distance import cdist
+
+        return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model down and one up; in the warm-up the final layer up."""
+        return n_parameters, int(np.diff(state["head"])[0]) if state["forming"] else n_parameters
+
+
+class FedClustAsRun(FedClust, as_run=True):
+    """What printed EMD-CFL's tables: the accuracies of its rows are those of models of one round.
+
+    Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
+    the backdoors). The clusters' models are the averages, by samples, of what the warm-up trained, and are **never
+    updated again**.
+    """
+
+    def start(self, fed, model, context: Context) -> State:
+        """One common model, of which all trained weights are compared."""
+        return super().start(fed, model, context) | {"head": np.array([0, model.n_trainable])}
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of all weights, and the only averages."""
+        labels, models, more = super().form(state, clients, theta, round)
+        return labels, cluster_means(labels, state["weights"][clients], theta, models), more
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Leave the models as they are."""
+        return state["models"][1:]
+
+    traffic = Method.traffic
+
+
+class FlexCFL(HardMethod, ColdStart):
+    """Static groups by decomposed cosine similarity, with an optional pull between the groups' models.
+
+    The participants' updates of round 1 are clustered by k-means on their cosines with the updates' leading left
+    singular vectors (:func:`decomposed_cosines`). A group starts from the plain mean of its members' models; later
+    rounds average by samples. A newcomer joins the group whose mean first update points most nearly where its own does.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of groups K, given.
+    eta : float
+        Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
+        of the other groups' models, with weights ``eta / norm``. 0 is the official configuration.
+    variant : {"as_written", "as_run"}
+        "as_run": :class:`FlexCFLAsRun`.
+
+    Notes
+    -----
+    The official code draws ``min(20 K, M)`` clients for the cold start and has each run 50 steps; here those are the
+    participants and local epochs of round 1. Migration of clients whose labels shift is not there.
+    """
+
+    name = "flexcfl"
+    normalised = True  # weights of the pull
+
+    def __init__(self, n_clusters: Count, eta: NonNegative = 0.0, *, variant: Variant = "as_written"):
+        pass
+
+    @property
+    def least(self) -> int:
+        """Participants that round 1 needs."""
+        return self.n_clusters
+
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+        """k-means on the decomposed cosines of the first updates."""
+        from ..relatedness.base import canonical
+
+        K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
+        features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
+        labels = canonical(quick_kmeans(features, K, integer(int(state["seed"]), "method", round)))
+        models = cluster_means(labels, np.ones(len(clients)), theta, np.repeat(initial[None], K, axis=0))
+        return labels, models, {"directions": (models - initial)[:, :n]}
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Least ``(1 - cosine) / 2`` between first updates, hence the largest cosine."""
+        updates = (theta - state["models"][0]).astype(np.float64)[:, : int(state["trainable"])]
+        directions = state["directions"].astype(np.float64)
+        norm = np.linalg.norm(directions, axis=1)
+        return (updates @ directions.T / np.where(norm > 0, norm, np.inf)).argmax(axis=1)
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Average inside the groups, then pull them towards each other."""
+        models = super().aggregate(state, labels, weights, theta)
+        return pull(models, self.eta, self.normalised, int(state["trainable"]))
+
+
+class FlexCFLAsRun(FlexCFL, as_run=True):
+    """What printed EMD-CFL's tables: the pull's weights do not sum to 1.
+
+    So every round adds length ``eta * (K - 1)`` at most to each model.
+    """
+
+    normalised = False
+
+    def __init__(self, n_clusters: Count, eta: NonNegative = 5.0, *, variant: Variant = "as_written"):
+        pass
+
+
+def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
+    """Cosines (n, K) of n updates with the K leading left singular vectors of the matrix that they are columns of.
+
+    With ``updates = U S V'`` the inner products of update i with U are ``S V_i``, so the Gram matrix is all it takes.
+    A zero update has cosines 0, and so have components beyond the rank.
+    ``products`` (n, n) are the inner products of the updates; K is ``n_components``, and columns beyond n are zero.
+    """
+    features = leading_features(products, n_components)
+    norm = np.sqrt(np.diag(products))[:, None]
+    cosines = np.divide(features, norm, out=np.zeros_like(features), where=norm > 0)
+    return np.pad(cosines, ((0, 0), (0, n_components - cosines.shape[1])))
+
+
+def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: int | None = None) -> np.ndarray:
+    """Mix every group's model (K, P) with the directions of the others; lengths are those of trained parameters.
+
+    Examples
+    --------
+    >>> groups = np.array([[3.0, 4.0], [0.0, 10.0]])
+    >>> pull(groups, 5.0)[0].tolist(), pull(groups, 5.0, normalised=False)[0].tolist()
+    ([2.0, 6.0], [3.0, 9.0])
+    """
+    if eta == 0:
+        return models
+    norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)
+    weight = np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0)
+    W = np.tile(weight, (len(models), 1))
+    np.fill_diagonal(W, 1.0)
+    if normalised:
+        W /= W.sum(axis=1, keepdims=True)
+    return (W @ models.astype(np.float64)).astype(models.dtype)

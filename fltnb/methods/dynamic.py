@@ -1,8 +1,7 @@
 """Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
 
-The paper states this optional part and leaves it for future work, and no code of it is known; what it leaves open is
-decided here and said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left
-out.
+The paper leaves this optional part for future work, and no code of it is known; what it leaves open is decided in
+:class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
 """
 
 from __future__ import annotations
@@ -54,9 +53,8 @@ class DynamicFLT(FLT):
 
     Parameters
     ----------
-    clusterer : estimator over clients, optional
-        Unfitted; ``FCR()`` by default.
-    encoder : EncoderSpec, optional
+    clusterer, encoder, graph, rule, variant, name
+        See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
     lam : int, optional
         lambda: re-cluster when more than so many flags stand. None: clients send no flags.
     tau : int, optional
@@ -66,18 +64,13 @@ class DynamicFLT(FLT):
         whose mean embedding is nearest to its own, in the encoder's space and as of the last clustering (the paper's
         "another possibility"); it then raises no flag that counts. Needs FCR, whose centroids and shares hold these
         means: all clients send k shares more, and the client to be placed e numbers.
-    graph, rule, variant, name
-        See :class:`fltnb.methods.FLT`.
 
     Raises
     ------
     FltnbError
         Nothing is dynamic, an option is out of range, or the clusterer is fitted already.
 
-    Warns
-    -----
-    UserWarning
-        Before the run: ``lam`` or ``tau`` never fires in it.
+    A ``lam`` or ``tau`` that never fires in a run gives a UserWarning before it.
     """
 
     name = "flt_dynamic"
@@ -130,10 +123,9 @@ class DynamicFLT(FLT):
             )
 
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
-        """Tell when the server will re-cluster, which follows from who changes and who takes part.
+        """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand.
 
-        ``drawn`` holds the clients of round 1, 2, ... Returns a dict, round -> "lambda" or "tau", and the most flags
-        that ever stand at a time.
+        It follows from who changes and who takes part: ``drawn`` holds the clients of round 1, 2, ...
         """
         coming = {phase.round: phase for phase in phases[1:]}
         n, pending, flags = phases[0].fed.n_clients, set(), set()

@@ -1,11 +1,9 @@
 """EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
 
-Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1; the distances and the clusters are those of
-:class:`fltnb.relatedness.EMDClustering`.
-
-Everybody trains alone once. Then each pair of clients that has trained exchanges models and measures how far apart the
-embeddings of their samples are, under either model; whoever is near in both directions is connected, and clients with
-the same neighbours are averaged from then on, beginning with what they have just trained.
+Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Then each pair of clients that
+has trained exchanges models and measures how far apart the embeddings of their samples are, under either model
+(:class:`fltnb.relatedness.EMDClustering`); whoever is near in both directions is connected, and clients with the same
+neighbours are averaged from then on, beginning with what they have just trained.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import numpy as np
 from ..errors import FltnbError
 from ..progress import bar
 from ..settings import Variant
-from .base import Context, Method, State, mix, mix_groups
+from .base import Context, Method, State, mix, mix_groups, one_cluster
 from .graph import rewire
 from .modelspace import with_rows
 from .samples import check_validation
@@ -46,8 +44,8 @@ class EMDCFL(Method):
 
     Notes
     -----
-    A client that has not been drawn yet is a cluster of its own and is served the common initial model, from which it
-    will also train. An absent client answers with the model that it trained last; it has to be reachable for that.
+    A client that has not been drawn yet is a cluster of its own and holds the common initial model. An absent client
+    answers with the model that it trained last; it has to be reachable for that.
 
     Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
     received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
@@ -75,23 +73,24 @@ class EMDCFL(Method):
         M, theta = fed.n_clients, model.init(context.seed)
         distance = np.full((M, M), np.nan)
         np.fill_diagonal(distance, 0.0)
-        return {
-            "models": np.repeat(theta[None], M, axis=0),
-            "row": np.arange(M),
-            "relation": np.eye(M, dtype=np.uint8),
-            "labels": np.arange(M),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-            "distance": distance,
-            "reference": np.full(M, np.nan),
-            "tolerance": np.array(np.nan),
-            "local": np.repeat(theta[None], M, axis=0),  # last trained models
-            "present": np.zeros(M, dtype=bool),
-            "trained": np.zeros(M, dtype=bool),
-            "measured": np.zeros(M, dtype=bool),
-            "again": np.array(self.repeat),
-            "net": np.array(model.name),
-            "sent": np.zeros(2, dtype=np.int64),
-        }
+        everybody = {"models": np.repeat(theta[None], M, axis=0), "row": np.arange(M), "labels": np.arange(M)}
+        return (
+            one_cluster(fed, theta)
+            | everybody
+            | {
+                "relation": np.eye(M, dtype=np.uint8),
+                "distance": distance,
+                "reference": np.full(M, np.nan),
+                "tolerance": np.array(np.nan),
+                "local": np.repeat(theta[None], M, axis=0),  # last trained models
+                "present": np.zeros(M, dtype=bool),
+                "trained": np.zeros(M, dtype=bool),
+                "measured": np.zeros(M, dtype=bool),
+                "again": np.array(self.repeat),
+                "net": np.array(model.name),
+                "sent": np.zeros(2, dtype=np.int64),
+            }
+        )
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the clusters known so far; :meth:`revise` does it again where clusters change."""

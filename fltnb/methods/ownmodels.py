@@ -19,8 +19,8 @@ from ..relatedness import PACFL, EMDClustering
 from ..training import TrainSpec, make_engine
 from .cfl import cosines
 from .emdcfl import fill, penultimate
+from .flt import client_images
 from .modelspace import gram
-from .pacfl import client_images
 from .samples import check_validation
 
 if TYPE_CHECKING:

@@ -149,10 +149,7 @@ def nearest(points: np.ndarray, center: np.ndarray, trim: float) -> np.ndarray:
 
 
 def lloyd(
-    points: np.ndarray,
-    centers: np.ndarray,
-    update: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    steps: int,
+    points: np.ndarray, centers: np.ndarray, update: Callable[[np.ndarray, np.ndarray], np.ndarray], steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means with a centre of one's own choice: labels (n,) and centres (K, d) of points (n, d) in float64.
 

@@ -19,10 +19,7 @@ from .flt import FLT
 if TYPE_CHECKING:
     from ..federations import Federation
 
-WEIGHTS = {
-    "gaussian": lambda ratio: np.exp(-(ratio**2)),
-    "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2),
-}
+WEIGHTS = {"gaussian": lambda ratio: np.exp(-(ratio**2)), "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2)}
 """Weight of two clients by their distance over the scale: 1 at distance 0; exp(-1) or 1/2 at the scale itself."""
 
 
