@@ -35,13 +35,11 @@ class FedEM(Method):
 
     Notes
     -----
-    The weights of a sample sum to 1 over the components, so each component trains as if with a part of the learning
-    rate, 1 / K on average at the start: it wants a larger one than FedAvg. All K trainings of a client see its samples
-    in the same order.
+    The weights of a sample sum to 1 over the components, so each trains as if with a part of the learning rate, 1 / K
+    on average at the start: it wants a larger one than FedAvg. All K trainings see the samples in the same order.
 
-    ``serve`` returns single models, those of the largest share. Only :meth:`evaluate` knows the mixture, so the models
-    of a finished run alone do not give its accuracy. Reported labels are those of the largest share; the original has
-    none. A client that never took part has equal shares.
+    ``serve`` and the labels give the component of the largest share. Only :meth:`evaluate` knows the mixture, so the
+    models of a finished run alone do not give its accuracy. A client that never took part has equal shares.
     """
 
     name = "fedem"
@@ -53,7 +51,7 @@ class FedEM(Method):
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
         return {
-            "models": np.stack([model.init(context.seed, k) for k in range(self.n_clusters)]),
+            "models": several(model, context, self.n_clusters),
             "shares": np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
@@ -105,10 +103,8 @@ class FedEM(Method):
 
 
 class FedEMAsRun(FedEM, as_run=True):
-    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component*.
-
-    The code saved that one by accident, so the rows of FedEM and FedRC judge one component out of K, whichever the
-    client needs.
+    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component*, saved by
+    accident.
     """
 
     tests_served = True
@@ -137,7 +133,7 @@ class FedRC(FedEM):
     nothing by it, so label skew does not part the clients.
 
     The class parts start equal (1 / K), so the first round is FedEM's. They are sums over all clients heard so far,
-    each with what it sent last; the prediction does not use them. Options are those of :class:`FedEM`.
+    each with what it sent last; the prediction does not use them.
     """
 
     name = "fedrc"
@@ -174,6 +170,11 @@ class FedRC(FedEM):
 
 class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
     """FedRC, tested as :class:`FedEMAsRun` is."""
+
+
+def several(model, context: Context, K: int) -> np.ndarray:
+    """K independent initial models (K, P); the first is where FedAvg starts."""
+    return np.stack([model.init(context.seed, k) for k in range(K)])
 
 
 def class_parts(sums: np.ndarray) -> np.ndarray:
@@ -226,9 +227,8 @@ class FedSoft(Method):
     Notes
     -----
     A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
-    *begin* there (as in the published runs); the original continues from the client's own model, towards the same
-    minimum. The original draws clients for each centre, with probabilities in proportion to ``u_ik n_i``, and averages
-    them equally; here every participant counts for every centre, by its weight.
+    *begin* there (as in the published runs); the original continues from the client's own model. It draws clients for
+    each centre in proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
     """
 
     name = "fedsoft"
@@ -253,7 +253,7 @@ class FedSoft(Method):
         """K independent centres, no client measured yet."""
         K = self.n_clusters
         return {
-            "models": np.stack([model.init(context.seed, k) for k in range(K)]),
+            "models": several(model, context, K),
             "own": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
             "importance": np.full((fed.n_clients, K), 1 / K),
             "counts": np.zeros((fed.n_clients, K)),
@@ -361,8 +361,7 @@ class FedCE(Method):
     delta : float
         At least 0; 0.5 in EMD-CFL's runs.
     split : {"val", "train"}
-        Samples that participants compare the models on, in batches of the run's ``batch_size``. Few samples in large
-        batches make the vectors short, and the comparison coarse.
+        Samples to compare the models on, in batches of the run's ``batch_size``; few, large ones make it coarse.
     variant : {"as_written", "as_run"}
         "as_run": :class:`FedCEAsRun`.
 
@@ -392,12 +391,8 @@ class FedCE(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent models, no associations."""
-        return {
-            "models": np.stack([model.init(context.seed, k) for k in range(self.n_clusters)]),
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "associations": np.zeros((fed.n_clients, self.n_clusters)),
-        }
+        associations = np.zeros((fed.n_clients, self.n_clusters))
+        return one_cluster(fed, several(model, context, self.n_clusters)) | {"associations": associations}
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
         """Let participants measure all models; ties go to the lowest index."""
@@ -412,16 +407,11 @@ class FedCE(Method):
         """Average all participants into every model."""
         return state | {"models": mix(softmax(state["associations"][clients]).T, theta)}
 
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """All models down; one model and K associations up."""
-        return self.n_clusters * n_parameters, n_parameters + self.n_clusters
+    traffic = FedSoft.traffic
 
 
 class FedCEAsRun(FedCE, as_run=True):
-    """What printed EMD-CFL's tables: the 1 is added once per model looked at, each time to the best so far.
-
-    So a round adds K ones.
-    """
+    """What printed EMD-CFL's tables: a 1 for each of the K models looked at, each time to the best so far."""
 
     once = False
 

@@ -32,31 +32,28 @@ class FeSEM(HardMethod):
     n_clusters : int
         Number of centres K, given.
     lam : float
-        lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1, the default, stands unread in the
-        configuration of its public code, which has no such term.
+        lambda of Equations 5 and 7. The paper gives no number; 0.1 stands unread in the configuration of its public
+        code, which has no such term.
     weighting : {"plain", "samples"}
         Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}
         Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
-        E-step places each client by the last model known of it: the one it trained last, or under ``last_aggregate``
-        the centre it was served; for a client never heard the initial model.
+        E-step places each client by the last model known of it: trained, or under ``last_aggregate`` served.
     grouping : {"em", "random"}
         "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
     report : {"own", "best"}
-        "best": a test is that of one centre on *all* clients, the centre with the most right answers there, instead of
-        each client's own. It changes reported accuracies only.
+        "best": a test is that of the one centre with the most right answers on *all* clients, instead of each client's
+        own. It changes reported accuracies only.
     variant : {"as_written", "as_run"}
-        Where they are not given: ``lam=0.1, grouping="em", report="own"``, or what the shipped code does, ``lam=0,
-        grouping="random", report="best"``. Its clusters start from k-means on vectors of random numbers, and are made
-        anew every 150 rounds in a run of 60. (It draws three participants from each cluster; here the run draws them.)
+        "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
+        k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60. (It draws three
+        participants from each cluster; here the run draws them.)
 
     Notes
     -----
-    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With the squared Euclidean distance, for
-    which Equation 9's mean is the best centre, and the equal importance ``alpha_i = 1 / m`` of that plain mean,
-    dividing by alpha_i leaves ``L + lambda ||theta - center||^2``: the gradient gains ``2 lambda (theta - center)``,
-    FedProx's term with ``mu = 2 lambda``. The paper trains one local update per round; here that is the run's
-    ``local_epochs``.
+    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
+    9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
+    lambda``. The paper trains one local update per round; here that is the run's ``local_epochs``.
     """
 
     name = "fesem"
@@ -107,27 +104,15 @@ class FeSEM(HardMethod):
             own, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
             own, trained, sizes = row, memory, state["weights"]
-        share = (own == np.arange(len(models))[:, None]) * (
-            sizes if self.weighting == "samples" else np.ones_like(sizes)
-        )
+        weights = sizes if self.weighting == "samples" else np.ones_like(sizes)
+        share = (own == np.arange(len(models))[:, None]) * weights
         models = self.averaged(state, share, sizes, trained, models)
         return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
     def averaged(
         self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
     ) -> np.ndarray:
-        """Centres (K, P) of the M-step; one without members keeps its model.
-
-        Parameters
-        ----------
-        share : array (K, n)
-            Weights of the members in each centre's mean, zero for the others.
-        sizes : array (n,)
-            Training samples.
-        trained : array (n, P)
-        models : array (K, P)
-            Centres so far.
-        """
+        """Centres (K, P) of the M-step, from members' weights ``share`` (K, n), samples (n,) and models (n, P)."""
         return mix_groups(share, trained, models)
 
     def evaluate(self, state: State, engine, split: str):
@@ -155,20 +140,14 @@ class FeSEMMA(FeSEM):
     """FeSEM with neurons matched inside each cluster before its members' models are averaged (FeSEM, Section 5.1).
 
     In the M-step all members of a cluster are brought, layer by layer, into the neuron order of the member with the
-    most samples (:func:`fltnb.methods.matching.matched_mean`); then they are averaged as in :class:`FeSEM`. The E-step
-    compares models as they are. Options are FeSEM's.
+    most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. A model of
+    torchvision, whose layers are no plain stack, raises :class:`fltnb.FltnbError`.
 
     Notes
     -----
     Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
-    one; no public code joins that with K centres. Here layers keep their width and one exchange of whole models makes a
-    round, so what is sent is FeSEM's. All clients start from one model and every round from a centre: their neurons are
-    mostly in the same order already, and then this is FeSEM.
-
-    Raises
-    ------
-    FltnbError
-        The model is one of torchvision's, whose layers are no plain stack.
+    one; no public code joins that with K centres. Here layers keep their width and whole models are sent. All clients
+    start from one model: their neurons are mostly in the same order already, and then this is FeSEM.
     """
 
     name = "fesem_ma"
@@ -196,7 +175,9 @@ class FeSEMMA(FeSEM):
 
 
 class FedSEM(HardMethod):
-    """Clustered averaging with groups found in parameter space.
+    """FeSEM as FLT ran it: k-means on all clients' flattened models in every round, averaging inside the groups.
+
+    20 random starts in the first round, later started from the last centres; no proximal term.
 
     Parameters
     ----------

@@ -145,10 +145,9 @@ class FLT(OneShot):
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
     membership : {"clients", "leaf_order"}
-        "leaf_order" repeats a slip of the public code, for measuring what it does: labels in client order were used to
-        pick from the dendrogram's leaf order, which scrambles the clusters (:func:`leaf_order_labels`). Case II only.
-        ``variant="as_run"`` does not imply it. (That code also looked up sample weights by a client's place in its
-        cluster; this is not repeated.)
+        "leaf_order" repeats a slip of the public code, to measure it: labels in client order pick from the dendrogram's
+        leaf order (:func:`leaf_order_labels`). Case II only, and not implied by ``variant="as_run"``. (That code also
+        looked up sample weights by a client's place in its cluster; this is not repeated.)
     """
 
     name = "flt"
@@ -207,7 +206,7 @@ class PCAKMHC(FLT):
 
     @staticmethod
     def default_clusterer():
-        """Return the clusterer used when none is given."""
+        """Return k-means on principal components."""
         from ..relatedness import PCAKMeans
 
         return PCAKMeans()
@@ -220,7 +219,7 @@ class PACFL(GraphMethod):
     ----------
     clusterer : fltnb.relatedness.PACFL, optional
         By default with its default threshold, which suits few data sets: give ``threshold`` or ``n_clusters``.
-    rule : {"participants", "last_local", "last_aggregate"}, optional
+    rule
         See :class:`fltnb.methods.graph.GraphMethod`.
     variant : {"as_written", "as_run"}
         The rule where it is not given, and what the subspaces are made of: training images with pixels in [0, 1], all
@@ -244,8 +243,6 @@ class PACFL(GraphMethod):
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
-        from ..federations.phases import phases
-
         self._fitted(phases(fed)[0].fed, context)
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
@@ -284,9 +281,7 @@ class PACFLAsRun(PACFL, as_run=True):
         check_validation(fed, "PACFL", ', or take variant="as_written"')
 
 
-def client_images(
-    fed: Federation, split: str = "train", scaled: bool = False
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def client_images(fed, split: str = "train", scaled: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Flattened images (n_i, d) and classes (n_i,) of every client, as :class:`PACFL` says."""
     from ..federations import to_inputs
 

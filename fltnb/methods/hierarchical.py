@@ -1,9 +1,8 @@
 """MT-HFL: one server per task, and a global server that averages their first layers.
 
-The method of MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group
-has a local parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter
-server (GPS) averages the layers that all tasks share, one block of columns of the models' matrix, and sends them back.
-The other layers stay with their task.
+MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group has a local
+parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter server (GPS)
+averages the layers that all tasks share and sends them back. The other layers stay with their task.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ class MTHFL(OneShot):
     ----------
     clusterer : estimator over clients, "oracle" or "random", optional
         How users come to their LPS: ``EigenRelevance()`` by default; the true tasks; or, as the paper's baseline, a
-        random permutation of the true tasks over the users, drawn from the run's seed: server t gets as many users
-        as task t has, whoever they are. (The paper does not say how it drew.)
+        random permutation of these over the users, drawn from the run's seed. (The paper does not say how it drew.)
     shared : int or sequence of str, optional
         Shared layers: the first so many layers with weights, or their names (positions in the network, as in
         ``Model.shapes``). By default the convolutions, or the first layer where there are none. 0 or () shares nothing,
@@ -48,20 +46,15 @@ class MTHFL(OneShot):
         What an LPS counts at the GPS: the training samples of its users, or one each. The paper speaks of a weighted
         average and names no weights.
     view : {"own", "task"}
-        Whose model is tested on a user's data. "own": the server that the user is with. "task": the server of the
-        user's task, as in the paper's figures, which show how well server t does on task t: with random groups
-        server t, else the one that most users of the task are with. Training is the same.
-    encoder : EncoderSpec, optional
-        The feature map Phi of the clusterer; raw pixels by default.
-    rule : {"participants", "last_local", "last_aggregate"}
-        See :class:`fltnb.methods.graph.GraphMethod`.
-    name : str, optional
-        Another id for tables and colours, such as ``mthfl_random``.
+        Whose model is tested on a user's data: the server that the user is with, or that of the user's task, as in the
+        paper's figures: with random groups server t, else the one that most users of the task are with.
+    encoder, rule, name
+        See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer.
 
     Notes
     -----
-    :meth:`traffic` is that of a user with its LPS: one whole model each way per round. What the LPSs exchange with the
-    GPS goes over no user's link and is counted by :meth:`bytes_between_servers`.
+    :meth:`traffic` is that of a user with its LPS. What the LPSs exchange with the GPS goes over no user's link and is
+    counted by :meth:`bytes_between_servers`.
 
     Raises
     ------
@@ -88,7 +81,7 @@ class MTHFL(OneShot):
 
     @staticmethod
     def default_clusterer():
-        """Return the clusterer used when none is given."""
+        """Return MT-HFL's."""
         from ..relatedness import EigenRelevance
 
         return EigenRelevance()
