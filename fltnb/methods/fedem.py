@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..settings import Count, NonNegative, Variant
-from .base import Context, Method, State, mix
+from .base import Context, Method, State, mix, one_cluster
 from .modelspace import with_rows
 from .samples import batch_means, check_validation, evaluate_mixture, sample_losses
 
@@ -103,9 +103,7 @@ class FedEM(Method):
 
 
 class FedEMAsRun(FedEM, as_run=True):
-    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component*, saved by
-    accident.
-    """
+    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component* (by accident)."""
 
     tests_served = True
     evaluate = Method.evaluate

@@ -38,15 +38,15 @@ def gram(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
     return out
 
 
-def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters.
-
-    k-means sees nothing but distances, and D points span D directions at most: turning them into that basis keeps all
-    distances and makes each step independent of P.
-    """
+def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
+    """Points (D, D) with the distances of the models, all that k-means sees, so that no step depends on P."""
     values, vectors = np.linalg.eigh(gram(points, origin))
-    coordinates = vectors * np.sqrt(np.maximum(values, 0))
-    labels = _kmeans(np.repeat(coordinates, weights, axis=0), n_clusters, n_init=20, random_state=seed)
+    return vectors * np.sqrt(np.maximum(values, 0))
+
+
+def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters."""
+    labels = _kmeans(np.repeat(coordinates(points, origin), weights, axis=0), n_clusters, n_init=20, random_state=seed)
     return labels[np.cumsum(weights) - 1].astype(np.int64)  # equal points have equal labels
 
 
@@ -89,12 +89,8 @@ def lloyd(
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means from given centres until no point changes its cluster.
 
-    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre.
-
-    Returns
-    -------
-    labels (D,), centers (K, P)
-        Every centre is the weighted mean of its points; one without points stays where it was given.
+    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. Returns
+    labels (D,) and centres (K, P), weighted means of their points; one without points stays where it was given.
     """
     K, given = len(centers), centers
     labels, placed, sums = None, None, np.zeros(centers.shape)

@@ -34,9 +34,8 @@ class PFedGraph(Method):
 
     Notes
     -----
-    The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: local training
-    here knows squared distances only. Its gradient is at most mu over the length of the model, below 0.001 for models
-    of length 10 and more. (The official code has it with the sign that pushes models apart.)
+    The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: its gradient is at
+    most mu over the length of the model. (The official code has it with the sign that pushes models apart.)
     """
 
     name = "pfedgraph"
@@ -92,13 +91,9 @@ class FedSaC(PFedGraph):
     Parameters
     ----------
     l1, l2 : float
-        lambda_1 of c and lambda_2 of d, at least 0.
+        lambda_1 of c and lambda_2 of d.
     variant : {"as_written", "as_run"}
-        "as_run": :class:`FedSaCAsRun`.
-
-    Notes
-    -----
-    The regulariser is left out, as in :class:`PFedGraph`.
+        "as_run": :class:`FedSaCAsRun`. The regulariser is left out, as in :class:`PFedGraph`.
     """
 
     name = "fedsac"
@@ -130,11 +125,7 @@ class FedSaC(PFedGraph):
 
 
 class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
-    """What printed EMD-CFL's tables, as :class:`PFedGraphAsRun`, but for the regulariser.
-
-    EMD-CFL's runs had that with mu = 1, a hundred times the official one, which its published row carries and this one
-    does not.
-    """
+    """What printed EMD-CFL's tables, but for the regulariser, which those runs had with mu = 1."""
 
 
 def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
@@ -143,18 +134,10 @@ def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
 
 
 def nearest_weights(v: np.ndarray) -> np.ndarray:
-    """Project rows on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
+    """Project rows (..., n) on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
 
     The solution is ``max(v - t, 0)`` with the one t for which this sums to 1 (Held, Wolfe and Crowder 1974); sorting
     finds it. It also minimises ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
-
-    Parameters
-    ----------
-    v : array (..., n)
-
-    Returns
-    -------
-    ndarray of float64, shape (..., n)
 
     Examples
     --------

@@ -23,13 +23,11 @@ EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
 class Local(Method):
     """No aggregation: a client keeps the model it trained last (Local in FLT, NoFed in FeSEM, arXiv 2108.08647).
 
-    As in FLT's code only the round's participants train, so the budget equals that of the federated methods; all start
-    from one common initialisation. Nothing is sent.
+    As in FLT's code only the round's participants train; all start from one common initialisation. Nothing is sent.
     """
 
     name = "local"
-    models_down = 0
-    models_up = 0
+    models_down = models_up = 0
 
     def start(self, fed, model, context: Context) -> State:
         """One model per client."""
@@ -53,14 +51,12 @@ class FedProx(FedAvg):
     """FedProx (Li et al., arXiv 1812.06127): clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
     Every local step adds ``mu * (theta - theta_sent)`` to the gradient; the aggregation is FedAvg's, and ``mu=0`` is
-    FedAvg bit for bit. The original also lets some participants stop early (stragglers), which is left out here: all
-    run the same number of epochs.
+    FedAvg bit for bit. The original also lets some participants stop early (stragglers), which is left out here.
 
     Parameters
     ----------
     mu : float
-        Weight of the proximal term, at least 0. The original tunes it among 0.001, 0.01, 0.1 and 1; the FeSEM paper
-        uses 0.1. A step is stable for ``lr * mu`` below 2 only.
+        Weight of the proximal term: 0.001 to 1 in the original, 0.1 in FeSEM. Stable for ``lr * mu`` below 2 only.
     rule, variant
         See :class:`fltnb.methods.graph.GraphMethod`.
     """
@@ -93,7 +89,6 @@ class FedSGD(FedAvg):
     Notes
     -----
     All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
-    Clients with many samples and a large network need the memory for that.
     """
 
     name = "fedsgd"
@@ -163,8 +158,8 @@ class FedDist(FedAvg):
 class FedDistWS(FedDist):
     """FedDist with a mean weighted by samples (FedDist+WS, "FedDWS" in the paper's list); ``epsilon=1`` is FedAvg.
 
-    The paper gives the weights but no step, and the public code for this row does not run; a remark in it takes the row
-    for weighted averaging, which is ``epsilon=1``. The default is FedDist's 0.6.
+    The paper gives no step, and the public code for this row does not run; a remark in it takes the row for weighted
+    averaging, which is ``epsilon=1``.
     """
 
     name = "feddist_ws"
@@ -187,19 +182,14 @@ class FedDANE(FedAvg):
     Parameters
     ----------
     mu : float
-        Weight of the proximal term, at least 0. FeSEM's configurations try 0, 0.5 and 1; 0.5 is the default.
+        Weight of the proximal term. FeSEM's configurations try 0, 0.5 and 1.
 
     Notes
     -----
-    The paper draws other clients for phase B. The official code seeds both draws with the round number, so they are the
-    same, and they are here. The engines know no constant added to a gradient: this method trains by plain autograd,
-    one client after the other on the engine's device, with the orders and masks that the engine would draw. The
-    gradient of phase A is taken without dropout.
-
-    Raises
-    ------
-    FltnbError
-        ``mu`` is negative, or the model is one of torchvision's.
+    The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
+    The engines know no constant added to a gradient: this method trains by plain autograd, one client after the other
+    on the engine's device, with the orders and masks that the engine would draw. The gradient of phase A is taken
+    without dropout. A model of torchvision raises :class:`fltnb.FltnbError`.
     """
 
     name = "feddane"
@@ -209,9 +199,7 @@ class FedDANE(FedAvg):
     def __init__(self, mu: NonNegative = 0.5):
         super().__init__()
 
-    def local_training(self) -> dict[str, float]:
-        """Add the proximal term."""
-        return {"proximal": self.mu}
+    local_training = FedProx.local_training
 
     def start(self, fed, model, context: Context) -> State:
         """As FedAvg."""

@@ -14,7 +14,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
 from .base import Context, HardMethod, State, mix_groups, one_cluster
-from .modelspace import BLOCK, gram, scores, with_rows
+from .modelspace import BLOCK, coordinates, scores, with_rows
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
@@ -29,9 +29,9 @@ class RobustTKM(HardMethod):
     n_clusters : int
         Number of clusters K; 3 in FeSEM's tables.
     trim : float
-        Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` of the members farthest from it. A
-        cluster's model is, number by number, the mean of its participants' models without the ``trim`` lowest and the
-        ``trim`` highest; sample counts play no part. With 0 both are plain means.
+        Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` farthest members. A cluster's model
+        is, number by number, the mean of its participants' models without the ``trim`` lowest and the ``trim`` highest;
+        sample counts play no part.
     variant : {"as_written", "as_run"}
         "as_written" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
         nearest centre. "as_run" is FeSEM's code: every round, on the last layer's weights alone, with the median of
@@ -39,9 +39,8 @@ class RobustTKM(HardMethod):
 
     Notes
     -----
-    Of the original's three stages, the first (every client fits its own model) is here the local training of the first
-    round. The last, gradient descent with trimmed means of *gradients*, takes trimmed means of models: the same for one
-    local step. Until K clients have been heard there is one cluster.
+    Of the original's three stages, the first (every client fits its own model) is the local training of the first
+    round. The last takes trimmed means of models, not *gradients*: the same for one local step.
     """
 
     name = "robust_tkm"
@@ -89,17 +88,13 @@ class RobustTKM(HardMethod):
         clusters = {"models": models, "row": row, "labels": row, "centers": centers.astype(points.dtype)}
         return state | clusters | {"points": points, "heard": heard, "formed": np.array(formed)}
 
-    def again(
-        self, points: np.ndarray, heard: np.ndarray, new: np.ndarray, centers: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def again(self, points: np.ndarray, heard: np.ndarray, new: np.ndarray, centers: np.ndarray):
         """Clients to place in a later round, and the centres (K, d) to place them by."""
         return new, centers
 
     def first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
         """Centres (K, d) of the best of 20 draws of K clients."""
-        # k-means sees nothing but distances, and n points span n directions at most: turn them into that basis
-        values, vectors = np.linalg.eigh(gram(points, initial))
-        inside = vectors * np.sqrt(np.maximum(values, 0))
+        inside = coordinates(points, initial)
         share, least = None, np.inf
         for start in range(STARTS):
             drawn = self._drawn(len(points), seed, round, start)
@@ -153,8 +148,7 @@ def lloyd(
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means with a centre of one's own choice: labels (n,) and centres (K, d) of points (n, d) in float64.
 
-    ``update(members (m, d), old centre (d,))`` gives a centre; one without members stays. It ends after ``steps`` steps
-    at most, before when nothing moves.
+    ``update(members (m, d), old centre (d,))`` gives a centre; one without members stays. At most ``steps`` steps.
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):

@@ -31,19 +31,7 @@ def check_validation(fed, who: str, otherwise: str = "") -> None:
 
 
 def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
-    """Cross-entropy of every sample of every client under each of K models.
-
-    Parameters
-    ----------
-    engine : Engine
-    theta : array (K, P)
-    clients : array (n,)
-    split : {"train", "val"}
-
-    Returns
-    -------
-    list of n arrays (K, n_i), float64
-    """
+    """Cross-entropy of every sample of clients (n,) under each model (K, P): n arrays (K, n_i), float64."""
     out = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
@@ -58,16 +46,7 @@ def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
 
 
 def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, split: str) -> Evaluation:
-    """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of K models' probabilities.
-
-    Parameters
-    ----------
-    engine : Engine
-    theta : array (K, P)
-    shares : array (M, K)
-        Rows sum to 1.
-    split : {"train", "val", "test"}
-    """
+    """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of models (K, P), by shares (M, K)."""
     from ..training import Evaluation
     from ..training.evaluation import same_sets
 

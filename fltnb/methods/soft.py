@@ -33,14 +33,12 @@ class SoftFLT(FLT):
 
     Parameters
     ----------
-    clusterer : estimator over clients, optional
-        ``FCR()`` by default. Its ``distance_`` is used; its clusters are reported and do not matter.
+    clusterer, encoder, rule, variant, name
+        See :class:`fltnb.methods.FLT`. The clusterer's ``distance_`` is used; its clusters are only reported.
     weight : {"gaussian", "linear"}
         g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on.
     scale : float, optional
         s, in units of the client distance (FCR: of the UMAP plane); by default the clusterer's threshold gamma.
-    encoder, rule, variant, name
-        See :class:`fltnb.methods.FLT`.
     """
 
     name = "flt_soft"
