@@ -114,15 +114,8 @@ class CFL(Method):
 
 
 def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Cosine similarity (m, m) of the updates of some clients (m,); 0 with an update that is zero, 1 on the diagonal.
-
-    Examples
-    --------
-    >>> cosines(np.array([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), np.array([0, 1, 2])).tolist()
-    [[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]
-    """
-    gram = np.zeros((len(own), len(own)))
-    for begin in range(0, updates.shape[1], BLOCK):
+    """Cosine similarity (m, m) of the updates of some clients (m,); 0 with an update that is zero, 1 on the
+    diagonal.""" gram = np.zeros((len(own), len(own))) for begin in range(0, updates.shape[1], BLOCK):
         part = updates[own, begin : begin + BLOCK]
         gram += part @ part.T
     norm = np.sqrt(np.diag(gram))
@@ -201,14 +194,7 @@ class FedCluster(Method):
 
 
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
-    """Average-linkage cut in two: True (m,) for the half without the first member, None where it does not stand.
-
-    Examples
-    --------
-    >>> two = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> halves(two, 0.7).tolist(), halves(two, 0.71)
-    ([False, False, True], None)
-    """
+    """Average-linkage cut in two: True (m,) for the half without the first member, None where it does not stand."""
     second = bipartition(similarity, "average")
     return second if separation(similarity[np.ix_(second, ~second)].max()) >= gamma else None
 

@@ -22,14 +22,12 @@ class CFLGP(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of clusters K, given.
+    n_clusters, variant
+        Number of clusters K, given. "as_run": :class:`CFLGPAsRun`.
     period : int
         Q, rounds from one clustering to the next.
     stop : int
         Labels are frozen after this round; 0 never.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`CFLGPAsRun`.
 
     Notes
     -----
@@ -105,13 +103,7 @@ def newest_weight(t: int, n_clusters: int, period: int) -> float:
 
 
 def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Rename clusters so that as many clients as possible keep their label.
-
-    Examples
-    --------
-    >>> renamed(np.array([2, 2, 1, 1]), np.array([1, 1, 2, 2])).tolist()
-    [1, 1, 2, 2]
-    """
+    """Rename clusters so that as many clients as possible keep their label."""
     from scipy.optimize import linear_sum_assignment
 
     size = int(max(labels.max(), before.max())) + 1

@@ -12,6 +12,8 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..randomness import integer
+from ..relatedness.base import canonical
+from ..relatedness.pacfl import check_cluster_count, flat_clusters
 from ..settings import Count, NonNegative, Variant
 from .base import Context, HardMethod, Method, State, one_cluster
 from .modelspace import cluster_means, gram, leading_features, quick_kmeans
@@ -21,13 +23,11 @@ class ColdStart(Method):
     """Clusters from the first local training; subclasses say how (:meth:`form`, :meth:`place`).
 
     Row 0 of the models is the common initial model, row k + 1 the model of cluster k. The participants of round 1 are
-    clustered by what they trained. A client that takes part later for the first time does nothing in that round but
-    train from the initial model, and joins a cluster by what came out; until then it is served the initial model and
-    counts as a cluster of its own.
+    clustered by what they trained. A client that comes later only trains from the initial model the first time, and
+    joins a cluster by what came out; until then it is served the initial model and counts as a cluster of its own.
     """
 
-    least = 2
-    """Participants that round 1 needs."""
+    least = 1  # participants that round 1 needs, if not n_clusters
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
@@ -40,10 +40,11 @@ class ColdStart(Method):
 
     def foresee(self, phases, drawn: Sequence[np.ndarray]) -> None:
         """Refuse a first round with too few participants to form clusters from."""
-        if len(drawn[0]) < self.least:
+        least = max(self.least, self.n_clusters or 0)
+        if len(drawn[0]) < least:
             raise FltnbError(
                 f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least"
-                f" {self.least}, but there will be {len(drawn[0])}: choose a higher participation."
+                f" {least}, but there will be {len(drawn[0])}: choose a higher participation."
             )
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
@@ -102,6 +103,7 @@ class FedClust(ColdStart):
     """
 
     name = "fedclust"
+    least = 2
 
     def __init__(
         self, threshold: NonNegative | None = None, n_clusters: Count | None = None, *, variant: Variant = "as_written"
@@ -111,21 +113,12 @@ class FedClust(ColdStart):
 
     def check(self, fed) -> None:
         """Refuse more clusters than clients."""
-        from ..relatedness.pacfl import check_cluster_count
-
         check_cluster_count(self.n_clusters, fed.n_clients)
-
-    @property
-    def least(self) -> int:
-        """Participants that round 1 needs."""
-        return max(2, self.n_clusters or 0)
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
         from scipy.cluster.hierarchy import linkage
         from scipy.spatial.distance import pdist
-
-        from ..relatedness.pacfl import flat_clusters
 
         sent = theta[:, slice(*state["head"])]
         squared = 0.0
@@ -180,18 +173,16 @@ class FlexCFL(HardMethod, ColdStart):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of groups K, given.
+    n_clusters, variant
+        Number of groups K, given. "as_run": :class:`FlexCFLAsRun`.
     eta : float
         Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
         of the other groups' models, with weights ``eta / norm``. 0 is the official configuration.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`FlexCFLAsRun`.
 
     Notes
     -----
-    The official code draws ``min(20 K, M)`` clients for the cold start and has each run 50 steps; here those are the
-    participants and local epochs of round 1. Migration of clients whose labels shift is not there.
+    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; here those are the participants
+    and local epochs of round 1. Migration of clients whose labels shift is not there.
     """
 
     name = "flexcfl"
@@ -200,15 +191,8 @@ class FlexCFL(HardMethod, ColdStart):
     def __init__(self, n_clusters: Count, eta: NonNegative = 0.0, *, variant: Variant = "as_written"):
         pass
 
-    @property
-    def least(self) -> int:
-        """Participants that round 1 needs."""
-        return self.n_clusters
-
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """k-means on the decomposed cosines of the first updates."""
-        from ..relatedness.base import canonical
-
         K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
         features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
         labels = canonical(quick_kmeans(features, K, integer(int(state["seed"]), "method", round)))
@@ -229,9 +213,8 @@ class FlexCFL(HardMethod, ColdStart):
 
 
 class FlexCFLAsRun(FlexCFL, as_run=True):
-    """What printed EMD-CFL's tables: the pull's weights do not sum to 1.
-
-    So every round adds length ``eta * (K - 1)`` at most to each model.
+    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds up to ``eta * (K - 1)`` to each
+    length.
     """
 
     normalised = False
@@ -243,9 +226,8 @@ class FlexCFLAsRun(FlexCFL, as_run=True):
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
     """Cosines (n, K) of n updates with the K leading left singular vectors of the matrix that they are columns of.
 
-    With ``updates = U S V'`` the inner products of update i with U are ``S V_i``, so the Gram matrix is all it takes.
-    A zero update has cosines 0, and so have components beyond the rank.
-    ``products`` (n, n) are the inner products of the updates; K is ``n_components``, and columns beyond n are zero.
+    With ``updates = U S V'`` the inner products of update i with U are ``S V_i``, so the Gram matrix ``products`` (n,
+    n) is all it takes. A zero update has cosines 0, and so have components beyond the rank, or beyond n.
     """
     features = leading_features(products, n_components)
     norm = np.sqrt(np.diag(products))[:, None]
@@ -254,14 +236,7 @@ def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
 
 
 def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: int | None = None) -> np.ndarray:
-    """Mix every group's model (K, P) with the directions of the others; lengths are those of trained parameters.
-
-    Examples
-    --------
-    >>> groups = np.array([[3.0, 4.0], [0.0, 10.0]])
-    >>> pull(groups, 5.0)[0].tolist(), pull(groups, 5.0, normalised=False)[0].tolist()
-    ([2.0, 6.0], [3.0, 9.0])
-    """
+    """Mix every group's model (K, P) with the directions of the others; lengths are those of trained parameters."""
     if eta == 0:
         return models
     norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)

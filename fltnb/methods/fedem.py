@@ -188,13 +188,7 @@ def log_shares(shares: np.ndarray) -> np.ndarray:
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the first axis.
-
-    Examples
-    --------
-    >>> softmax(np.array([[0.0], [-np.log(3.0)]])).ravel().round(6).tolist()
-    [0.75, 0.25]
-    """
+    """Softmax over the first axis."""
     scores = np.exp(scores - scores.max(axis=0))
     return scores / scores.sum(axis=0)
 
@@ -320,25 +314,12 @@ class FedSoftAsRun(FedSoft, as_run=True):
 
 
 def center_weights(counts: np.ndarray) -> np.ndarray:
-    """Weights v (K, n) of n clients in every centre, from ``u_ik n_i`` (n, K); rows sum to 1.
-
-    Examples
-    --------
-    >>> u, n = np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]), np.array([10, 20, 10])
-    >>> center_weights(u * n[:, None]).round(4).tolist()
-    [[0.4286, 0.4762, 0.0952], [0.0526, 0.5263, 0.4211]]
-    """
+    """Weights v (K, n) of n clients in every centre, from ``u_ik n_i`` (n, K); rows sum to 1."""
     return (counts / counts.sum(axis=0)).T
 
 
 def batch_counts(losses: np.ndarray, size: int) -> np.ndarray:
-    """Count the samples (K,) that each centre wins when whole batches go to the centre with their least mean loss.
-
-    Examples
-    --------
-    >>> batch_counts(np.array([[1.0, 9.0, 1.0], [4.0, 4.0, 4.0]]), 2).tolist()
-    [1.0, 2.0]
-    """
+    """Count the samples (K,) that each centre wins when whole batches go to the centre with their least mean loss."""
     winner = batch_means(losses, size).argmin(axis=0)
     each = np.minimum(size, losses.shape[1] - size * np.arange(len(winner)))
     return np.bincount(winner, each, len(losses))
@@ -415,14 +396,7 @@ class FedCEAsRun(FedCE, as_run=True):
 
 
 def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
-    """Return what a client adds to its associations (K,), from the losses of K models on its batches (K, b).
-
-    Examples
-    --------
-    >>> batches = np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]])
-    >>> growth(batches, 0.5).round(4).tolist(), growth(batches, 0.5, once=False).round(4).tolist()
-    ([0.2431, 1.0, 0.4931], [1.2431, 2.0, 0.4931])
-    """
+    """Return what a client adds to its associations (K,), from the losses of K models on its batches (K, b)."""
     means = batches.mean(axis=1)
     best = means.argmin()
     added = np.exp(-delta * np.linalg.norm(batches - batches[best], axis=1))

@@ -188,11 +188,6 @@ def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
 
     Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clients of a cluster at places
     of that cluster, as it does when clusters are blocks of consecutive ids that stay in place.
-
-    Examples
-    --------
-    >>> leaf_order_labels(np.array([0, 0, 1, 1]), np.array([3, 1, 0, 2])).tolist()
-    [1, 0, 1, 0]
     """
     scrambled = np.empty_like(labels)
     scrambled[leaf_order] = labels

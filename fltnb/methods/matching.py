@@ -36,13 +36,7 @@ def joined(layers: Layers) -> np.ndarray:
 
 
 def assignment(cost: np.ndarray) -> np.ndarray:
-    """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n).
-
-    Examples
-    --------
-    >>> assignment(np.array([[1.0, 2.0], [1.0, 9.0]])).tolist()
-    [1, 0]
-    """
+    """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n)."""
     from scipy.optimize import linear_sum_assignment
 
     best = cost.argmin(axis=1)
@@ -85,13 +79,6 @@ def matched_mean(models: Sequence[Layers], weights: Sequence[float], reference: 
 
     All are brought into the order of the model at ``reference``, by default the one with the largest weight. No models,
     weights that do not fit, or layers that differ between models raise :class:`fltnb.FltnbError`.
-
-    Examples
-    --------
-    >>> one = [(np.array([[1.0], [2.0]]), np.zeros(2)), (np.array([[3.0, 4.0]]), np.zeros(1))]
-    >>> other = permuted(one, [np.array([1, 0])])
-    >>> [part.tolist() for part, _ in matched_mean([one, other], [1, 1])]
-    [[[1.0], [2.0]], [[3.0, 4.0]]]
     """
     weights = np.asarray(weights, dtype=np.float64)
     if not len(models) or weights.shape != (len(models),) or (weights < 0).any() or not weights.sum() > 0:

@@ -138,11 +138,6 @@ def nearest_weights(v: np.ndarray) -> np.ndarray:
 
     The solution is ``max(v - t, 0)`` with the one t for which this sums to 1 (Held, Wolfe and Crowder 1974); sorting
     finds it. It also minimises ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
-
-    Examples
-    --------
-    >>> nearest_weights(np.array([0.5, 0.5, -0.2])).tolist(), nearest_weights(np.array([3.0, 1.0])).tolist()
-    ([0.5, 0.5, 0.0], [1.0, 0.0])
     """
     v = np.asarray(v, dtype=np.float64)
     v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1

@@ -161,13 +161,7 @@ def lloyd(
 
 
 def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
-    """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end.
-
-    Examples
-    --------
-    >>> trimmed_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]]), 0.2).tolist()
-    [2.0]
-    """
+    """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end."""
     cut = _cut(len(theta), trim)
     out = np.empty(theta.shape[1], dtype=theta.dtype)
     for begin in range(0, theta.shape[1], BLOCK):

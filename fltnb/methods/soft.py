@@ -66,13 +66,7 @@ class SoftFLT(FLT):
 
 
 def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:
-    """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal.
-
-    Examples
-    --------
-    >>> soft_graph(np.array([[0.0, 1.0], [1.0, 0.0]]), 1.0, "linear").tolist()
-    [[1.0, 0.5], [0.5, 1.0]]
-    """
+    """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal."""
     weights = WEIGHTS[weight](np.asarray(distance, dtype=np.float64) / scale)
     np.fill_diagonal(weights, 1.0)
     return weights
