@@ -114,8 +114,9 @@ class CFL(Method):
 
 
 def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Cosine similarity (m, m) of the updates of some clients (m,); 0 with an update that is zero, 1 on the
-    diagonal.""" gram = np.zeros((len(own), len(own))) for begin in range(0, updates.shape[1], BLOCK):
+    """Cosine similarity (m, m) of updates of some clients (m,); 0 with an update that is zero, 1 on the diagonal."""
+    gram = np.zeros((len(own), len(own)))
+    for begin in range(0, updates.shape[1], BLOCK):
         part = updates[own, begin : begin + BLOCK]
         gram += part @ part.T
     norm = np.sqrt(np.diag(gram))

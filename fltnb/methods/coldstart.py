@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..randomness import integer
-from ..relatedness.base import canonical
+from ..relatedness.cuts import canonical
 from ..relatedness.pacfl import check_cluster_count, flat_clusters
 from ..settings import Count, NonNegative, Variant
 from .base import Context, HardMethod, Method, State, one_cluster
@@ -213,9 +213,7 @@ class FlexCFL(HardMethod, ColdStart):
 
 
 class FlexCFLAsRun(FlexCFL, as_run=True):
-    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds up to ``eta * (K - 1)`` to each
-    length.
-    """
+    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds ``eta * (K - 1)`` to a length at most."""
 
     normalised = False
 
