@@ -17,6 +17,7 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..settings import Configured, Variant, brief
+from .samples import check_validation
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -71,8 +72,7 @@ class Method(Configured):
 
     name = "method"
     tests_served = True
-    models_down = 1
-    models_up = 1
+    models_down = models_up = 1
     AS_RUN: ClassVar[Mapping[str, Any]] = {}
     """What the variant "as_run" means for options that are not given."""
     _as_run: type[Method] | None = None
@@ -105,7 +105,9 @@ class Method(Configured):
         return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
 
     def check(self, fed: Federation) -> None:
-        """Refuse a federation that the method cannot run on; called before anything is computed."""
+        """Refuse a federation that the method cannot run on, such as one without the validation samples it looks at."""
+        if getattr(self, "split", "") == "val":
+            check_validation(fed, type(self).__name__.removesuffix("AsRun"))
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method, such as FedProx's ``proximal``."""
@@ -189,7 +191,8 @@ class HardMethod(Method):
     """Base of the methods that put every client into one of ``n_clusters`` clusters."""
 
     def check(self, fed: Federation) -> None:
-        """Refuse more clusters than clients."""
+        """Refuse more clusters than clients as well."""
+        super().check(fed)
         K, M = self.n_clusters, fed.n_clients
         if K > M:
             raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")

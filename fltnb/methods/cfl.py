@@ -29,6 +29,9 @@ class CFL(Method):
     update, and a cluster is tested only once every member has been heard since the cluster was formed; so a cut
     assigns all members, present or not.
 
+    The original theory also asks that the two halves be dissimilar enough; the official code omits that test, and so
+    does this one. Besides the models the state holds one update per client, (M, P).
+
     Parameters
     ----------
     eps1, eps2 : float
@@ -44,11 +47,6 @@ class CFL(Method):
         What counts as an update: trained parameters, or (with batch normalisation) running means, variances and the
         counters of batches too, as in the runs behind EMD-CFL's tables. Every counter grows by the steps taken, so all
         updates are long and alike, and no mean update is below the usual ``eps1``.
-
-    Notes
-    -----
-    The original theory also asks that the two halves be dissimilar enough; the official code omits that test, and so
-    does this one. Besides the models the state holds one update per client, (M, P).
     """
 
     name = "cfl"

@@ -20,6 +20,10 @@ class CFLGP(HardMethod):
     far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
     so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
 
+    A profile has one block, as in the released code. The paper's text lets one of the K models after the other be sent
+    to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the client's whole local
+    training. Profiles take M x P numbers. A client never heard stays in cluster 0, all while fewer than K are heard.
+
     Parameters
     ----------
     n_clusters, variant
@@ -28,12 +32,6 @@ class CFLGP(HardMethod):
         Q, rounds from one clustering to the next.
     stop : int
         Labels are frozen after this round; 0 never.
-
-    Notes
-    -----
-    A profile has one block, as in the released code. The paper's text lets one of the K models after the other be sent
-    to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the client's whole local
-    training. Profiles take M x P numbers. A client never heard stays in cluster 0, all while fewer than K are heard.
     """
 
     name = "cflgp"

@@ -87,6 +87,9 @@ class FedClust(ColdStart):
     linkage and a threshold give the clusters, whose models still are the initial one. A newcomer joins the cluster
     whose members' mean final layer is nearest to its own (:class:`ColdStart`).
 
+    The warm-up's length and the linkage stand in no text at hand; EMD-CFL's runs used complete linkage. A newcomer is
+    counted as sending a whole model, though its last layer would do.
+
     Parameters
     ----------
     threshold : float, optional
@@ -95,11 +98,6 @@ class FedClust(ColdStart):
         Cut the dendrogram into so many clusters instead. Give one of the two.
     variant : {"as_written", "as_run"}
         "as_run": :class:`FedClustAsRun`.
-
-    Notes
-    -----
-    The warm-up's length and the linkage stand in no text at hand; EMD-CFL's runs used complete linkage. A newcomer is
-    counted as sending a whole model, though its last layer would do.
     """
 
     name = "fedclust"
@@ -171,6 +169,9 @@ class FlexCFL(HardMethod, ColdStart):
     singular vectors (:func:`decomposed_cosines`). A group starts from the plain mean of its members' models; later
     rounds average by samples. A newcomer joins the group whose mean first update points most nearly where its own does.
 
+    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; here those are the participants
+    and local epochs of round 1. Migration of clients whose labels shift is not there.
+
     Parameters
     ----------
     n_clusters, variant
@@ -178,11 +179,6 @@ class FlexCFL(HardMethod, ColdStart):
     eta : float
         Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
         of the other groups' models, with weights ``eta / norm``. 0 is the official configuration.
-
-    Notes
-    -----
-    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; here those are the participants
-    and local epochs of round 1. Migration of clients whose labels shift is not there.
     """
 
     name = "flexcfl"
@@ -213,7 +209,7 @@ class FlexCFL(HardMethod, ColdStart):
 
 
 class FlexCFLAsRun(FlexCFL, as_run=True):
-    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds ``eta * (K - 1)`` to a length at most."""
+    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds ``eta * (K - 1)`` to lengths at most."""
 
     normalised = False
 

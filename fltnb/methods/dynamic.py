@@ -41,13 +41,11 @@ class DynamicFLT(FLT):
 
     What the paper leaves open, and what is done here:
 
-    - *Models of new clusters.* Each starts from the sample-weighted mean of the models that its members were served,
-      counting those that neither flagged nor are new, if there are any. A cluster whose members stay the same keeps its
-      model to the last bit. In case I the same holds for clients with equal neighbourhoods.
-    - *Newcomers that wait.* Until a re-clustering takes them in they stand alone: they start from the mean of all
-      models, take part when drawn and train on their own data. (The paper leaves them out of S until then.)
-    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights, as often
-      as ``encoder.finetune_epochs`` says.
+    - *Models of new clusters* start from the sample-weighted mean of the models that their members (in case I: clients
+      with equal neighbourhoods) were served, without those that flagged or are new, unless there are no others.
+    - *Newcomers* stand alone until a re-clustering takes them in: they start from the mean of all models, and take part
+      when drawn. (The paper leaves them out of S until then.)
+    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights.
     - *Cost.* A re-clustering moves the centroids of all clients once more, and the encoder to those that have none yet.
       Flags, one bit each, are not counted.
 
@@ -68,9 +66,8 @@ class DynamicFLT(FLT):
     Raises
     ------
     FltnbError
-        Nothing is dynamic, an option is out of range, or the clusterer is fitted already.
-
-    A ``lam`` or ``tau`` that never fires in a run gives a UserWarning before it.
+        Nothing is dynamic, or the clusterer is fitted already. (A ``lam`` or ``tau`` that never fires is a
+        UserWarning.)
     """
 
     name = "flt_dynamic"
@@ -190,13 +187,11 @@ class DynamicFLT(FLT):
             state = self._place(state, np.flatnonzero(raised), fed, context)
         if not self._fires(int(state["flags"].sum()), round):
             return state
-        adjacency, labels, extra = self.client_graph(fed, context)
-        # without lambda no flags are sent, so the server knows of newcomers only
-        unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
-        state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
-        sent, up_down = state["sent"], extra["sent"].copy()
-        up_down[1] -= self._encoder_scalars(fed) * int(state["with_encoder"])  # who has the encoder keeps it
-        return state | extra | {"sent": sent + up_down} | _nobody(fed)
+        adjacency, labels, extra = self.client_graph(fed, context) # without lambda no flags are sent, so the server
+        knows of newcomers only unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"] state =
+        rewire(state, adjacency, labels, fed.sizes, ~unfit) sent, up_down = state["sent"], extra["sent"].copy()
+        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])  # who has the encoder
+        keeps it return state | extra | {"sent": sent + up_down} | _nobody(fed)
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
@@ -210,12 +205,9 @@ class DynamicFLT(FLT):
         trusted = ~np.isin(np.arange(fed.n_clients), who)
         state = rewire(state, adjacency, labels, fed.sizes, trusted)
         newly = int(fed.n_clients - state["with_encoder"])  # newcomers are placed all at once, when they join
-        up_down = [z.size, newly * self._encoder_scalars(fed)]
+        up_down = [z.size, newly * sent_parameters(self.encoder, fed.input_shape)]
         state |= {"sent": state["sent"] + up_down, "with_encoder": np.array(fed.n_clients)}
         return state | {name: state[name] & trusted for name in CHANGES}
-
-    def _encoder_scalars(self, fed: Federation) -> int:
-        return sent_parameters(self.encoder, fed.input_shape)
 
 
 def _nobody(fed: Federation) -> State:

@@ -18,7 +18,6 @@ from ..settings import Variant
 from .base import Context, Method, State, mix, mix_groups, one_cluster
 from .graph import rewire
 from .modelspace import with_rows
-from .samples import check_validation
 
 Rule = Literal["participants", "last_local"]
 SLICE = 1000  # samples per forward pass
@@ -27,6 +26,12 @@ SMALL = 20_000_000  # cells of all cost matrices below which starting processes 
 
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
+
+    A client that has not been drawn yet is a cluster of its own and holds the common initial model. An absent client
+    answers with the model that it trained last; it has to be reachable for that.
+
+    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
+    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
 
     Parameters
     ----------
@@ -41,17 +46,9 @@ class EMDCFL(Method):
         the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
     variant : {"as_written", "as_run"}
         What ``rule`` and ``repeat`` are where they are not given; "as_run": "last_local" and True.
-
-    Notes
-    -----
-    A client that has not been drawn yet is a cluster of its own and holds the common initial model. An absent client
-    answers with the model that it trained last; it has to be reachable for that.
-
-    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
-    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
     """
 
-    name = "emdcfl"
+    name, split = "emdcfl", "val"
     AS_RUN: ClassVar = {"rule": "last_local", "repeat": True}
 
     def __init__(
@@ -66,7 +63,7 @@ class EMDCFL(Method):
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""
         self.clusterer.check(fed.sizes.tolist())
-        check_validation(fed, "EMD-CFL")
+        super().check(fed)
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""

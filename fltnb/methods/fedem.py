@@ -16,7 +16,7 @@ import numpy as np
 from ..settings import Count, NonNegative, Variant
 from .base import Context, Method, State, mix, one_cluster
 from .modelspace import with_rows
-from .samples import batch_means, check_validation, evaluate_mixture, sample_losses
+from .samples import batch_means, evaluate_mixture, sample_losses
 
 
 class FedEM(Method):
@@ -26,20 +26,18 @@ class FedEM(Method):
     these as its new shares, then one local training *per component*, each sample's loss multiplied by its weight. The
     server averages each component over all participants, by samples.
 
+    The weights of a sample sum to 1 over the components, so each trains as if with a part of the learning rate, 1 / K
+    on average at the start: it wants a larger one than FedAvg. All K trainings see the samples in the same order.
+
+    ``serve`` and the labels give the component of the largest share. Only :meth:`evaluate` knows the mixture, so the
+    models of a finished run alone do not give its accuracy. A client that never took part has equal shares.
+
     Parameters
     ----------
     n_clusters : int
         Number of components K, given. Component 0 starts where FedAvg starts.
     variant : {"as_written", "as_run"}
         A client's prediction is the shares' mean of the components' probabilities, or as in :class:`FedEMAsRun`.
-
-    Notes
-    -----
-    The weights of a sample sum to 1 over the components, so each trains as if with a part of the learning rate, 1 / K
-    on average at the start: it wants a larger one than FedAvg. All K trainings see the samples in the same order.
-
-    ``serve`` and the labels give the component of the largest share. Only :meth:`evaluate` knows the mixture, so the
-    models of a finished run alone do not give its accuracy. A client that never took part has equal shares.
     """
 
     name = "fedem"
@@ -203,6 +201,10 @@ class FedSoft(Method):
     shares are u. It trains one model near all centres, ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``, and
     this model goes into every centre, with weights ``u_ik n_i`` made to sum to 1 over the participants.
 
+    A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
+    *begin* there (as in the published runs); the original continues from the client's own model. It draws clients for
+    each centre in proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
+
     Parameters
     ----------
     n_clusters : int
@@ -215,12 +217,6 @@ class FedSoft(Method):
         What a client is tested with: the model it trained last itself, or the centre with its largest importance.
     variant : {"as_written", "as_run"}
         "as_run": :class:`FedSoftAsRun`, which has neither ``lam`` nor ``period``.
-
-    Notes
-    -----
-    A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
-    *begin* there (as in the published runs); the original continues from the client's own model. It draws clients for
-    each centre in proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
     """
 
     name = "fedsoft"
@@ -303,10 +299,6 @@ class FedSoftAsRun(FedSoft, as_run=True):
     def __init__(self, n_clusters: Count, serves: Literal["own", "center"] = "own", *, variant: Variant = "as_written"):
         pass
 
-    def check(self, fed) -> None:
-        """Refuse clients without validation samples."""
-        check_validation(fed, "FedSoft", ', or take variant="as_written"')
-
     def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
         """Count whole batches (K,); a centre that wins none counts for a thousandth of the samples, at least for 1."""
         count = batch_counts(losses, batch_size)
@@ -333,6 +325,9 @@ class FedCE(Method):
     models with weights that are the softmax *over clients* of their associations with k. As these grow, the weights
     sharpen: soft at first, almost hard later.
 
+    Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
+    weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
+
     Parameters
     ----------
     n_clusters : int
@@ -343,11 +338,6 @@ class FedCE(Method):
         Samples to compare the models on, in batches of the run's ``batch_size``; few, large ones make it coarse.
     variant : {"as_written", "as_run"}
         "as_run": :class:`FedCEAsRun`.
-
-    Notes
-    -----
-    Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
-    weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
     """
 
     name = "fedce"
@@ -362,11 +352,6 @@ class FedCE(Method):
         variant: Variant = "as_written",
     ):
         pass
-
-    def check(self, fed) -> None:
-        """Refuse a comparison on validation samples that some client does not have."""
-        if self.split == "val":
-            check_validation(fed, "FedCE", ', or take split="train"')
 
     def start(self, fed, model, context: Context) -> State:
         """K independent models, no associations."""

@@ -27,6 +27,10 @@ class FeSEM(HardMethod):
     the last training. Before there are K centres everybody shares one; the first K come from the best of 20 k-means
     starts on the models of the clients heard so far, as soon as at least K have been.
 
+    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
+    9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
+    lambda``. The paper trains one local update per round; here that is the run's ``local_epochs``.
+
     Parameters
     ----------
     n_clusters : int
@@ -48,12 +52,6 @@ class FeSEM(HardMethod):
         "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
         k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60. (It draws three
         participants from each cluster; here the run draws them.)
-
-    Notes
-    -----
-    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
-    9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
-    lambda``. The paper trains one local update per round; here that is the run's ``local_epochs``.
     """
 
     name = "fesem"

@@ -20,7 +20,6 @@ from ..federations.phases import phases
 from ..settings import Variant, brief
 from .base import PUBLISHED_RULE, Context, Rule, State, clusterer_settings
 from .graph import GraphMethod
-from .samples import check_validation
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -234,6 +233,7 @@ class PACFL(GraphMethod):
 
     def check(self, fed: Federation) -> None:
         """Refuse settings that do not suit the federation."""
+        super().check(fed)
         check_clusterer(self.clusterer, fed)
 
     def prepare(self, fed: Federation, context: Context) -> None:
@@ -269,11 +269,6 @@ class PACFLAsRun(PACFL, as_run=True):
     """
 
     split, scaled = "val", True
-
-    def check(self, fed: Federation) -> None:
-        """Refuse clients without validation images as well."""
-        super().check(fed)
-        check_validation(fed, "PACFL", ', or take variant="as_written"')
 
 
 def client_images(fed, split: str = "train", scaled: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -31,6 +31,9 @@ class MTHFL(OneShot):
     GPS acts (lines 6 and 7), so G global iterations are ``G * local_rounds`` rounds. What is evaluated after such a
     round is what the GPS has sent back. All servers start from one common initialisation.
 
+    :meth:`traffic` is that of a user with its LPS. What the LPSs exchange with the GPS goes over no user's link and is
+    counted by :meth:`bytes_between_servers`.
+
     Parameters
     ----------
     clusterer : estimator over clients, "oracle" or "random", optional
@@ -50,11 +53,6 @@ class MTHFL(OneShot):
         paper's figures: with random groups server t, else the one that most users of the task are with.
     encoder, rule, name
         See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer.
-
-    Notes
-    -----
-    :meth:`traffic` is that of a user with its LPS. What the LPSs exchange with the GPS goes over no user's link and is
-    counted by :meth:`bytes_between_servers`.
 
     Raises
     ------

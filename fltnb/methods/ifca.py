@@ -13,7 +13,6 @@ import numpy as np
 from ..settings import Count, Natural
 from .base import Context, HardMethod, State, mix_groups, one_cluster
 from .modelspace import cluster_means, with_rows
-from .samples import check_validation
 
 
 class IFCA(HardMethod):
@@ -49,12 +48,6 @@ class IFCA(HardMethod):
         split: Literal["train", "val"] = "train",
     ):
         self.warmup, self.shared = warmup, shared
-
-    def check(self, fed) -> None:
-        """Refuse more models than clients, and a choice on validation samples that some client does not have."""
-        super().check(fed)
-        if self.split == "val":
-            check_validation(fed, "IFCA", ', or take split="train"')
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""

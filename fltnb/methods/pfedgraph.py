@@ -25,17 +25,15 @@ class PFedGraph(Method):
     Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex, with p the shares of samples
     and d the negative cosine of updates; it continues from the mean of the participants' models with these weights.
 
+    The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: its gradient is at
+    most mu over the length of the model. (The official code has it with the sign that pushes models apart.)
+
     Parameters
     ----------
     alpha : float
         Above 0. Large: FedAvg; towards 0: everybody alone.
     variant : {"as_written", "as_run"}
         "as_run": :class:`PFedGraphAsRun`.
-
-    Notes
-    -----
-    The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: its gradient is at
-    most mu over the length of the model. (The official code has it with the sign that pushes models apart.)
     """
 
     name = "pfedgraph"

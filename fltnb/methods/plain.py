@@ -78,6 +78,8 @@ class FedSGD(FedAvg):
     is made from. It is FedAvg with one local epoch in one batch; the run's ``local_epochs`` and ``batch_size`` have no
     say, and momentum has no time to build up.
 
+    All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
+
     Parameters
     ----------
     batch : int, optional
@@ -85,10 +87,6 @@ class FedSGD(FedAvg):
     variant : {"as_written", "as_run"}
         "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number
         of entries in the record of a client's data, which are two: images and labels.
-
-    Notes
-    -----
-    All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
     """
 
     name = "fedsgd"
@@ -179,17 +177,15 @@ class FedDANE(FedAvg):
     by samples. Phase B: each minimises ``f_i(theta) + <g - grad f_i(sent), theta> + mu / 2 ||theta - sent||^2`` by SGD,
     so that every step has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean follows.
 
-    Parameters
-    ----------
-    mu : float
-        Weight of the proximal term. FeSEM's configurations try 0, 0.5 and 1.
-
-    Notes
-    -----
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
     The engines know no constant added to a gradient: this method trains by plain autograd, one client after the other
     on the engine's device, with the orders and masks that the engine would draw. The gradient of phase A is taken
     without dropout. A model of torchvision raises :class:`fltnb.FltnbError`.
+
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term. FeSEM's configurations try 0, 0.5 and 1.
     """
 
     name = "feddane"

@@ -24,6 +24,9 @@ FIRST_STEPS = 8  # of the variant as run
 class RobustTKM(HardMethod):
     """Clusters by k-means whose centres do not listen to outliers, and models that do not either.
 
+    Of the original's three stages, the first (every client fits its own model) is the local training of the first
+    round. The last takes trimmed means of models, not *gradients*: the same for one local step.
+
     Parameters
     ----------
     n_clusters : int
@@ -36,11 +39,6 @@ class RobustTKM(HardMethod):
         "as_written" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
         nearest centre. "as_run" is FeSEM's code: every round, on the last layer's weights alone, with the median of
         each coordinate as centre, eight Lloyd steps the first time and one in later rounds.
-
-    Notes
-    -----
-    Of the original's three stages, the first (every client fits its own model) is the local training of the first
-    round. The last takes trimmed means of models, not *gradients*: the same for one local step.
     """
 
     name = "robust_tkm"

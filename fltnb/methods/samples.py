@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 SLICE = 1000  # samples per forward pass
 
 
-def check_validation(fed, who: str, otherwise: str = "") -> None:
-    """Refuse a federation in which some client has no validation samples; ``otherwise`` says what else would do."""
+def check_validation(fed, who: str) -> None:
+    """Refuse a federation in which some client has no validation samples."""
     empty = [i for i, own in enumerate(fed.val) if not len(own)]
     if empty:
         raise FltnbError(
-            f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some"
-            f" (val_fraction, or held_out laid over it){otherwise}."
+            f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some" '
+            (val_fraction, or held_out laid over it), or take split="train" or variant="as_written" where there is one.'
         )
 
 
