@@ -181,7 +181,7 @@ def test_ifca_compares_models_on_the_split_it_was_told():
                 losses = [engine.evaluate(state["models"], [k], [i], split).loss[0] for k in range(3)]
                 assert chosen[i] == np.argmin(losses), split
             assert chosen[1] == chosen[3] == 0
-    with pytest.raises(FltnbError, match="client 0, which has no validation samples"):
+    with pytest.raises(FltnbError, match="IFCA looks at validation samples, and client 0 has none"):
         fl.run(IFCA(2, split="val"), digits(), **QUICK)
 
 

@@ -187,11 +187,13 @@ class DynamicFLT(FLT):
             state = self._place(state, np.flatnonzero(raised), fed, context)
         if not self._fires(int(state["flags"].sum()), round):
             return state
-        adjacency, labels, extra = self.client_graph(fed, context) # without lambda no flags are sent, so the server
-        knows of newcomers only unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"] state =
-        rewire(state, adjacency, labels, fed.sizes, ~unfit) sent, up_down = state["sent"], extra["sent"].copy()
-        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])  # who has the encoder
-        keeps it return state | extra | {"sent": sent + up_down} | _nobody(fed)
+        adjacency, labels, extra = self.client_graph(fed, context)
+        # without lambda no flags are sent, so the server knows of newcomers only
+        unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
+        state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
+        sent, up_down = state["sent"], extra["sent"].copy()  # who has the encoder keeps it:
+        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])
+        return state | extra | {"sent": sent + up_down} | _nobody(fed)
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""

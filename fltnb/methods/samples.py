@@ -25,8 +25,8 @@ def check_validation(fed, who: str) -> None:
     empty = [i for i, own in enumerate(fed.val) if not len(own)]
     if empty:
         raise FltnbError(
-            f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some" '
-            (val_fraction, or held_out laid over it), or take split="train" or variant="as_written" where there is one.'
+            f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some"
+            ' (val_fraction, or held_out laid over it), or take split="train" or variant="as_written" if there is one.'
         )
 
 
