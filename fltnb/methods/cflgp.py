@@ -6,6 +6,7 @@ Kim, Kim and de Veciana, Clustered Federated Learning via Gradient-based Partiti
 from __future__ import annotations
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from ..randomness import integer
 from ..settings import Count, Natural, Variant
@@ -102,8 +103,6 @@ def newest_weight(t: int, n_clusters: int, period: int) -> float:
 
 def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Rename clusters so that as many clients as possible keep their label."""
-    from scipy.optimize import linear_sum_assignment
-
     size = int(max(labels.max(), before.max())) + 1
     both = np.zeros((size, size))
     np.add.at(both, (labels, before), 1)

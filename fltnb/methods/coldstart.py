@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import cdist, pdist
 
 from ..errors import FltnbError
 from ..randomness import integer
@@ -115,9 +117,6 @@ class FedClust(ColdStart):
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
-        from scipy.cluster.hierarchy import linkage
-        from scipy.spatial.distance import pdist
-
         sent = theta[:, slice(*state["head"])]
         squared = 0.0
         for begin in range(0, sent.shape[1], BLOCK):
@@ -129,8 +128,6 @@ class FedClust(ColdStart):
 
     def place(self, state: State, theta: np.ndarray) -> np.ndarray:
         """Nearest mean final layer."""
-        from scipy.spatial.distance import cdist
-
         return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations.phases import phases
+from ..relatedness import FCR
 from ..settings import Count, Natural, Variant, brief
 from .base import Context, Rule, State
 from .flt import FLT
@@ -85,8 +86,6 @@ class DynamicFLT(FLT):
         variant: Variant = "as_written",
         name: str | None = None,
     ):
-        from ..relatedness import FCR
-
         super().__init__(clusterer, graph, encoder, name=name)
         self.nearest = "nearest" in (newcomers, drifted)
         if lam is None and tau is None and not self.nearest:

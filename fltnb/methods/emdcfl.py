@@ -11,9 +11,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
+from sklearn.base import clone
 
+from .. import models
 from ..errors import FltnbError
 from ..progress import bar
+from ..relatedness import EMDClustering
 from ..settings import Variant
 from .base import Context, Method, State, mix, mix_groups, one_cluster
 from .graph import rewire
@@ -54,8 +57,6 @@ class EMDCFL(Method):
     def __init__(
         self, clusterer=None, rule: Rule = "participants", repeat: bool = False, *, variant: Variant = "as_written"
     ):
-        from ..relatedness import EMDClustering
-
         self.clusterer = EMDClustering() if clusterer is None else clusterer
         if not isinstance(self.clusterer, EMDClustering):
             raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")
@@ -133,10 +134,6 @@ class EMDCFL(Method):
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, in rows under the models that clients trained last."""
-        from sklearn.base import clone
-
-        from .. import models
-
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
         pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}

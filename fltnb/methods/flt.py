@@ -12,7 +12,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from sklearn.base import clone
 
+from .. import relatedness
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
@@ -31,8 +33,6 @@ def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Con
     One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy:
     the same estimator may serve several federations.
     """
-    from sklearn.base import clone
-
     check_clusterer(clusterer, fed)
     if not hasattr(clusterer, "labels_"):
         clusterer = clone(clusterer)
@@ -66,40 +66,28 @@ def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> 
         small = sum(map(len, embeddings)) < 10_000
         clusterer.n_jobs = 1 if small else (context.n_jobs or -1)
     clusterer.fit(embeddings)
+    kept = (int, float, np.ndarray, np.generic)
     learned = {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
-    return {
-        name: np.asarray(value)
-        for name, value in learned.items()
-        if isinstance(value, (int, float, np.ndarray, np.generic))
-    }
+    return {name: np.asarray(value) for name, value in learned.items() if isinstance(value, kept)}
 
 
 class OneShot(GraphMethod):
     """Methods whose graph comes from one clustering of the clients' embeddings before round 1."""
 
+    default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
     groupings: tuple[str, ...] = ()
     """Names that may stand in place of a clusterer."""
 
     def __init__(self, clusterer=None, encoder: EncoderSpec | None = None, name: str | None = None):
-        self.clusterer = self.default_clusterer() if clusterer is None else clusterer
+        self.clusterer = self.default() if clusterer is None else clusterer
         if isinstance(self.clusterer, str) and self.groupings:
             choose(self.clusterer, self.groupings, "grouping of users")
         elif isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
-            raise FltnbError(
-                f"clusterer must be a clusterer such as fl.{type(self.default_clusterer()).__name__}(), not"
-                f" {clusterer!r}."
-            )
+            raise FltnbError(f"clusterer must be a clusterer such as fl.{self.default.__name__}(), not {clusterer!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
         self.encoder = encoder or EncoderSpec(kind="pixels")
         self.name = name or type(self).name
-
-    @staticmethod
-    def default_clusterer():
-        """Return the clusterer used when none is given."""
-        from ..relatedness import FCR
-
-        return FCR()
 
     def check(self, fed: Federation) -> None:
         """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
@@ -197,13 +185,7 @@ class PCAKMHC(FLT):
     """PCA+kM+HC, FLT's baseline: every client runs PCA and k-means on its own raw pixels."""
 
     name = "pca_km_hc"
-
-    @staticmethod
-    def default_clusterer():
-        """Return k-means on principal components."""
-        from ..relatedness import PCAKMeans
-
-        return PCAKMeans()
+    default = relatedness.PCAKMeans
 
 
 class PACFL(GraphMethod):
@@ -224,8 +206,6 @@ class PACFL(GraphMethod):
     split, scaled = "train", False
 
     def __init__(self, clusterer=None, rule: Rule = "participants", *, variant: Variant = "as_written"):
-        from .. import relatedness
-
         super().__init__(rule)
         self.clusterer = relatedness.PACFL() if clusterer is None else clusterer
         if not isinstance(self.clusterer, relatedness.PACFL):
@@ -250,8 +230,6 @@ class PACFL(GraphMethod):
         return 4 * int(state["sent"]), 0
 
     def _fitted(self, fed: Federation, context: Context) -> State:
-        from sklearn.base import clone
-
         def fit() -> State:
             made = self.clusterer
             if not hasattr(made, "labels_"):

@@ -15,6 +15,7 @@ import numpy as np
 from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..randomness import stream
+from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
 from .base import Context, Rule, State, mix
 from .flt import OneShot
@@ -61,6 +62,7 @@ class MTHFL(OneShot):
     """
 
     name = "mthfl"
+    default = EigenRelevance
     groupings = ("oracle", "random")
 
     def __init__(
@@ -76,13 +78,6 @@ class MTHFL(OneShot):
     ):
         super().__init__(clusterer, encoder, name)
         self.shared = _as_layers(shared)
-
-    @staticmethod
-    def default_clusterer():
-        """Return MT-HFL's."""
-        from ..relatedness import EigenRelevance
-
-        return EigenRelevance()
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""

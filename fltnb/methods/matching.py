@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from ..errors import FltnbError
 
@@ -37,8 +38,6 @@ def joined(layers: Layers) -> np.ndarray:
 
 def assignment(cost: np.ndarray) -> np.ndarray:
     """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n)."""
-    from scipy.optimize import linear_sum_assignment
-
     best = cost.argmin(axis=1)
     if len(np.unique(best)) == len(cost):  # everybody's first choice, and no two the same: nothing can be better
         return best

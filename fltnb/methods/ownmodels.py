@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import models
 from ..errors import FltnbError
 from ..federations import Federation
 from ..relatedness import PACFL, EMDClustering
@@ -50,8 +51,6 @@ def local_models(
     FltnbError
         The training of a client diverged.
     """
-    from .. import models
-
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
     with make_engine(fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers) as engine:
