@@ -56,9 +56,6 @@ def cache():
     return look_up
 
 
-# ---------------------------------------------------------------- federations
-
-
 def held(fed, split="train"):
     return sorted(np.concatenate(getattr(fed, split)).tolist())
 
@@ -162,9 +159,6 @@ def test_drift_that_cannot_leave_its_cluster_is_refused():
         with_events(two, [{"round": 2, "drift": 3}])
 
 
-# ---------------------------------------------------------------- a new graph in the middle of a run
-
-
 def state_of(models, row, weights, relation=None):
     row = np.array(row)
     return {
@@ -225,9 +219,6 @@ def test_fedavg_and_local_take_newcomers_in(fed):
         theta, rows = method.serve(state)
         assert len(rows) == 25 and (theta[rows[:20]] == 7).all()
         assert np.array_equal(theta[rows[24]], net.init(0) if expected is None else np.full(net.n_parameters, 7))
-
-
-# ---------------------------------------------------------------- flags, lambda, tau
 
 
 def schedule(phase_list, rounds, drawn, **options):
@@ -319,17 +310,6 @@ def test_runs_that_cannot_be_are_refused_before_work(fed):
         run(DynamicFLT(fcr(n_clusters=21), ENCODER, lam=0), fed, rounds=4, **QUICK)
 
 
-def test_settings_rebuild_the_methods():
-    for method in (
-        DynamicFLT(fcr(), ENCODER, lam=3, tau=7, newcomers="nearest"),
-        SoftFLT(fcr(), "linear", 2.0, ENCODER),
-    ):
-        assert fl.methods.build(method.settings()).settings() == method.settings()
-
-
-# ---------------------------------------------------------------- runs on digits
-
-
 def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes(base, cache):
     for graph in ("clusters", "full"):
         static = run(FLT(fcr(), graph, ENCODER), base, rounds=4, cache=cache, **QUICK)
@@ -381,9 +361,6 @@ def test_before_the_event_a_changing_federation_is_its_first_phase(fed):
     two = run(FedAvg(), fed, rounds=3, **QUICK).history
     columns = ["round", "split", "accuracy", "variance", "loss", "bytes_up"]
     assert two.loc[two["round"] <= 2, columns].reset_index(drop=True).equals(one[columns])
-
-
-# ---------------------------------------------------------------- soft graphs
 
 
 def test_soft_weights_by_hand():
@@ -457,9 +434,6 @@ def test_more_clusters_than_the_graph_tells_apart_are_said():
     with pytest.warns(UserWarning, match="5 clusters were asked for but 2 are given") as found:
         fitted = FCR(5, k=2, n_neighbors=5, threshold=5.0).fit(clients)
     assert fitted.n_clusters_ == 2 and "\n" not in str(found[0].message)
-
-
-# ---------------------------------------------------------------- the study of notebook 07
 
 
 def test_rounds_to_recover_by_hand():

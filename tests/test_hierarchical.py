@@ -35,9 +35,6 @@ def served(result):
     return result.theta[result.rows]
 
 
-# ---- the federation ------------------------------------------------------------------------------------------------
-
-
 def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     fed = tasks(digits, DIGITS_TASKS, (5, 3, 2), (100, 60, 40), 0.1)
     assert fed.clusters.tolist() == [0] * 5 + [1] * 3 + [2] * 2
@@ -133,9 +130,6 @@ def test_bad_pairs_of_data_sets_are_refused(digits, change, says):
         cross_tasks(digits, **(good | change))
 
 
-# ---- known answers -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_sharing_nothing_is_fedavg_inside_each_task(fed, participation):
     ours = run(MTHFL("oracle", shared=0), fed, participation=participation)
@@ -218,9 +212,6 @@ def test_shared_columns_of_the_papers_networks():
     assert shared_columns(mlp, None).sum() == shared_columns(mlp, ["1"]).sum() == 784 * 32 + 32
     assert not shared_columns(mlp, ()).any() and shared_columns(mlp, 2).all()
     assert shared_columns(mlp, ["3"])[-330:].all() and shared_columns(mlp, ["3"]).sum() == 330
-
-
-# ---- groups, views, traffic ----------------------------------------------------------------------------------------
 
 
 def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
@@ -323,9 +314,6 @@ def test_what_does_not_go_together_is_refused(fed, options, clusters, says):
     given = fed if clusters else replace(fed, clusters=None)
     with pytest.raises(fl.FltnbError, match=says):
         run(MTHFL(**options), given)
-
-
-# ---------------------------------------------------------------- the jobs of notebook 10
 
 
 def test_who_holds_what_by_hand():

@@ -99,6 +99,15 @@ def exchanged(fed):
 
 CENTROIDS = 4 * M * 2 * 8  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
 
+OTHERS = {
+    "FedProx": lambda: m.FedProx(0.3, "last_local"),
+    "IFCA": lambda: m.IFCA(3, warmup=2, shared="lower"),
+    "FeSEM": lambda: m.FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
+    "FeSEMMA": lambda: m.FeSEMMA(2, 0.2, rule="last_aggregate"),
+    "FedSGD": lambda: m.FedSGD(8),
+    "CFL": lambda: m.CFL(9, 0, 1, 3, "samples"),
+}  # options that make another state, for U8
+
 LINES = {
     "FedAvg": Line(m.FedAvg, m.FedAvg),
     "FedProx": Line(lambda: m.FedProx(mu=0.1), lambda: m.FedProx(mu=0)),
@@ -411,6 +420,8 @@ def variants(line):
     """The method as it is used and, where the tables' code departs from it, as it was run."""
     usual = line.usual()
     yield usual
+    if type(usual).__name__ in OTHERS:
+        yield OTHERS[type(usual).__name__]()
     if usual._as_run or usual.AS_RUN:
         options = {name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer")}
         yield m.build({"name": usual.name, "variant": "as_run"} | options)
@@ -421,7 +432,7 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_pat
     fed, rough = digits(equal=False), ROUGH | {"rounds": 4, "eval_every": 4}
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     for method in variants(line):
-        path, stopped = tmp_path / type(method).__name__, m.build(method.settings())
+        path, stopped = tmp_path / f"{id(method)}.npz", m.build(method.settings())
 
         def collect(state, clients, theta, round, stopped=stopped):
             if round == 3:

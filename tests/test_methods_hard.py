@@ -73,9 +73,6 @@ def served(method, state):
     return theta[rows]
 
 
-# --- FedProx -----------------------------------------------------------------------------------------------------
-
-
 def test_fedprox_approaches_the_proximal_fixed_point():
     toy = Toy([[4.0], [10.0]], [1.0])
     state = toy.run(FedProx(mu=0.5), steps=3, lr=0.5)[1]
@@ -101,9 +98,6 @@ def test_fedprox_with_mu_0_is_fedavg_bit_for_bit_and_pulls_otherwise():
         np.linalg.norm(fl.run(FedProx(mu=mu), fed, **QUICK | {"rounds": 1}).theta - start) for mu in (0, 1, 5, 9.9)
     ]
     assert moved == sorted(moved, reverse=True) and moved[0] > 1.5 * moved[-1]
-
-
-# --- IFCA --------------------------------------------------------------------------------------------------------
 
 
 def test_ifca_finds_the_clusters_in_one_round_from_separated_models():
@@ -185,9 +179,6 @@ def test_ifca_compares_models_on_the_split_it_was_told():
         fl.run(IFCA(2, split="val"), digits(), **QUICK)
 
 
-# --- CFL ---------------------------------------------------------------------------------------------------------
-
-
 def two_groups(c=2.0, each=3):
     return Toy([[c, 0]] * each + [[-c, 0]] * each, [0.0, 0.0])
 
@@ -267,9 +258,6 @@ def test_bipartition_takes_the_complete_linkage_cut():
     assert bipartition(similarity).tolist() == [False, False, True, True]
 
 
-# --- FeSEM -------------------------------------------------------------------------------------------------------
-
-
 def test_fesem_recovers_groups_and_takes_plain_means():
     toy = Toy([[0, 0], [1, 0], [20, 0], [22, 0]], [0.0, 0.0], sizes=[1, 9, 1, 9])
     state = toy.run(FeSEM(2, lam=0.0), lr=1.0)[1]
@@ -285,16 +273,6 @@ def test_fesem_with_one_centre_and_no_penalty_is_fedavg_for_equal_sizes():
     for rule in methods.RULES:
         state = toy.run(FeSEM(1, lam=0, rule=rule), 3, taking_part=part)[-1]
         assert np.allclose(state["models"], toy.run(FedAvg(rule), 3, taking_part=part)[-1]["models"]), rule
-
-
-def test_fesem_penalty_holds_models_at_their_centre():
-    """One step from the centre feels no penalty; the second is 1 - lr (1 + 2 lambda) closer to the fixed point."""
-    toy = Toy([[4.0]], [0.0])
-    fixed = (4.0 + 2 * 0.3 * 0.0) / (1 + 2 * 0.3)
-    state = toy.run(FeSEM(1, lam=0.3), steps=5, lr=0.5)[1]
-    assert np.allclose(state["models"], fixed * (1 - (1 - 0.5 * 1.6) ** 5))
-    moved = [toy.run(FeSEM(1, lam=lam), steps=50, lr=0.01)[1]["models"].item() for lam in (0, 1, 10, 45)]
-    assert moved == sorted(moved, reverse=True) and moved[-1] < 0.05
 
 
 def test_fesem_waits_for_as_many_clients_as_centres():
@@ -317,9 +295,6 @@ def test_fesem_steps_never_increase_the_distance_inside_clusters(seed):
     e_step = inside(state["models"], after["row"])
     assert e_step <= inside(state["models"], state["row"]) + 1e-9
     assert inside(after["models"], after["row"]) <= e_step + 1e-9
-
-
-# --- k-means over models ------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -394,9 +369,6 @@ def test_best_start_counts_equal_points():
     assert labels[0] == labels[1] != labels[2]
 
 
-# --- the published code's slip in reading the dendrogram -----------------------------------------------------------
-
-
 def test_leaf_order_membership_scrambles_clusters_as_the_public_code_does():
     """Clients 1 to 6, true groups {1, 3, 5} and {2, 4, 6}: the public code returns {5, 3, 2} and {1, 6, 4}."""
     labels, leaf_order = np.array([0, 1, 0, 1, 0, 1]), np.array([5, 1, 3, 6, 2, 4]) - 1
@@ -437,45 +409,9 @@ def _model(fed):
     return fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
 
 
-# --- bad input ---------------------------------------------------------------------------------------------------
-
-
 def test_options_that_do_not_go_together_are_refused():
     with pytest.raises(FltnbError, match='give graph="clusters" as well'):
         FLT(graph="full", membership="leaf_order")
     for cls in (IFCA, FeSEM, FedSEM):
         with pytest.raises(FltnbError, match="5 clusters for 4 clients"):
             cls(5).check(Toy([[0.0]] * 4, [0.0]).fed)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        FedProx(mu=0.3, rule="last_local"),
-        IFCA(3, warmup=2, shared="lower", split="train"),
-        CFL(9, 0, 1, 3, "samples"),
-        FeSEM(4, 0.7, "samples", "last_local"),
-        FedSEM(2),
-    ],
-)
-def test_the_method_built_from_its_settings_resumes_with_the_same_bits(tmp_path, monkeypatch, method):
-    from fltnb import rounds
-
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
-    fed = digits(M=6)
-    options = QUICK | {"rounds": 5, "participation": 0.5}
-    whole = fl.run(method, fed, **options)
-    collect, path = method.collect, tmp_path / "checkpoint.npz"
-
-    def stop(state, clients, theta, round):
-        if round == 4:
-            raise KeyboardInterrupt
-        return collect(state, clients, theta, round)
-
-    monkeypatch.setattr(method, "collect", stop, raising=False)
-    with pytest.raises(KeyboardInterrupt):
-        fl.run(method, fed, **options, checkpoint=path)
-    resumed = fl.run(methods.build(method.settings()), fed, **options, checkpoint=path)
-    assert np.array_equal(whole.theta, resumed.theta)
-    assert whole.labels is resumed.labels is None or np.array_equal(whole.labels, resumed.labels)
-    assert all(np.array_equal(whole.labels_at[t], resumed.labels_at[t]) for t in whole.labels_at)

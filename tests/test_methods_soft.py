@@ -66,9 +66,6 @@ def given_losses(monkeypatch, table):
     )
 
 
-# --- the simplex ----------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=6), st.integers(0, 10_000))
 def test_nearest_weights_are_feasible_and_nearest(v, seed):
@@ -90,9 +87,6 @@ def test_nearest_weights_row_by_row_and_huge():
     rows = np.array([[0.1, 0.2, 0.7], [5.0, 4.5, 0.0]])
     assert np.allclose(nearest_weights(rows), [[0.1, 0.2, 0.7], [0.75, 0.25, 0]])
     assert nearest_weights(np.array([1e18, 0.0])).tolist() == [1, 0]
-
-
-# --- sample by sample -----------------------------------------------------------------------------------------------
 
 
 def test_sample_losses_have_the_engines_means(engine, theta, fed):
@@ -138,9 +132,6 @@ def test_features_are_what_the_last_layer_sees(fed, name):
     x, _ = fed.client(0)
     logits = net.forward(net.unflatten(theta), torch.from_numpy(x)).numpy()
     assert np.allclose(last_features(engine, theta, 0) @ weight.T + bias, logits, atol=1e-5)
-
-
-# --- FedEM and FedRC ------------------------------------------------------------------------------------------------
 
 
 def test_posteriors_by_hand():
@@ -252,9 +243,6 @@ def test_other_back_ends_take_weights_and_repeated_clients(fed):
     assert np.allclose(serial.history["loss"], stacked.history["loss"], atol=1e-5)
 
 
-# --- FedSoft --------------------------------------------------------------------------------------------------------
-
-
 def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
     """Of four samples three prefer centre 1, one centre 0; nobody prefers centre 2."""
     prefer = [[1.0, 5, 5, 5], [2.0, 1, 1, 1], [3.0, 3, 3, 3]]
@@ -310,9 +298,6 @@ def test_fedsoft_lambda_pulls_towards_the_centres(fed, net):
     assert ways == sorted(ways, reverse=True) and ways[0] > 1.5 * ways[-1]
 
 
-# --- FedCE ----------------------------------------------------------------------------------------------------------
-
-
 def test_fedce_growth_by_hand():
     batches = np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]])
     assert np.allclose(growth(batches, 0.5), [0.2431, 1, 0.4931], atol=5e-5)
@@ -346,9 +331,6 @@ def test_fedce_rounds_by_hand(monkeypatch, engine, fed, net):
         assert np.allclose(state["models"][0], mine * trained[:2].sum(0) + (0.5 - mine) * trained[2:].sum(0))
         spread.append(mine)
     assert spread == sorted(spread)  # sharper with every round
-
-
-# --- pFedGraph and FedSaC -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -450,9 +432,6 @@ def test_fedsac_measures_what_was_just_trained(fed, net, engine):
     assert method.traffic(state, 10) == (10, 10 + 3 * 200)
 
 
-# --- what the loop asks of a method ---------------------------------------------------------------------------------
-
-
 def test_the_loop_leaves_training_and_testing_to_the_method(fed):
     class Twice(FedAvg):
         """Clients train twice in a row, and whatever they are served is tested as the model of client 0."""
@@ -474,31 +453,14 @@ def test_the_loop_leaves_training_and_testing_to_the_method(fed):
     assert set(twice.clients["test"]) == {once.clients["test"][0]} and once.clients["test"].nunique() > 1
 
 
-# --- all ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_diverging_component_stops_the_run_with_the_client_named(fed):
     for method in (FedEM(2), FedSaC()):
         with pytest.raises(FltnbError, match=r"the loss of client \d is not finite"):
             fl.run(method, fed, **QUICK | {"lr": 1e200, "rounds": 3})
 
 
-def test_bad_settings_are_refused(fed):
+def test_clients_without_validation_samples_are_refused(fed):
     bare = replace(fed, val=[[], *fed.val[1:]])
-    for make, words in (
-        (lambda: FedEM(0), "n_clusters"),
-        (lambda: FedRC(2, variant="emdcfl"), "variant"),
-        (lambda: FedSoft(2, lam=-1), "lam"),
-        (lambda: FedSoft(2, period=0), "period"),
-        (lambda: FedSoft(2, serves="all"), "all"),
-        (lambda: FedCE(1.5), "n_clusters"),
-        (lambda: FedCE(2, delta=float("nan")), "delta"),
-        (lambda: FedCE(2, split="test"), "test"),
-        (lambda: PFedGraph(0), "above 0"),
-        (lambda: PFedGraph(-1), "alpha"),
-        (lambda: FedSaC(l1=-1), "l1"),
-        (lambda: fl.run(FedCE(2), bare, **QUICK), "client 0 has none"),
-        (lambda: fl.run(FedSoft(2, variant="as_run"), bare, **QUICK), "client 0 has none"),
-    ):
-        with pytest.raises(FltnbError, match=words):
-            make()
+    for method in (FedCE(2), FedSoft(2, variant="as_run")):
+        with pytest.raises(FltnbError, match="client 0 has none"):
+            fl.run(method, bare, **QUICK)
