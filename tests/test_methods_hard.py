@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
+from toys import held_out, served, two_clusters
 
 import fltnb as fl
 import fltnb.methods as methods
@@ -68,11 +69,6 @@ class Toy:
         return states
 
 
-def served(method, state):
-    theta, rows = method.serve(state)
-    return theta[rows]
-
-
 def test_fedprox_approaches_the_proximal_fixed_point():
     toy = Toy([[4.0], [10.0]], [1.0])
     state = toy.run(FedProx(mu=0.5), steps=3, lr=0.5)[1]
@@ -83,10 +79,7 @@ def test_fedprox_approaches_the_proximal_fixed_point():
 
 def digits(M=4, val=0):
     """A small federation of digits; the training samples of a client stay few so that full batches are quick."""
-    fed = fl.federations.label_clusters(
-        fl.load("digits"), n_clients=M, n_clusters=2, classes_per_cluster=2, samples_per_client=24, seed=0
-    )
-    return replace(fed, train=[index[val:] for index in fed.train], val=[index[:val] for index in fed.train])
+    return held_out(two_clusters(M, 24), val)
 
 
 def test_fedprox_with_mu_0_is_fedavg_bit_for_bit_and_pulls_otherwise():
@@ -262,9 +255,9 @@ def test_fesem_recovers_groups_and_takes_plain_means():
     toy = Toy([[0, 0], [1, 0], [20, 0], [22, 0]], [0.0, 0.0], sizes=[1, 9, 1, 9])
     state = toy.run(FeSEM(2, lam=0.0), lr=1.0)[1]
     assert state["labels"][0] == state["labels"][1] != state["labels"][2] == state["labels"][3]
-    assert np.allclose(served(FeSEM(2), state)[:, 0], [0.5, 0.5, 21, 21])
+    assert np.allclose(np.array(served(FeSEM(2), state))[:, 0], [0.5, 0.5, 21, 21])
     state = toy.run(FeSEM(2, lam=0.0, weighting="samples"), lr=1.0)[1]
-    assert np.allclose(served(FeSEM(2), state)[:, 0], [0.9, 0.9, 21.8, 21.8])
+    assert np.allclose(np.array(served(FeSEM(2), state))[:, 0], [0.9, 0.9, 21.8, 21.8])
 
 
 def test_fesem_with_one_centre_and_no_penalty_is_fedavg_for_equal_sizes():
@@ -289,7 +282,7 @@ def test_fesem_steps_never_increase_the_distance_inside_clusters(seed):
     toy = Toy(rng.normal(size=(9, 2)) * 3, [0.0, 0.0])
     method = FeSEM(3, lam=0.1)
     state = toy.run(method, 2)[-1]
-    trained = toy.train(served(method, state), np.arange(9), mu=0.2)
+    trained = toy.train(np.array(served(method, state)), np.arange(9), mu=0.2)
     inside = lambda models, row: ((trained - models[row]) ** 2).sum()  # noqa: E731
     after = method.collect({k: np.array(v) for k, v in state.items()}, np.arange(9), trained, 3)
     e_step = inside(state["models"], after["row"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import QUICK, two_clusters
 
 import fltnb as fl
 from fltnb import methods, models, training
@@ -18,16 +19,13 @@ from fltnb.methods.pfedgraph import nearest_weights, principal_directions, subsp
 from fltnb.methods.samples import batch_means, evaluate_mixture, last_features, sample_losses
 from fltnb.metrics import adjusted_rand_index
 
-QUICK = {"model": "mlp_plain", "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
-QUICK |= {"backend": "serial", "progress": False, "dtype": "float64", "eval_every": 2, "rounds": 2}
+QUICK = QUICK | {"eval_every": 2}
 
 
 @pytest.fixture(scope="module")
 def fed():
     """Four clients of unequal size with six to eight validation samples; 0 and 1 share their test set."""
-    whole = fl.federations.label_clusters(
-        fl.load("digits"), n_clients=4, n_clusters=2, classes_per_cluster=2, samples_per_client=30, seed=0
-    )
+    whole = two_clusters(4, 30)
     sizes = [22, 16, 12, 20]
     return replace(
         whole,
