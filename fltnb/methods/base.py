@@ -1,9 +1,8 @@
 """What a federated method is: three answers per round, and no training code.
 
 A method says what each participant starts from (:meth:`Method.dispatch`), how what came back is mixed
-(:meth:`Method.collect`) and which model serves each client (:meth:`Method.serve`); :meth:`Method.start` runs once
-before round 1 and may cluster the clients. Everything a method remembers is in ``state``, a dict of arrays, so a run
-can be saved between any two rounds and continued bit for bit.
+(:meth:`Method.collect`) and which model serves each client (:meth:`Method.serve`); :meth:`Method.start` runs once.
+Everything a method remembers is in ``state``, a dict of arrays, so a run can be saved and continued bit for bit.
 """
 
 from __future__ import annotations

@@ -127,11 +127,9 @@ class FeSEM(HardMethod):
 
     def _first_centers(self, points: np.ndarray, state: State, round: int) -> np.ndarray:
         """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""
-        once = np.ones(len(points), dtype=np.int64)
-        seed = integer(int(state["seed"]), "method", round)
-        n = int(state["trainable"])
+        n, once, seed = int(state["trainable"]), np.ones(len(points), int), integer(int(state["seed"]), "method", round)
         labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        return cluster_means(labels, np.ones(len(points)), points, np.repeat(state["models"], self.n_clusters, axis=0))
+        return cluster_means(labels, once, points, np.repeat(state["models"], self.n_clusters, axis=0))
 
 
 class FeSEMMA(FeSEM):
@@ -141,8 +139,6 @@ class FeSEMMA(FeSEM):
     most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. A model of
     torchvision, whose layers are no plain stack, raises :class:`fltnb.FltnbError`.
 
-    Notes
-    -----
     Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
     one; no public code joins that with K centres. Here layers keep their width and whole models are sent. All clients
     start from one model: their neurons are mostly in the same order already, and then this is FeSEM.
@@ -154,8 +150,7 @@ class FeSEMMA(FeSEM):
         """As FeSEM; the widths of the layers go along."""
         if not model.layers:
             raise FltnbError(
-                f"FeSEM-MA matches neurons of the networks in fltnb.models.NAMES, not of {model.name!r}: choose another"
-                " model or FeSEM."
+                f"FeSEM-MA matches networks in fltnb.models.NAMES, not of {model.name!r}: choose another one."
             )
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
         shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
@@ -197,14 +192,12 @@ class FedSEM(HardMethod):
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows round 1."""
         theta = model.init(context.seed)
-        state = {
-            "models": np.repeat(theta[None], self.n_clusters, axis=0),
+        state = one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
             "centers": np.repeat(theta[None, : model.n_trainable], self.n_clusters, axis=0),
             "initial": theta[: model.n_trainable],
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
             "seed": np.array(context.seed),
         }
+        del state["labels"]  # there are none yet
         if self.rule != "last_aggregate":
             state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
         return state

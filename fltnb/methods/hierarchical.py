@@ -29,8 +29,7 @@ class MTHFL(OneShot):
     """Multi-task hierarchical federated learning (MT-HFL, Section II-D and Algorithm 1).
 
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
-    GPS acts (lines 6 and 7), so G global iterations are ``G * local_rounds`` rounds. What is evaluated after such a
-    round is what the GPS has sent back. All servers start from one common initialisation.
+    GPS acts (lines 6 and 7): G global iterations are ``G * local_rounds`` rounds. All servers start from one model.
 
     :meth:`traffic` is that of a user with its LPS. What the LPSs exchange with the GPS goes over no user's link and is
     counted by :meth:`bytes_between_servers`.
@@ -107,7 +106,7 @@ class MTHFL(OneShot):
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Keep the groups: a newcomer gets an LPS of its own (:meth:`GraphMethod.changed`)."""
+        """Keep the groups: a newcomer gets an LPS of its own."""
         state = super().changed(state, fed, model, changed, context)
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 

@@ -35,21 +35,9 @@ def local_models(
 ) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
-    Parameters
-    ----------
-    fed, model
-        A federation, and a name as in :func:`fltnb.models.make`.
-    training : dict
-        Options of :class:`fltnb.training.TrainSpec` without the seed.
-    seed : int
-        Of the initial model and of the sample orders.
-    n_workers : int, optional
-        As in :func:`fltnb.training.make_engine`; no influence on the result.
-
-    Raises
-    ------
-    FltnbError
-        The training of a client diverged.
+    ``model`` is a name as in :func:`fltnb.models.make`, ``training`` options of :class:`fltnb.training.TrainSpec`
+    without the seed, which is that of the initial model and of the sample orders; ``n_workers`` has no influence. A
+    training that diverges raises :class:`fltnb.FltnbError`.
     """
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
@@ -63,11 +51,7 @@ def local_models(
 
 @dataclass(frozen=True)
 class OwnModels:
-    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings.
-
-    ``model`` is a name of :data:`fltnb.models.NAMES`, whose last layer gets the embeddings; ``seed`` is that of the
-    initial model and of the sample orders.
-    """
+    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings."""
 
     model: str = "mlp_plain"
     local_epochs: int = 10

@@ -16,7 +16,6 @@ from .modelspace import with_rows
 if TYPE_CHECKING:
     from ..training import Engine
 
-
 EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
 
 
@@ -200,9 +199,7 @@ class FedDANE(FedAvg):
     def start(self, fed, model, context: Context) -> State:
         """As FedAvg."""
         if not model.layers:
-            raise FltnbError(
-                f"FedDANE trains networks of fltnb.models.NAMES, not {model.name!r}: choose another model or method."
-            )
+            raise FltnbError(f"FedDANE trains networks of fltnb.models.NAMES, not {model.name!r}: choose another one.")
         return super().start(fed, model, context)
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
@@ -218,11 +215,9 @@ class FedDANE(FedAvg):
         with one_thread(), flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False):
             gradients = np.stack([full_gradient(engine, theta, client) for client in clients])
             shift = mix(weights[None] / weights.sum(), gradients) - gradients
-            done = [
-                corrected_training(engine, theta, client, round, own)
-                for client, own in zip(clients, shift, strict=True)
-            ]
-        return state, Trained(np.stack([model for model, _ in done]), np.array([loss for _, loss in done]))
+            done = [corrected_training(engine, theta, i, round, own) for i, own in zip(clients, shift, strict=True)]
+        models, losses = zip(*done, strict=True)
+        return state, Trained(np.stack(models), np.array(losses))
 
 
 def full_gradient(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:

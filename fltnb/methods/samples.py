@@ -6,8 +6,6 @@ Forward passes on the engine's device (the CPU, in one thread, for the pool); me
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,37 +67,29 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
 
 def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
     """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
-    with _quiet(engine):
-        parts = list(_forward(engine, engine.model.features, theta[None], engine.fed.train[client]))
-    return np.concatenate([out[0] for out in parts]).astype(np.float64)
+    return _outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
 
 
 def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Log-probabilities (K, n, classes), float64."""
-    with _quiet(engine):
-        parts = list(_forward(engine, engine.model.forward, theta, index))
-    logits = np.concatenate(parts, axis=1).astype(np.float64)
+    logits = _outputs(engine, engine.model.forward, theta, index)
     logits -= logits.max(axis=2, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
 
-def _forward(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the ``outputs(params, x)`` (K, at most 1000, ...) of K models, slice by slice."""
-    import torch
+def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """``outputs(params, x)`` (K, n, ...) of K models, float64; in one thread, so that sums never vary.
 
-    device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
-    models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
-    for begin in range(0, len(index), SLICE):
-        x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
-        yield torch.stack([outputs(params, x) for params in models]).cpu().numpy()
-
-
-@contextmanager
-def _quiet(engine: Engine) -> Iterator[None]:
-    """No gradients, and one thread, so that sums never vary; for torchvision's large networks those of the engine."""
+    (For torchvision's large networks in those of the engine.)
+    """
     import torch
 
     from ..training.serial import threads
 
+    device, dtype, parts = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype), []
+    models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
     with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
-        yield
+        for begin in range(0, len(index), SLICE):
+            x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
+            parts.append(torch.stack([outputs(params, x) for params in models]).cpu().numpy())
+    return np.concatenate(parts, axis=1).astype(np.float64)
