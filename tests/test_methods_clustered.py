@@ -11,8 +11,7 @@ import fltnb as fl
 from fltnb import methods
 from fltnb.errors import FltnbError
 from fltnb.methods import CFLGP, Context, FedAvg, FedClust, FlexCFL, Local, build
-from fltnb.methods.cflgp import renamed
-from fltnb.methods.coldstart import decomposed_cosines, pull
+from fltnb.methods.coldstart import decomposed_cosines, pull, renamed
 from fltnb.methods.modelspace import leading_features
 from fltnb.metrics import adjusted_rand_index
 from fltnb.relatedness import PACFL

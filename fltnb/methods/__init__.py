@@ -13,8 +13,7 @@ from ..errors import FltnbError, choose
 from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
 from .cfl import CFL, FedCluster
-from .cflgp import CFLGP
-from .coldstart import FedClust, FlexCFL
+from .coldstart import CFLGP, FedClust, FlexCFL
 from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
 from .fedem import FedCE, FedEM, FedRC, FedSoft

@@ -150,7 +150,7 @@ class FeSEMMA(FeSEM):
         """As FeSEM; the widths of the layers go along."""
         if not model.layers:
             raise FltnbError(
-                f"FeSEM-MA matches networks in fltnb.models.NAMES, not of {model.name!r}: choose another one."
+                f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another model."
             )
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
         shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)

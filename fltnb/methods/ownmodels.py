@@ -27,8 +27,6 @@ from .samples import check_validation
 if TYPE_CHECKING:
     from ..models import Model
 
-KIND = "own"
-
 
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
