@@ -37,8 +37,8 @@ class Context:
     """What ``start`` may use besides the federation and the model.
 
     ``seed`` is the run's. ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results
-    such as clusterings. ``progress`` is whether long one-off work may show progress, ``n_jobs`` its processes (None:
-    the library chooses).
+    such as clusterings. ``progress`` says whether one-off work may show progress, ``n_jobs`` is the number of its
+    processes.
     """
 
     seed: int
@@ -61,8 +61,7 @@ class Method(Configured):
 
     Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
     annotation does not allow raises :class:`fltnb.FltnbError`. Where the authors' code departs from their text,
-    ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside the method,
-    ``class MineAsRun(Mine, as_run=True)``.
+    ``variant="as_run"`` means other defaults (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)``.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -130,8 +129,8 @@ class Method(Configured):
         """Take note, before the first round of a new phase, that some clients are new or hold other data.
 
         ``changed`` (M,) says which; newcomers have the highest numbers. The default keeps the state but for the sample
-        counts (``state["weights"]``). It places no newcomers: a method that does not say how is refused before a run in
-        which clients join.
+        counts (``state["weights"]``). It places no newcomers: a method that does not say how is refused where clients
+        join.
         """
         return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
 
@@ -231,8 +230,7 @@ def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
     """Aggregate models (n, P): ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
 
     The rows of W (R, n) must be non-negative and sum to 1; others raise :class:`fltnb.FltnbError`. Models come in
-    client-id order: the sum does not depend on who finished first. ``block`` parameters per step bound the float64
-    copy.
+    client-id order: the sum does not depend on who finished first. ``block`` bounds the float64 copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):

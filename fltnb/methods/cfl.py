@@ -27,8 +27,7 @@ class CFL(Method):
     their own members' mean update. Clusters are never merged again.
 
     With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
-    update, and a cluster is tested only once every member has been heard since the cluster was formed; so a cut
-    assigns all members, present or not.
+    update, and a cluster is tested only once every member has been heard since the cluster was formed.
 
     The original theory also asks that the two halves be dissimilar enough; the official code omits that test, and so
     does this one. Besides the models the state holds one update per client, (M, P).

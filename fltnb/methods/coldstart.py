@@ -1,8 +1,7 @@
 """Clusters from what training changes: once, in the first round (FedClust and FlexCFL), or again and again (CFLGP).
 
 FedClust: Islam et al., ICPP 2024 (arXiv 2407.07124). FlexCFL: Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after
-their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, Clustered Federated Learning via Gradient-based
-Partitioning, ICML 2024 (PMLR 235).
+their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
 """
 
 from __future__ import annotations
@@ -141,8 +140,7 @@ class FedClustAsRun(FedClust, as_run=True):
     """What printed EMD-CFL's tables: the accuracies of its rows are those of models of one round.
 
     Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
-    the backdoors). The clusters' models are the averages, by samples, of what the warm-up trained, and are **never
-    updated again**.
+    the backdoors). The clusters' models are the warm-up's averages, by samples, **for ever**.
     """
 
     def start(self, fed, model, context: Context) -> State:

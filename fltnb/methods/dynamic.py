@@ -67,8 +67,7 @@ class DynamicFLT(FLT):
     Raises
     ------
     FltnbError
-        Nothing is dynamic, or the clusterer is fitted already. (A ``lam`` or ``tau`` that never fires is a
-        UserWarning.)
+        Nothing is dynamic, or the clusterer is fitted already. (If ``lam`` or ``tau`` never fires: a warning.)
     """
 
     name = "flt_dynamic"

@@ -3,8 +3,7 @@
 FedEM (Marfoq et al., NeurIPS 2021, arXiv 2108.10252) is expectation-maximisation with the components' posterior weights
 per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights by the classes, so that components
 follow another labelling of the same images and not other classes or other looks. FedSoft: Ruan and Joe-Wong, AAAI 2022
-(arXiv 2112.06053). FedCE: Cai et al., Personalized Federated Learning Method based on Clustering Ensembles, ACM MM
-2023.
+(arXiv 2112.06053). FedCE: Cai et al., ACM MM 2023.
 """
 
 from __future__ import annotations
@@ -125,8 +124,7 @@ class FedRC(FedEM):
     """FedEM whose posterior weights are divided by how much of a *class* each component holds already.
 
     ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``, where c_k(y) is the part that class y has
-    in component k over all clients, renewed every round from the sums of q. A component that holds a class whole gains
-    nothing by it, so label skew does not part the clients.
+    in component k over all clients, renewed every round from the sums of q. Thus label skew does not part the clients.
 
     The class parts start equal (1 / K), so the first round is FedEM's. They are sums over all clients heard so far,
     each with what it sent last; the prediction does not use them.
@@ -290,8 +288,7 @@ class FedSoft(Method):
 class FedSoftAsRun(FedSoft, as_run=True):
     """What printed EMD-CFL's tables: whole *validation batches* are counted, in every round.
 
-    All samples of a batch go to the centre with the least loss on it; centres are weighed by these counts. There is no
-    proximal term.
+    All samples of a batch go to the centre with the least loss on it; these counts weigh centres. No proximal term.
     """
 
     split, lam, period = "val", 0.0, 1
@@ -321,9 +318,8 @@ class FedCE(Method):
     """K models; each client trains the one that fits it best, and contributes to all by associations that only grow.
 
     A participant's association with its best model grows by 1, with any other by ``exp(-delta ||a_best - a_k||)``, a
-    the vector of a model's losses on the client's batches. Model k becomes the mean of the participants' trained
-    models with weights that are the softmax *over clients* of their associations with k. As these grow, the weights
-    sharpen: soft at first, almost hard later.
+    the vector of a model's losses on the client's batches. Model k becomes the mean of the participants' trained models
+    with weights that are the softmax *over clients* of their associations with k. As these grow, the weights sharpen.
 
     Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
     weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).

@@ -36,8 +36,7 @@ class FeSEM(HardMethod):
     n_clusters : int
         Number of centres K, given.
     lam : float
-        lambda of Equations 5 and 7. The paper gives no number; 0.1 stands unread in the configuration of its public
-        code, which has no such term.
+        lambda of Equations 5 and 7. The paper gives no number; 0.1 stands in its public code's configuration, unread.
     weighting : {"plain", "samples"}
         Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}
@@ -46,12 +45,10 @@ class FeSEM(HardMethod):
     grouping : {"em", "random"}
         "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
     report : {"own", "best"}
-        "best": a test is that of the one centre with the most right answers on *all* clients, instead of each client's
-        own. It changes reported accuracies only.
+        "best": a test is that of the one centre with the most right answers on *all* clients. It changes no training.
     variant : {"as_written", "as_run"}
         "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
-        k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60. (It draws three
-        participants from each cluster; here the run draws them.)
+        k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60.
     """
 
     name = "fesem"

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Context):
     """Fit a one-shot clusterer on the clients' embeddings by ``encoder``, or take its fit from the cache.
 
-    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy:
-    the same estimator may serve several federations.
+    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy.
     """
     check_clusterer(clusterer, fed)
     if not hasattr(clusterer, "labels_"):
@@ -123,8 +122,8 @@ class FLT(OneShot):
     clusterer : estimator over clients, optional
         ``FCR()`` by default; one that is fitted already is used as it is.
     graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency as it is). The runs behind the tables of scenarios 1, 2
-        and 4 used "full", which is what ``variant="as_run"`` means.
+        Case II (disjoint clusters) or case I (the adjacency as it is). ``variant="as_run"``, as for scenarios 1, 2, 4:
+        "full".
     encoder : EncoderSpec, optional
         What clients embed their data with; raw pixels by default.
     rule, variant

@@ -31,8 +31,8 @@ class GraphMethod(Method):
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
         What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
-        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": the aggregate
-        that each was served last.
+        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": the last served
+        one.
     variant : {"as_written", "as_run"}
         "as_run" is the rule "last_local" where none is given.
     """
@@ -139,8 +139,7 @@ def rewire(
 
     Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from the sample-weighted mean of the models
     that the trusted among them were served so far (all of them where none is). Who keeps its members therefore keeps
-    its model to the last bit. Newcomers bring the mean of all models served. ``trusted`` (M,) are the clients whose
-    model fits their data.
+    its model to the last bit. Newcomers bring the mean of all models served.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)

@@ -31,8 +31,7 @@ class MTHFL(OneShot):
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
     GPS acts (lines 6 and 7): G global iterations are ``G * local_rounds`` rounds. All servers start from one model.
 
-    :meth:`traffic` is that of a user with its LPS. What the LPSs exchange with the GPS goes over no user's link and is
-    counted by :meth:`bytes_between_servers`.
+    :meth:`traffic` is that of a user with its LPS. What LPSs and GPS exchange: :meth:`bytes_between_servers`.
 
     Parameters
     ----------
@@ -41,13 +40,11 @@ class MTHFL(OneShot):
         random permutation of these over the users, drawn from the run's seed. (The paper does not say how it drew.)
     shared : int or sequence of str, optional
         Shared layers: the first so many layers with weights, or their names (positions in the network, as in
-        ``Model.shapes``). By default the convolutions, or the first layer where there are none. 0 or () shares nothing,
-        which is FedAvg inside each group.
+        ``Model.shapes``). By default the convolutions, or the first layer where there are none; 0 or (): nothing.
     local_rounds : int
         Rounds of every LPS per round of the GPS; not stated in the paper.
     weighting : {"samples", "equal"}
-        What an LPS counts at the GPS: the training samples of its users, or one each. The paper speaks of a weighted
-        average and names no weights.
+        What an LPS counts at the GPS: the training samples of its users, or one each. The paper names no weights.
     view : {"own", "task"}
         Whose model is tested on a user's data: the server that the user is with, or that of the user's task, as in the
         paper's figures: with random groups server t, else the one that most users of the task are with.

@@ -27,12 +27,10 @@ class IFCA(HardMethod):
         Number of models K, given. Model 0 starts where FedAvg starts, the others from initialisations of their own.
     warmup : int
         Rounds of plain FedAvg before the K models part. They then take over all layers but the last, and each begins
-        with a freshly drawn last layer (were FedAvg's trained one among them, everybody would choose it). FLT's
-        scenario 3 used 500 rounds of 1,500.
+        with a freshly drawn last layer (everybody would choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
     shared : {"none", "lower"}
         "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are averaged over all
-        participants, and only the last layer belongs to a group. (FLT's fork trained nothing but the last layer after
-        the warm-up; that is not done here.)
+        participants, and only the last layer belongs to a group. (FLT's fork trained nothing else after the warm-up.)
     split : {"train", "val"}
         Data on which participants compare the models: the original takes training data (and, in its evaluation, test
         data, which is not copied), the EMD-CFL paper's runs validation data.

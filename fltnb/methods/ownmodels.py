@@ -34,8 +34,8 @@ def local_models(
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
     ``model`` is a name as in :func:`fltnb.models.make`, ``training`` options of :class:`fltnb.training.TrainSpec`
-    without the seed, which is that of the initial model and of the sample orders; ``n_workers`` has no influence. A
-    training that diverges raises :class:`fltnb.FltnbError`.
+    without the seed, which is that of the initial model and of the sample orders; Divergence:
+    :class:`fltnb.FltnbError`.
     """
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)

@@ -1,8 +1,7 @@
 """pFedGraph and FedSaC: every client has its own mean of all models, with weights from a small quadratic problem.
 
 pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their updates are; FedSaC (Yan et al., ICML
-2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. Both problems are
-projections on the simplex (:func:`nearest_weights`).
+2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. See :func:`nearest_weights`.
 """
 
 from __future__ import annotations

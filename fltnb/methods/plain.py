@@ -75,7 +75,7 @@ class FedSGD(FedAvg):
 
     ``theta - lr * sum_i p_i g_i`` is the mean of the clients' models after one step each, with p_i the samples that g_i
     is made from. It is FedAvg with one local epoch in one batch; the run's ``local_epochs`` and ``batch_size`` have no
-    say, and momentum has no time to build up.
+    say.
 
     All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
 
@@ -127,8 +127,8 @@ class FedSGD(FedAvg):
 class FedDist(FedAvg):
     """The server moves a part of the way to the plain mean of the participants' models (FeSEM, Section 6.1).
 
-    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: the mean displacement taken for a gradient, as Reptile
-    (arXiv 1803.02999) does with tasks.
+    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: the mean displacement as a gradient (Reptile, arXiv
+    1803.02999).
 
     Parameters
     ----------

@@ -33,8 +33,7 @@ class RobustTKM(HardMethod):
         Number of clusters K; 3 in FeSEM's tables.
     trim : float
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` farthest members. A cluster's model
-        is, number by number, the mean of its participants' models without the ``trim`` lowest and the ``trim`` highest;
-        sample counts play no part.
+        is, number by number, the mean of its participants' models without the ``trim`` lowest and the ``trim`` highest.
     variant : {"as_written", "as_run"}
         "as_written" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
         nearest centre. "as_run" is FeSEM's code: every round, on the last layer's weights alone, with the median of
