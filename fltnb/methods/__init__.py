@@ -42,17 +42,9 @@ __all__ += METHODS
 
 
 def build(settings: dict[str, Any]) -> Method:
-    """Make a method from its settings.
+    """Make a method from ``name`` (or ``kind``, its class) and its options, with ``clusterer`` and ``encoder`` as dicts.
 
-    Parameters
-    ----------
-    settings : dict
-        ``name`` (or ``kind``, the class name) and the constructor's options; ``clusterer`` and ``encoder`` as dicts.
-
-    Raises
-    ------
-    FltnbError
-        Unknown method, option or option value; an option that the method needs is missing.
+    An unknown method, option or value, or a missing option that the method needs, raises :class:`fltnb.FltnbError`.
     """
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a method must be a dict with a name, not {settings!r}.")

@@ -126,11 +126,10 @@ class Method(Configured):
         return state
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Take note, before the first round of a new phase, that some clients are new or hold other data.
+        """Take note, before the first round of a new phase, that clients ``changed`` (M,) are new or hold other data.
 
-        ``changed`` (M,) says which; newcomers have the highest numbers. The default keeps the state but for the sample
-        counts (``state["weights"]``). It places no newcomers: a method that does not say how is refused where clients
-        join.
+        Newcomers have the highest numbers. The default renews the sample counts (``state["weights"]``) and places no
+        newcomers: a method that does not say how is refused where clients join.
         """
         return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
 
@@ -148,8 +147,8 @@ class Method(Configured):
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
         """Let the participants train; most methods leave it to :meth:`dispatch`.
 
-        It is for methods whose clients train several models in a round, weigh their samples, or measure something on
-        what they have just trained. The ``Trained`` has one row per participant, of any length, for :meth:`collect`.
+        Some train several models, weigh samples, or measure what they have trained. The ``Trained`` has one row per
+        participant, of any length, for :meth:`collect`.
         """
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
@@ -174,10 +173,7 @@ class Method(Configured):
         return self.models_down * n_parameters, self.models_up * n_parameters
 
     def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
-        """Return the client graph that decides the whole run, or None if anything else does.
-
-        Methods on equal fixed graphs have equal runs, whoever found the graph, so one of them is enough.
-        """
+        """Return the client graph that decides the whole run (equal graphs, equal runs), or None if more does."""
         return None
 
     def setup_bytes(self, state: State) -> tuple[int, int]:

@@ -217,8 +217,7 @@ class FlexCFLAsRun(FlexCFL, as_run=True):
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
     """Cosines (n, K) of n updates with the K leading left singular vectors of the matrix that they are columns of.
 
-    With ``updates = U S V'`` the inner products of update i with U are ``S V_i``, so the Gram matrix ``products`` (n,
-    n) is all it takes. A zero update has cosines 0, and so have components beyond the rank, or beyond n.
+    With ``updates = U S V'`` these come from ``S V_i``, so the Gram matrix (n, n) is all it takes; 0 beyond the rank.
     """
     features = leading_features(products, n_components)
     norm = np.sqrt(np.diag(products))[:, None]
@@ -316,13 +315,7 @@ class CFLGPAsRun(CFLGP, as_run=True):
 
 
 def newest_weight(t: int, n_clusters: int, period: int) -> float:
-    """Weight beta of the newest update in the profile at round ``t``, counted from 0.
-
-    Examples
-    --------
-    >>> [newest_weight(t, 4, 1) for t in range(8)]
-    [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.3333333333333333]
-    """
+    """Weight beta of the newest update in the profile at round ``t``, counted from 0."""
     return 1.0 / ((t + 1) // (n_clusters * period) + 1)
 
 

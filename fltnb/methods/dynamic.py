@@ -118,10 +118,7 @@ class DynamicFLT(FLT):
             )
 
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
-        """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand.
-
-        It follows from who changes and who takes part: ``drawn`` holds the clients of round 1, 2, ...
-        """
+        """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand."""
         coming = {phase.round: phase for phase in phases[1:]}
         n, pending, flags = phases[0].fed.n_clients, set(), set()
         fired, most = {}, 0

@@ -176,10 +176,7 @@ def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
 
 
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer of a network gets; no dropout.
-
-    Computed on a GPU where there is one.
-    """
+    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets; no dropout; on a GPU if possible."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -172,8 +172,7 @@ class FLT(OneShot):
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
     """Clusters (M,) as the public code reads them off: cluster c gets ``leaf_order[labels == c]``.
 
-    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clients of a cluster at places
-    of that cluster, as it does when clusters are blocks of consecutive ids that stay in place.
+    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clusters in their places.
     """
     scrambled = np.empty_like(labels)
     scrambled[leaf_order] = labels

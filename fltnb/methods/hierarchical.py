@@ -135,10 +135,7 @@ class MTHFL(OneShot):
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
-    """Which parameters of a model all tasks share, bool (P,); ``shared`` as for :class:`MTHFL`.
-
-    A layer that the model lacks raises :class:`fltnb.FltnbError`.
-    """
+    """Which parameters all tasks share, bool (P,); a layer that the model lacks raises :class:`fltnb.FltnbError`."""
     layer_of = [name.split(".")[0] for name, _ in model.shapes]
     layers = list(dict.fromkeys(layer_of))
     if shared is None:

@@ -45,10 +45,7 @@ def assignment(cost: np.ndarray) -> np.ndarray:
 
 
 def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
-    """Reorder the neurons of all layers but the last: new neuron g of layer l is the old ``orders[l][g]``.
-
-    What the network computes stays the same.
-    """
+    """Reorder the neurons of all layers but the last: new neuron g of layer l is the old ``orders[l][g]``."""
     out, before = [], None
     for position, (weight, bias) in enumerate(layers):
         weight = _inputs_reordered(weight, before)

@@ -33,9 +33,8 @@ def local_models(
 ) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
-    ``model`` is a name as in :func:`fltnb.models.make`, ``training`` options of :class:`fltnb.training.TrainSpec`
-    without the seed, which is that of the initial model and of the sample orders; Divergence:
-    :class:`fltnb.FltnbError`.
+    ``model`` as for :func:`fltnb.models.make`; ``training`` for :class:`fltnb.training.TrainSpec`, without the seed (of
+    initial model and sample orders); ``n_workers`` changes nothing. Divergence raises :class:`fltnb.FltnbError`.
     """
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
@@ -61,9 +60,8 @@ class OwnModels:
     def embed(self, fed: Federation) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
         """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
 
-        That is each client's training samples (n_i, d) under its own network, and a function of a client's number that
-        gives everybody's validation samples under that client's network. A client without validation samples, or one
-        whose training diverged, raises :class:`fltnb.FltnbError`.
+        That is each client's training samples (n_i, d) under its own network, and a function that gives everybody's
+        validation samples under client i's. No validation samples or divergence raise :class:`fltnb.FltnbError`.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
@@ -141,9 +139,9 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
 
     ``far`` (M, M) are symmetric distances. Clients are one cluster if their neighbours are the same: all pairs inside
     must be below the tolerance, the pairs of any two clusters either all below or all not, and no two clusters may then
-    have the same neighbours. (Mostly no pair across is below; but A may be near B and C, and these not near each
-    other.) The tolerance must be above the first number returned and at most the second (infinite: no end). Where there
-    is none: the largest distance inside and the smallest across, of which the first is not smaller then.
+    have the same neighbours. The tolerance must be above the first number returned and at most the second (infinite: no
+    end). Where there is none: the largest distance inside and the smallest across, of which the first is not smaller
+    then.
 
     Examples
     --------

@@ -158,10 +158,7 @@ def principal_directions(features: np.ndarray) -> np.ndarray:
 
 
 def subspace_similarity(directions: np.ndarray) -> np.ndarray:
-    """Cosine of the mean angle between matched directions, (n, n), from (n, 3, e); 1 on the diagonal.
-
-    Directions are matched greedily: the pair with the largest cosine first, then the best of what is left.
-    """
+    """Cosine (n, n) of the mean angle between directions (n, 3, e), matched greedily by the largest cosine."""
     n = len(directions)
     out = np.eye(n)
     for i in range(n):

@@ -78,10 +78,7 @@ def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> 
 
 
 def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """``outputs(params, x)`` (K, n, ...) of K models, float64; in one thread, so that sums never vary.
-
-    (For torchvision's large networks in those of the engine.)
-    """
+    """``outputs(params, x)`` (K, n, ...) of K models, float64; in the engine's threads, so that sums never vary."""
     import torch
 
     from ..training.serial import threads
