@@ -79,16 +79,6 @@ def test_fedsgd_on_some_samples_is_fedsgd_of_clients_with_these_alone():
     assert m.FedSGD(variant="as_run").batch == 2 and m.FedSGD(32, variant="as_run").batch == 32
 
 
-def test_two_halves_of_a_batch_make_the_whole():
-    fed = digits()
-    with engine_of(fed, lr=1.0, batch_size=1000) as engine:
-        theta = engine.model.init(0)[None].astype(np.float64)
-        factors = np.repeat([2.0, 0.0], 10)
-        first, second = (engine.train(theta, [0], [0], 1, [f]).theta for f in (factors, factors[::-1]))
-        whole = engine.train(theta, [0], [0], 1).theta
-    assert np.allclose((first + second) / 2, whole, rtol=0, atol=1e-12)
-
-
 def test_feddist_takes_part_of_the_way():
     fed, rounds = digits(SIZES), [([0, 1], [[4.0, 0.0], [8.0, 2.0]]), ([1], [[0.0, 0.0]])]
     with engine_of(fed) as engine:
@@ -521,7 +511,6 @@ WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
         (lambda: start_with(m.FeSEMMA(2), "resnet18:random"), "not of 'resnet18:random'"),
         (lambda: m.HypoCluster(2, "test"), "Unknown split 'test'"),
         (lambda: run(m.RobustTKM(5), digits()), "5 clusters for 4 clients"),
-        (lambda: run(m.FeSEMMA(5), digits()), "5 clusters for 4 clients"),
         (lambda: m.RobustTKM(2, 0.5), "trim=0.5 would leave nothing"),
         (lambda: m.FeSEM(2, report="all"), "Unknown report 'all'"),
         (lambda: matched_mean([ONE, WIDER], [1, 1]), "outputs are [4, 1] in one and [3, 1] in the other"),

@@ -42,7 +42,7 @@ __all__ += METHODS
 
 
 def build(settings: dict[str, Any]) -> Method:
-    """Make a method from ``name`` (or ``kind``, its class) and its options, with ``clusterer`` and ``encoder`` as dicts.
+    """Make a method from ``name`` (or ``kind``, its class) and options, with ``clusterer`` and ``encoder`` as dicts.
 
     An unknown method, option or value, or a missing option that the method needs, raises :class:`fltnb.FltnbError`.
     """

@@ -235,7 +235,7 @@ def full_gradient(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
 def corrected_training(
     engine: Engine, theta: np.ndarray, client: int, round: int, shift: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Train as the engine would, with ``shift`` (P,) added to each gradient: model (P,), mean loss of the last epoch."""
+    """Train as the engine would, with ``shift`` (P,) added to each gradient: model (P,), loss of the last epoch."""
     import torch
     from torch.nn import functional
 
