@@ -372,8 +372,10 @@ def variants(line):
     yield usual
     if type(usual).__name__ in OTHERS:
         yield OTHERS[type(usual).__name__]()
-    if usual._as_run or usual.AS_RUN:
-        options = {name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer")}
+    if "variant" in usual.options() and (usual._as_run or usual.AS_RUN):
+        options = {
+            name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer", "tau")
+        }
         yield m.build({"name": usual.name, "variant": "as_run"} | options)
 
 
