@@ -37,8 +37,7 @@ class Context:
     """What ``start`` may use besides the federation and the model.
 
     ``seed`` is the run's. ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results
-    such as clusterings. ``progress`` says whether one-off work may show progress, ``n_jobs`` is the number of its
-    processes.
+    such as clusterings. ``progress`` says whether one-off work may show progress, ``n_jobs`` its processes.
     """
 
     seed: int
@@ -128,8 +127,7 @@ class Method(Configured):
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
         """Take note, before the first round of a new phase, that clients ``changed`` (M,) are new or hold other data.
 
-        Newcomers have the highest numbers. The default renews the sample counts (``state["weights"]``) and places no
-        newcomers: a method that does not say how is refused where clients join.
+        Newcomers have the highest numbers. The default renews sample counts alone: it is refused where clients join.
         """
         return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
 
@@ -147,8 +145,7 @@ class Method(Configured):
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
         """Let the participants train; most methods leave it to :meth:`dispatch`.
 
-        Some train several models, weigh samples, or measure what they have trained. The ``Trained`` has one row per
-        participant, of any length, for :meth:`collect`.
+        Some train several models, weigh samples, or measure what they have trained. :meth:`collect` gets one row each.
         """
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 

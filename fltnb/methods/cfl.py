@@ -23,8 +23,7 @@ class CFL(Method):
     """Recursive bipartition of the clients during training; no number of clusters is given.
 
     A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``, with an update the difference
-    between a member's model after and before local training. Both halves continue from the model of the cluster plus
-    their own members' mean update. Clusters are never merged again.
+    between a member's model after and before local training. Both halves continue from their members' mean.
 
     With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
     update, and a cluster is tested only once every member has been heard since the cluster was formed.

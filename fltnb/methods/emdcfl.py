@@ -30,8 +30,8 @@ SMALL = 20_000_000  # cells of all cost matrices below which starting processes 
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
-    A client that has not been drawn yet is a cluster of its own and holds the common initial model. An absent client
-    answers with the model that it trained last; it has to be reachable for that.
+    A client that has not been drawn yet is a cluster of its own and holds the common initial model. Absent clients
+    answer with their last one.
 
     Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
     received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.

@@ -2,8 +2,8 @@
 
 FedEM (Marfoq et al., NeurIPS 2021, arXiv 2108.10252) is expectation-maximisation with the components' posterior weights
 per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights by the classes, so that components
-follow another labelling of the same images and not other classes or other looks. FedSoft: Ruan and Joe-Wong, AAAI 2022
-(arXiv 2112.06053). FedCE: Cai et al., ACM MM 2023.
+follow another labelling of the same images and not other classes or other looks. FedSoft: arXiv 2112.06053. FedCE: Cai
+et al., ACM MM 2023.
 """
 
 from __future__ import annotations
@@ -126,8 +126,7 @@ class FedRC(FedEM):
     ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``, where c_k(y) is the part that class y has
     in component k over all clients, renewed every round from the sums of q. Thus label skew does not part the clients.
 
-    The class parts start equal (1 / K), so the first round is FedEM's. They are sums over all clients heard so far,
-    each with what it sent last; the prediction does not use them.
+    The class parts start equal (1 / K), so the first round is FedEM's. The prediction does not use them.
     """
 
     name = "fedrc"

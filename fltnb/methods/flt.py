@@ -122,8 +122,7 @@ class FLT(OneShot):
     clusterer : estimator over clients, optional
         ``FCR()`` by default; one that is fitted already is used as it is.
     graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency as it is). ``variant="as_run"``, as for scenarios 1, 2, 4:
-        "full".
+        Case II (disjoint clusters) or case I (the adjacency as it is). "as_run": "full" (scenarios 1, 2, 4).
     encoder : EncoderSpec, optional
         What clients embed their data with; raw pixels by default.
     rule, variant

@@ -31,8 +31,7 @@ class GraphMethod(Method):
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
         What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
-        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": the last served
-        one.
+        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": last served.
     variant : {"as_written", "as_run"}
         "as_run" is the rule "last_local" where none is given.
     """

@@ -18,8 +18,8 @@ from .modelspace import cluster_means, with_rows
 class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
-    Clients choose when they take part. One that sat a round out keeps the group it chose last, and one that was never
-    drawn is served model 0: the server cannot know what it would choose.
+    Clients choose when they take part. One that sat a round out keeps the group it chose last, one never drawn is
+    served model 0.
 
     Parameters
     ----------

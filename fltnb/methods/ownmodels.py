@@ -140,8 +140,7 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     ``far`` (M, M) are symmetric distances. Clients are one cluster if their neighbours are the same: all pairs inside
     must be below the tolerance, the pairs of any two clusters either all below or all not, and no two clusters may then
     have the same neighbours. The tolerance must be above the first number returned and at most the second (infinite: no
-    end). Where there is none: the largest distance inside and the smallest across, of which the first is not smaller
-    then.
+    end). Where there is none: the largest distance inside and the smallest across, not above it.
 
     Examples
     --------

@@ -74,8 +74,8 @@ class FedSGD(FedAvg):
     """FedSGD (McMahan et al., arXiv 1602.05629; FeSEM's tables): one step, along the participants' mean gradient.
 
     ``theta - lr * sum_i p_i g_i`` is the mean of the clients' models after one step each, with p_i the samples that g_i
-    is made from. It is FedAvg with one local epoch in one batch; the run's ``local_epochs`` and ``batch_size`` have no
-    say.
+    is made from. It is FedAvg with one local epoch in one batch; the run's ``local_epochs`` and ``batch_size`` do not
+    matter.
 
     All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
 
@@ -127,8 +127,7 @@ class FedSGD(FedAvg):
 class FedDist(FedAvg):
     """The server moves a part of the way to the plain mean of the participants' models (FeSEM, Section 6.1).
 
-    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: the mean displacement as a gradient (Reptile, arXiv
-    1803.02999).
+    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: as Reptile does (arXiv 1803.02999).
 
     Parameters
     ----------
@@ -155,8 +154,7 @@ class FedDist(FedAvg):
 class FedDistWS(FedDist):
     """FedDist with a mean weighted by samples (FedDist+WS, "FedDWS" in the paper's list); ``epsilon=1`` is FedAvg.
 
-    The paper gives no step, and the public code for this row does not run; a remark in it takes the row for weighted
-    averaging, which is ``epsilon=1``.
+    The paper gives no step, and the public code for this row does not run; a remark in it means ``epsilon=1``.
     """
 
     name = "feddist_ws"
@@ -178,8 +176,8 @@ class FedDANE(FedAvg):
 
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
     The engines know no constant added to a gradient: this method trains by plain autograd, one client after the other
-    on the engine's device, with the orders and masks that the engine would draw. The gradient of phase A is taken
-    without dropout. A model of torchvision raises :class:`fltnb.FltnbError`.
+    on the engine's device, with the orders and masks that the engine would draw. Phase A has no dropout; no torchvision
+    models.
 
     Parameters
     ----------

@@ -1,7 +1,6 @@
 """Robust clustered FL: trimmed k-means on the clients' models, trimmed means inside the clusters.
 
-The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Trimming is meant against clients that send
-nonsense; among honest ones it leaves out whoever is unlike the others.
+The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Meant against clients that send nonsense.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """FLT on a soft client graph: weights that fall with distance, instead of links below a threshold.
 
-The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.15947, Section 5); these functions are
-ours.
+The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.15947, Section 5). The weights are ours.
 """
 
 from __future__ import annotations
