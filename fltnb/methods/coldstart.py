@@ -90,8 +90,8 @@ class FedClust(ColdStart):
     linkage and a threshold give the clusters, whose models still are the initial one. A newcomer joins the cluster
     whose members' mean final layer is nearest to its own (:class:`ColdStart`).
 
-    The warm-up's length and the linkage stand in no text at hand; EMD-CFL's runs used complete linkage. Newcomers send
-    whole models.
+    The warm-up's length and the linkage stand in no text at hand (EMD-CFL's runs: complete). Newcomers send whole
+    models.
 
     Parameters
     ----------

@@ -133,8 +133,8 @@ class FeSEMMA(FeSEM):
     """FeSEM with neurons matched inside each cluster before its members' models are averaged (FeSEM, Section 5.1).
 
     In the M-step all members of a cluster are brought, layer by layer, into the neuron order of the member with the
-    most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. Not for
-    torchvision's models.
+    most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. A model of
+    torchvision raises :class:`fltnb.FltnbError`.
 
     Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
     one; no public code joins that with K centres. Here layers keep their width and whole models are sent. All clients

@@ -1,7 +1,6 @@
 """IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088).
 
-K models are sent to each participant, which trains the one of least loss on its data and sends that one back; the
-server averages inside the groups that form this way.
+K models are sent to each participant, which trains the one of least loss on its data; the server averages by groups.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from .modelspace import cluster_means, with_rows
 class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
-    Clients choose when they take part. One that sat a round out keeps the group it chose last, one never drawn is
-    served model 0.
+    Clients choose when they take part. An absent one keeps its last group, one never drawn is served model 0.
 
     Parameters
     ----------

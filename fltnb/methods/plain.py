@@ -74,8 +74,7 @@ class FedSGD(FedAvg):
     """FedSGD (McMahan et al., arXiv 1602.05629; FeSEM's tables): one step, along the participants' mean gradient.
 
     ``theta - lr * sum_i p_i g_i`` is the mean of the clients' models after one step each, with p_i the samples that g_i
-    is made from. It is FedAvg with one local epoch in one batch; the run's ``local_epochs`` and ``batch_size`` do not
-    matter.
+    is made from. It is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter.
 
     All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
 
@@ -176,8 +175,8 @@ class FedDANE(FedAvg):
 
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
     The engines know no constant added to a gradient: this method trains by plain autograd, one client after the other
-    on the engine's device, with the orders and masks that the engine would draw. Phase A has no dropout; no torchvision
-    models.
+    on the engine's device, with the orders and masks that the engine would draw. Phase A has no dropout. A model of
+    torchvision raises :class:`fltnb.FltnbError`.
 
     Parameters
     ----------
