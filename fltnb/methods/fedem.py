@@ -2,8 +2,7 @@
 
 FedEM (Marfoq et al., NeurIPS 2021, arXiv 2108.10252) is expectation-maximisation with the components' posterior weights
 per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights by the classes, so that components
-follow another labelling of the same images not other classes or looks. FedSoft: arXiv 2112.06053. FedCE: Cai et al.,
-ACM MM 2023.
+follow another labelling of the same images. FedSoft: arXiv 2112.06053. FedCE: Cai et al., ACM MM 2023.
 """
 
 from __future__ import annotations

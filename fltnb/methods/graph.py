@@ -137,8 +137,7 @@ def rewire(
     """Give the clients a new graph in the middle of a run.
 
     Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from the sample-weighted mean of the models
-    that the trusted among them were served so far (all of them where none is). Who keeps its members therefore keeps
-    its model to the last bit. Newcomers bring the mean of all models served.
+    that the trusted among them were served so far (all of them where none is). Newcomers bring the mean of all.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)

@@ -133,8 +133,7 @@ def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
 def nearest_weights(v: np.ndarray) -> np.ndarray:
     """Project rows (..., n) on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
 
-    The solution is ``max(v - t, 0)`` with the one t for which this sums to 1 (Held et al. 1974). It also minimises ``a
-    ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
+    The solution is ``max(v - t, 0)`` (Held et al. 1974), the least ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
     """
     v = np.asarray(v, dtype=np.float64)
     v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1

@@ -1,7 +1,6 @@
 """What soft methods measure sample by sample, where an engine only gives means over a client.
 
-Forward passes on the engine's device (the CPU, in one thread, for the pool); means of the losses equal those of
-:meth:`fltnb.training.Engine.evaluate` up to rounding.
+Means of the losses equal those of :meth:`fltnb.training.Engine.evaluate` up to rounding.
 """
 
 from __future__ import annotations
