@@ -128,16 +128,6 @@ def test_fedsem_groups_as_kmeans_on_the_models_themselves():
     assert np.array_equal(same, direct[:, None] == direct[None])
 
 
-def test_fedsem_absent_clients_keep_their_group_by_their_last_model():
-    fed, model = toy(sizes=(1, 1, 1, 1))
-    method = FedSEM(2)
-    _, state = one_round(method, fed, model, range(4), [[0, 0], [1, 0], [10, 10], [11, 10]])
-    served, state = one_round(method, fed, model, [0], [[0.5, 0]], state)
-    assert state["labels"][0] == state["labels"][1] != state["labels"][2] == state["labels"][3]
-    assert np.allclose(served[1], [0.5, 0])  # only the participant is averaged
-    assert np.allclose(served[2], [10.5, 10])  # nobody of this group took part: it keeps its model
-
-
 def test_mix_refuses_rows_that_do_not_sum_to_one():
     with pytest.raises(FltnbError, match="sum to 1"):
         mix(np.array([[0.5, 0.4]]), np.zeros((2, 3), np.float32))
