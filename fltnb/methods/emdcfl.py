@@ -30,7 +30,7 @@ SMALL = 20_000_000  # cells of all cost matrices below which starting processes 
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
-    A client not drawn yet is a cluster of its own and holds the initial model. Absent ones answer with their last.
+    An undrawn client is a cluster of its own and holds the initial model. Absent ones answer with their last model.
 
     Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
     received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
