@@ -56,9 +56,6 @@ def cache():
     return look_up
 
 
-# ---------------------------------------------------------------- federations
-
-
 def held(fed, split="train"):
     return sorted(np.concatenate(getattr(fed, split)).tolist())
 
@@ -86,15 +83,10 @@ def test_a_changing_federation_is_rebuilt_from_its_settings(fed):
 
 
 def test_the_fingerprint_covers_rounds_and_who_changes(base, fed):
-    prints = {base.fingerprint(), fed.fingerprint()}
-    for other in (
-        with_events(base, [{"round": 4, "join": 5, "drift": 4}]),
-        with_events(base, [{"round": 3, "join": 5}]),
-        with_events(base, [{"round": 3, "drift": 4}]),
-        with_events(base, EVENTS, seed=1),
-    ):
-        prints.add(other.fingerprint())
-    assert len(prints) == 6
+    events = {"round": 4, "join": 5, "drift": 4}, {"round": 3, "join": 5}, {"round": 3, "drift": 4}
+    others = [with_events(base, [event]) for event in events]
+    feds = [base, fed, with_events(base, EVENTS, seed=1), *others]
+    assert len({one.fingerprint() for one in feds}) == 6
 
 
 def test_a_kind_of_client_can_be_new(base):
@@ -162,9 +154,6 @@ def test_drift_that_cannot_leave_its_cluster_is_refused():
         with_events(two, [{"round": 2, "drift": 3}])
 
 
-# ---------------------------------------------------------------- a new graph in the middle of a run
-
-
 def state_of(models, row, weights, relation=None):
     row = np.array(row)
     return {
@@ -227,33 +216,23 @@ def test_fedavg_and_local_take_newcomers_in(fed):
         assert np.array_equal(theta[rows[24]], net.init(0) if expected is None else np.full(net.n_parameters, 7))
 
 
-# ---------------------------------------------------------------- flags, lambda, tau
-
-
-def schedule(phase_list, rounds, drawn, **options):
-    method = DynamicFLT(fcr(), ENCODER, **options)
-    return method.schedule(phase_list, [np.array(clients) for clients in drawn])
-
-
-def toy_phases():
+@pytest.mark.parametrize(
+    ("options", "fired", "most"),
+    [
+        ({"lam": 0}, {3: "lambda"}, 1),  # the newcomer's flag; re-clustering sees client 1's data too
+        ({"lam": 1}, {5: "lambda"}, 2),  # client 1 takes part for the first time after its change
+        ({"lam": 2}, {}, 2),
+        ({"tau": 4}, {4: "tau"}, 1),
+        ({"lam": 0, "newcomers": "nearest"}, {5: "lambda"}, 1),
+        ({"lam": 0, "newcomers": "nearest", "drifted": "nearest"}, {}, 0),
+    ],
+)
+def test_schedule_by_hand(options, fired, most):
     """Clients 0 to 3; before round 3 client 1 drifts and client 4 joins."""
-    sized = [SimpleNamespace(n_clients=n) for n in (4, 5)]
-    changed = np.array([False, True, False, False, True])
-    return [
-        SimpleNamespace(round=1, fed=sized[0], changed=np.zeros(4, dtype=bool)),
-        SimpleNamespace(round=3, fed=sized[1], changed=changed),
-    ]
-
-
-def test_schedule_by_hand():
-    drawn = [[0], [1], [0], [2], [1], [1]]
-    # round 3: the newcomer's flag; round 5: client 1 takes part for the first time after its change
-    assert schedule(toy_phases(), 6, drawn, lam=0) == ({3: "lambda"}, 1)  # re-clustering sees client 1's data too
-    assert schedule(toy_phases(), 6, drawn, lam=1) == ({5: "lambda"}, 2)
-    assert schedule(toy_phases(), 6, drawn, lam=2) == ({}, 2)
-    assert schedule(toy_phases(), 6, drawn, tau=4) == ({4: "tau"}, 1)
-    assert schedule(toy_phases(), 6, drawn, lam=0, newcomers="nearest") == ({5: "lambda"}, 1)
-    assert schedule(toy_phases(), 6, drawn, lam=0, newcomers="nearest", drifted="nearest") == ({}, 0)
+    toys = [SimpleNamespace(round=r, fed=SimpleNamespace(n_clients=n)) for r, n in ((1, 4), (3, 5))]
+    toys[1].changed = np.array([False, True, False, False, True])
+    drawn = [np.array([client]) for client in (0, 1, 0, 2, 1, 1)]
+    assert DynamicFLT(fcr(), ENCODER, **options).schedule(toys, drawn) == (fired, most)
 
 
 class Spy(DynamicFLT):
@@ -319,17 +298,6 @@ def test_runs_that_cannot_be_are_refused_before_work(fed):
         run(DynamicFLT(fcr(n_clusters=21), ENCODER, lam=0), fed, rounds=4, **QUICK)
 
 
-def test_settings_rebuild_the_methods():
-    for method in (
-        DynamicFLT(fcr(), ENCODER, lam=3, tau=7, newcomers="nearest"),
-        SoftFLT(fcr(), "linear", 2.0, ENCODER),
-    ):
-        assert fl.methods.build(method.settings()).settings() == method.settings()
-
-
-# ---------------------------------------------------------------- runs on digits
-
-
 def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes(base, cache):
     for graph in ("clusters", "full"):
         static = run(FLT(fcr(), graph, ENCODER), base, rounds=4, cache=cache, **QUICK)
@@ -381,9 +349,6 @@ def test_before_the_event_a_changing_federation_is_its_first_phase(fed):
     two = run(FedAvg(), fed, rounds=3, **QUICK).history
     columns = ["round", "split", "accuracy", "variance", "loss", "bytes_up"]
     assert two.loc[two["round"] <= 2, columns].reset_index(drop=True).equals(one[columns])
-
-
-# ---------------------------------------------------------------- soft graphs
 
 
 def test_soft_weights_by_hand():
@@ -457,9 +422,6 @@ def test_more_clusters_than_the_graph_tells_apart_are_said():
     with pytest.warns(UserWarning, match="5 clusters were asked for but 2 are given") as found:
         fitted = FCR(5, k=2, n_neighbors=5, threshold=5.0).fit(clients)
     assert fitted.n_clusters_ == 2 and "\n" not in str(found[0].message)
-
-
-# ---------------------------------------------------------------- the study of notebook 07
 
 
 def test_rounds_to_recover_by_hand():

@@ -15,6 +15,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from toys import QUICK, two_clusters
 
 import fltnb as fl
 from fltnb import methods as m
@@ -23,18 +24,7 @@ from fltnb.methods.hierarchical import shared_columns
 from fltnb.metrics import adjusted_rand_index
 
 M, K, ROUNDS = 6, 2, 2
-EXACT = {
-    "model": "mlp_plain",
-    "rounds": ROUNDS,
-    "local_epochs": 2,
-    "participation": 1.0,
-    "batch_size": 1000,
-    "lr": 0.1,
-    "dtype": "float64",
-    "backend": "serial",
-    "eval_every": ROUNDS,
-    "progress": False,
-}
+EXACT = QUICK | {"rounds": ROUNDS, "eval_every": ROUNDS}
 ROUGH = EXACT | {"participation": 0.5, "batch_size": 10, "local_epochs": 1, "rounds": 3, "eval_every": 3}
 
 
@@ -99,91 +89,70 @@ def exchanged(fed):
 
 CENTROIDS = 4 * M * 2 * 8  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
 
+OTHERS = {
+    "FedProx": lambda: m.FedProx(0.3, "last_local"),
+    "IFCA": lambda: m.IFCA(3, warmup=2, shared="lower"),
+    "FeSEM": lambda: m.FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
+    "FeSEMMA": lambda: m.FeSEMMA(2, 0.2, rule="last_aggregate"),
+    "FedSGD": lambda: m.FedSGD(8),
+    "CFL": lambda: m.CFL(9, 0, 1, 3, "samples"),
+}  # options that make another state, for U8
+
+EQUAL = {"weights": "equal"}
+SEVERAL = {"start": "independent", "down": lambda P: K * P}
+
+
+def three(make, usual=0.7, one=1e6, alone=0.0):
+    """The method as it is used, with one cluster, and with every client for itself, by one number."""
+    return [lambda number=number: make(number) for number in (usual, one, alone)]
+
+
 LINES = {
     "FedAvg": Line(m.FedAvg, m.FedAvg),
     "FedProx": Line(lambda: m.FedProx(mu=0.1), lambda: m.FedProx(mu=0)),
     "Local": Line(m.Local, "has no clusters, and no model in common", m.Local, down=lambda P: 0, up=lambda P: 0),
     "Oracle": Line(m.Oracle, m.Oracle, m.Oracle, truth={"one": one_cluster_truth, "alone": singleton_truth}),
-    "FLT": Line(
-        lambda: m.FLT(pca(0.7)), lambda: m.FLT(pca(1e6)), lambda: m.FLT(pca(0.0)), setup=lambda fed: (CENTROIDS, 0)
-    ),
-    "PCAKMHC": Line(
-        lambda: m.PCAKMHC(pca(0.7), graph="full"),
-        lambda: m.PCAKMHC(pca(1e6), graph="full"),
-        lambda: m.PCAKMHC(pca(0.0), graph="full"),
-        setup=lambda fed: (CENTROIDS, 0),
-    ),
-    "DynamicFLT": Line(  # nobody changes here; the repeated clustering finds what it found before
-        lambda: m.DynamicFLT(pca(0.7), tau=2),
-        lambda: m.DynamicFLT(pca(1e6), tau=2),
-        lambda: m.DynamicFLT(pca(0.0), tau=2),
-        setup=lambda fed: (2 * CENTROIDS, 0),  # before round 1, and again after round 2
-    ),
+    "FLT": Line(*three(lambda t: m.FLT(pca(t))), setup=lambda fed: (CENTROIDS, 0)),
+    "PCAKMHC": Line(*three(lambda t: m.PCAKMHC(pca(t), graph="full")), setup=lambda fed: (CENTROIDS, 0)),
+    # nobody changes here; the repeated clustering, after round 2 again, finds what it found before
+    "DynamicFLT": Line(*three(lambda t: m.DynamicFLT(pca(t), tau=2)), setup=lambda fed: (2 * CENTROIDS, 0)),
     "SoftFLT": Line(
-        lambda: m.SoftFLT(pca(0.7)),
-        lambda: m.SoftFLT(pca(0.7), scale=1e9),
-        lambda: m.SoftFLT(pca(0.7), scale=1e-9),
-        near=1e-5,
-        setup=lambda fed: (CENTROIDS, 0),
+        *three(lambda s: m.SoftFLT(pca(0.7), scale=s), None, 1e9, 1e-9), near=1e-5, setup=lambda fed: (CENTROIDS, 0)
     ),
     "FedSEM": Line(lambda: m.FedSEM(K), lambda: m.FedSEM(1)),
-    "FeSEM": Line(lambda: m.FeSEM(K), lambda: m.FeSEM(1, lam=0), weights="equal"),
-    "IFCA": Line(lambda: m.IFCA(K), lambda: m.IFCA(1), start="independent", down=lambda P: K * P),
+    "FeSEM": Line(lambda: m.FeSEM(K), lambda: m.FeSEM(1, lam=0), **EQUAL),
+    "IFCA": Line(lambda: m.IFCA(K), lambda: m.IFCA(1), **SEVERAL),
     "CFL": Line(
         lambda: m.CFL(eps1=1e6, eps2=0, warmup=0),  # cuts whatever moves
         lambda: m.CFL(eps1=0),
         "it cuts one step a round and stops above single clients",
-        weights="equal",
+        **EQUAL,
     ),
     "PACFL": Line(
-        lambda: m.PACFL(fl.PACFL(n_clusters=2)),
-        lambda: m.PACFL(fl.PACFL(threshold=180)),
-        lambda: m.PACFL(fl.PACFL(threshold=-1)),
+        *three(lambda of: m.PACFL(fl.PACFL(**of)), {"n_clusters": 2}, {"threshold": 180}, {"threshold": -1}),
         setup=lambda fed: (4 * 64 * np.minimum(fed.label_counts(), 3).sum(), 0),  # vectors of 64 pixels per class
     ),
     "FedClust": Line(
-        lambda: m.FedClust(n_clusters=2),
-        lambda: m.FedClust(threshold=1e9),
-        lambda: m.FedClust(threshold=0),
+        *three(lambda of: m.FedClust(**of), {"n_clusters": 2}, {"threshold": 1e9}, {"threshold": 0}),
         late=1,
         once=lambda P: (-4 * (M // 2) * (P - 201 * 10), 0),  # in round 1 the last layer of 200 x 10 and 10 alone
     ),
-    "EMDCFL": Line(lambda: m.EMDCFL(emd(0.025)), lambda: m.EMDCFL(emd(2.0)), lambda: m.EMDCFL(emd(0)), setup=exchanged),
-    "FlexCFL": Line(lambda: m.FlexCFL(2), lambda: m.FlexCFL(1), weights="equal"),
-    "CFLGP": Line(lambda: m.CFLGP(2), lambda: m.CFLGP(1), weights="equal"),
-    "FedEM": Line(
-        lambda: m.FedEM(K),
-        lambda: m.FedEM(1),
-        start="independent",
-        down=lambda P: K * P,
-        up=lambda P: K * P,
-        personal=True,
-    ),
+    "EMDCFL": Line(*three(lambda t: m.EMDCFL(emd(t)), 0.025, 2.0, 0), setup=exchanged),
+    "FlexCFL": Line(lambda: m.FlexCFL(2), lambda: m.FlexCFL(1), **EQUAL),
+    "CFLGP": Line(lambda: m.CFLGP(2), lambda: m.CFLGP(1), **EQUAL),
+    "FedEM": Line(lambda: m.FedEM(K), lambda: m.FedEM(1), **SEVERAL, up=lambda P: K * P, personal=True),
     "FedRC": Line(
-        lambda: m.FedRC(K),
-        lambda: m.FedRC(1),
-        start="independent",
-        down=lambda P: K * P + K * 10,
-        up=lambda P: K * P + K * 10,
-        personal=True,
+        *(lambda: m.FedRC(K), lambda: m.FedRC(1)),
+        **SEVERAL | {"down": lambda P: K * P + K * 10, "up": lambda P: K * P + K * 10, "personal": True},
     ),
     "FedSoft": Line(
-        lambda: m.FedSoft(K, period=1),
-        lambda: m.FedSoft(1, lam=0, serves="center"),
-        start="independent",
-        down=lambda P: K * P,
-        up=lambda P: P + K,
-        personal=True,
+        *(lambda: m.FedSoft(K, period=1), lambda: m.FedSoft(1, lam=0, serves="center")),
+        **SEVERAL | {"up": lambda P: P + K, "personal": True},
         still="clients begin at means of different initial models",
     ),
     "FedCE": Line(
-        lambda: m.FedCE(K, split="train"),
-        lambda: m.FedCE(1, split="train"),
-        start="independent",
-        down=lambda P: K * P,
-        up=lambda P: P + K,
-        weights="equal",
-        personal=True,
+        *(lambda: m.FedCE(K, split="train"), lambda: m.FedCE(1, split="train")),
+        **SEVERAL | EQUAL | {"up": lambda P: P + K, "personal": True},
         still="every model takes from every client, and clients train different ones",
     ),
     "PFedGraph": Line(m.PFedGraph, lambda: m.PFedGraph(alpha=1e15)),
@@ -197,31 +166,23 @@ LINES = {
         parts=lambda net: [columns := shared_columns(net, None), ~columns],
     ),
     "FedSGD": Line(m.FedSGD, "one step where the others take two; see test_methods_fesem"),
-    "FedDist": Line(m.FedDist, lambda: m.FedDist(1), weights="equal", personal=True),
+    "FedDist": Line(m.FedDist, lambda: m.FedDist(1), **EQUAL, personal=True),
     "FedDistWS": Line(m.FedDistWS, lambda: m.FedDistWS(1), personal=True),
     "FedDANE": Line(
-        m.FedDANE,
-        "its corrected steps are not FedAvg's; with one client they are FedProx's",
+        *(m.FedDANE, "its corrected steps are not FedAvg's; with one client they are FedProx's"),
         down=lambda P: 3 * P,
         up=lambda P: 2 * P,
     ),
     "FedCluster": Line(
-        lambda: m.FedCluster(period=0),
-        lambda: m.FedCluster(gamma=1.01),
+        *(lambda: m.FedCluster(period=0), lambda: m.FedCluster(gamma=1.01)),
         "a cut needs more than two members, one of the halves may have one",
     ),
-    "HypoCluster": Line(lambda: m.HypoCluster(K), lambda: m.HypoCluster(1), start="independent", down=lambda P: K * P),
+    "HypoCluster": Line(lambda: m.HypoCluster(K), lambda: m.HypoCluster(1), **SEVERAL),
     "RobustTKM": Line(
-        lambda: m.RobustTKM(K),
-        lambda: m.RobustTKM(1, trim=0),
-        weights="equal",
-        mean="each number is trimmed for itself",
+        *(lambda: m.RobustTKM(K), lambda: m.RobustTKM(1, trim=0)), **EQUAL, mean="each number is trimmed for itself"
     ),
     "FeSEMMA": Line(
-        lambda: m.FeSEMMA(K),
-        lambda: m.FeSEMMA(1, lam=0),
-        weights="equal",
-        mean="neurons are put into another order before",
+        *(lambda: m.FeSEMMA(K), lambda: m.FeSEMMA(1, lam=0)), **EQUAL, mean="neurons are put into another order before"
     ),
 }
 
@@ -248,9 +209,7 @@ def test_every_method_has_its_line():
 @cache
 def digits(equal=True):
     """Six clients in two clusters of two digits each, shuffled; 20 training samples each, or different numbers."""
-    fed = fl.federations.label_clusters(
-        fl.load("digits"), n_clients=M, n_clusters=2, classes_per_cluster=2, samples_per_client=20, seed=0
-    )
+    fed = two_clusters(M)
     order = np.random.default_rng(3).permutation(M)
     sizes = [20] * M if equal else [20, 12, 16, 10, 18, 14]
     return replace(
@@ -411,8 +370,12 @@ def variants(line):
     """The method as it is used and, where the tables' code departs from it, as it was run."""
     usual = line.usual()
     yield usual
-    if usual._as_run or usual.AS_RUN:
-        options = {name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer")}
+    if type(usual).__name__ in OTHERS:
+        yield OTHERS[type(usual).__name__]()
+    if "variant" in usual.options() and (usual._as_run or usual.AS_RUN):
+        options = {
+            name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer", "tau")
+        }
         yield m.build({"name": usual.name, "variant": "as_run"} | options)
 
 
@@ -421,7 +384,7 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_pat
     fed, rough = digits(equal=False), ROUGH | {"rounds": 4, "eval_every": 4}
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
     for method in variants(line):
-        path, stopped = tmp_path / type(method).__name__, m.build(method.settings())
+        path, stopped = tmp_path / f"{id(method)}.npz", m.build(method.settings())
 
         def collect(state, clients, theta, round, stopped=stopped):
             if round == 3:

@@ -12,54 +12,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
+from toys import QUICK, steps, two_clusters
 
 import fltnb as fl
+from fltnb import methods as m
 from fltnb import metrics as scores
 from fltnb import models, rounds, training
 from fltnb.errors import FltnbError
-from fltnb.methods import (
-    IFCA,
-    Context,
-    FedAvg,
-    FedCluster,
-    FedDANE,
-    FedDist,
-    FedDistWS,
-    FedProx,
-    FedSGD,
-    FeSEM,
-    FeSEMMA,
-    HypoCluster,
-    Local,
-    RobustTKM,
-    build,
-)
-from fltnb.methods.cfl import cosines
-from fltnb.methods.fedcluster import halves, separation
-from fltnb.methods.feddane import corrected_training, full_gradient
+from fltnb.methods.cfl import cosines, halves, separation
 from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
+from fltnb.methods.plain import corrected_training, full_gradient
 from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
 from fltnb.metrics import adjusted_rand_index
 
-QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
-QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
 SIZES = (20, 12, 16, 10)
 
 
 def digits(sizes=(20, 20, 20, 20), classes=2):
-    fed = fl.federations.label_clusters(
-        fl.load("digits"),
-        n_clients=len(sizes),
-        n_clusters=2,
-        classes_per_cluster=classes,
-        samples_per_client=20,
-        seed=0,
-    )
+    fed = two_clusters(len(sizes), classes_per_cluster=classes)
     train = [own[:n] for own, n in zip(fed.train, sizes, strict=True)]
-    test = [own[:30] for own in fed.test]
-    return fl.Federation(
-        images=fed.images, labels=fed.labels, n_classes=10, train=train, test=test, clusters=fed.clusters
-    )
+    return replace(fed, train=train, test=[own[:30] for own in fed.test])
 
 
 def run(method, fed, **changes):
@@ -74,35 +46,8 @@ def same(a, b, atol=1e-12):
     return np.allclose(served(a), served(b), rtol=0, atol=atol)
 
 
-def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1):
-    """Feed a method with ``rounds``, a list of (clients, what they trained); yield the state after each.
-
-    The last ``head`` numbers of a model are its last layer, which has one output and no bias.
-    """
-    n_clients = n_clients or 1 + max(max(clients) for clients, _ in rounds)
-    theta0 = np.array(theta0)
-    P = len(theta0)
-    model = SimpleNamespace(
-        n_parameters=P,
-        n_trainable=P,
-        n_classes=0,
-        head=slice(P - head, P),
-        init=lambda seed, index=0: theta0 + index,
-    )
-    fed = SimpleNamespace(
-        n_clients=n_clients, sizes=np.ones(n_clients, dtype=int) if sizes is None else np.array(sizes)
-    )
-    state = method.start(fed, model, Context(0))
-    for round, (clients, trained) in enumerate(rounds, start=1):
-        state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float64), round)
-        yield {name: np.array(value) for name, value in state.items()}
-
-
 def now(state):
     return state["models"][state["row"]].tolist()
-
-
-# --- FedSGD ---------------------------------------------------------------------------------------------------------
 
 
 def engine_of(fed, name="mlp_plain", **options):
@@ -118,41 +63,28 @@ def test_fedsgd_is_gradient_descent_on_the_pooled_data():
         for _ in range(2):
             theta = theta - 0.1 * full_gradient(engine, theta, 0)
     for setting in ({}, {"local_epochs": 5, "batch_size": 7}):
-        assert np.allclose(run(FedSGD(), fed, **setting).theta[0], theta, rtol=0, atol=1e-12)
-    once = run(FedAvg(), fed, local_epochs=1)
-    assert np.array_equal(run(FedSGD(), fed).theta, once.theta)
+        assert np.allclose(run(m.FedSGD(), fed, **setting).theta[0], theta, rtol=0, atol=1e-12)
+    once = run(m.FedAvg(), fed, local_epochs=1)
+    assert np.array_equal(run(m.FedSGD(), fed).theta, once.theta)
 
 
 def test_fedsgd_on_some_samples_is_fedsgd_of_clients_with_these_alone():
     fed = digits(SIZES)
-    chosen = [FedSGD(14)._drawn(n, 0, 1, i) > 0 for i, n in enumerate(SIZES)]
+    chosen = [m.FedSGD(14)._drawn(n, 0, 1, i) > 0 for i, n in enumerate(SIZES)]
     assert [mine.sum() for mine in chosen] == [14, 12, 14, 10]
     fewer = replace(fed, train=[own[mine] for own, mine in zip(fed.train, chosen, strict=True)])
-    assert same(run(FedSGD(14), fed, rounds=1), run(FedSGD(), fewer, rounds=1))
-    other = [FedSGD(14)._drawn(20, 0, round, 0) for round in (1, 2)]
+    assert same(run(m.FedSGD(14), fed, rounds=1), run(m.FedSGD(), fewer, rounds=1))
+    other = [m.FedSGD(14)._drawn(20, 0, round, 0) for round in (1, 2)]
     assert (other[0] != other[1]).any() and np.allclose(np.sum(other, axis=1), 20)
-    assert FedSGD(variant="as_run").batch == 2 and FedSGD(32, variant="as_run").batch == 32
-
-
-def test_two_halves_of_a_batch_make_the_whole():
-    fed = digits()
-    with engine_of(fed, lr=1.0, batch_size=1000) as engine:
-        theta = engine.model.init(0)[None].astype(np.float64)
-        factors = np.repeat([2.0, 0.0], 10)
-        first, second = (engine.train(theta, [0], [0], 1, [f]).theta for f in (factors, factors[::-1]))
-        whole = engine.train(theta, [0], [0], 1).theta
-    assert np.allclose((first + second) / 2, whole, rtol=0, atol=1e-12)
-
-
-# --- FedDist --------------------------------------------------------------------------------------------------------
+    assert m.FedSGD(variant="as_run").batch == 2 and m.FedSGD(32, variant="as_run").batch == 32
 
 
 def test_feddist_takes_part_of_the_way():
     fed, rounds = digits(SIZES), [([0, 1], [[4.0, 0.0], [8.0, 2.0]]), ([1], [[0.0, 0.0]])]
     with engine_of(fed) as engine:
         net = engine.model
-    for method, first in ((FedDist(0.6), 0.4 + 0.6 * 6), (FedDistWS(0.6), 0.4 + 0.6 * (4 * 20 + 8 * 12) / 32)):
-        state = method.start(fed, net, Context(0))
+    for method, first in ((m.FedDist(0.6), 0.4 + 0.6 * 6), (m.FedDistWS(0.6), 0.4 + 0.6 * (4 * 20 + 8 * 12) / 32)):
+        state = method.start(fed, net, m.Context(0))
         state["models"] = np.array([[1.0, 1.0]])
         for (clients, theta), expected in zip(rounds, (first, 0.4 * first), strict=True):
             state = method.collect(state, np.array(clients), np.array(theta), 1)
@@ -161,16 +93,12 @@ def test_feddist_takes_part_of_the_way():
 
 def test_feddist_at_the_ends_of_epsilon():
     unequal, equal = digits(SIZES), digits()
-    assert same(run(FedDistWS(1), unequal), run(FedAvg(), unequal))
-    fedavg = run(FedAvg(), equal)
-    assert same(run(FedDist(1), equal), fedavg) and not same(run(FedDist(1), unequal), run(FedDistWS(1), unequal))
-    assert same(run(FedDist(), equal), run(FedDistWS(), equal)) and not same(run(FedDist(), equal), fedavg)
+    assert not same(run(m.FedDist(1), unequal), run(m.FedDistWS(1), unequal))
+    assert same(run(m.FedDist(), equal), run(m.FedDistWS(), equal))
+    assert not same(run(m.FedDist(), equal), run(m.FedAvg(), equal))
     start = models.make("mlp_plain", equal.input_shape, 10).init(0)
-    for method in (FedDist(0), FedDistWS(0)):
+    for method in (m.FedDist(0), m.FedDistWS(0)):
         assert np.array_equal(run(method, unequal).theta[0].astype(np.float32), start)
-
-
-# --- FedDANE --------------------------------------------------------------------------------------------------------
 
 
 def quadratic(targets, sizes, monkeypatch, **options):
@@ -204,15 +132,15 @@ def test_feddane_without_penalty_reaches_the_mean_of_quadratics_in_one_round(mon
     targets, sizes = [[0.0, 1.0], [4.0, 3.0], [9.0, -3.0]], [1, 2, 5]
     mean = np.average(targets, axis=0, weights=sizes)
     engine = quadratic(targets, sizes, monkeypatch, local_epochs=60, lr=0.2, batch_size=2)
-    method = FedDANE(mu=0)
-    state = method.start(engine.fed, engine.model, Context(0))
+    method = m.FedDANE(mu=0)
+    state = method.start(engine.fed, engine.model, m.Context(0))
     state, trained = method.train(state, np.arange(3), 1, engine)
     assert np.allclose(trained.theta, mean)
     state = method.collect(state, np.arange(3), trained.theta, 1)
     assert np.allclose(state["models"], mean)
     # with a penalty, halfway between what was sent and the mean
     held = quadratic(targets, sizes, monkeypatch, local_epochs=60, lr=0.2, proximal=1.0)
-    state = method.start(held.fed, held.model, Context(0))
+    state = method.start(held.fed, held.model, m.Context(0))
     assert np.allclose(method.train(state, np.arange(3), 1, held)[1].theta, (mean + np.array([5, -5])) / 2)
 
 
@@ -225,13 +153,13 @@ def test_feddane_of_equal_clients_or_of_one_is_fedprox(model):
     for part, batch in ((one, 7), (alike, 1000)):
         if model == "mlp" and part is alike:
             continue  # its clients drop other units, so their models differ
-        a, b = (run(m(0.5), replace(fed, **part), batch_size=batch, **training) for m in (FedDANE, FedProx))
-        assert same(a, b) and not same(a, run(FedAvg(), replace(fed, **part), batch_size=batch, **training), 1e-6)
+        a, b = (run(way(0.5), replace(fed, **part), batch_size=batch, **training) for way in (m.FedDANE, m.FedProx))
+        assert same(a, b) and not same(a, run(m.FedAvg(), replace(fed, **part), batch_size=batch, **training), 1e-6)
 
 
 def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
     fed = digits(SIZES)
-    assert same(run(FedDANE(0.7), fed, local_epochs=1), run(FedSGD(), fed))
+    assert same(run(m.FedDANE(0.7), fed, local_epochs=1), run(m.FedSGD(), fed))
     with engine_of(fed, lr=0.1, local_epochs=2, batch_size=1000, proximal=0.7) as engine:
         start = engine.model.init(0).astype(np.float64)
         own = np.stack([full_gradient(engine, start, i) for i in range(4)])
@@ -240,7 +168,7 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
         expected = [once - 0.1 * (full_gradient(engine, once, i) + g - own[i] + 0.7 * (once - start)) for i in range(4)]
         found = [corrected_training(engine, start, i, 1, g - own[i])[0] for i in range(4)]
     assert np.allclose(found, expected, rtol=0, atol=1e-12)
-    assert np.allclose(run(FedDANE(0.7), fed, rounds=1).theta[0], np.average(expected, axis=0, weights=SIZES))
+    assert np.allclose(run(m.FedDANE(0.7), fed, rounds=1).theta[0], np.average(expected, axis=0, weights=SIZES))
 
 
 def test_feddane_gradient_is_that_of_one_step():
@@ -249,9 +177,6 @@ def test_feddane_gradient_is_that_of_one_step():
         start = engine.model.init(0)[None].astype(np.float64)
         moved = engine.train(start, [0], [1], 1).theta
         assert np.allclose(full_gradient(engine, start[0], 1), (start - moved)[0], rtol=0, atol=1e-12)
-
-
-# --- FedCluster -----------------------------------------------------------------------------------------------------
 
 
 def test_separation_of_known_cosines():
@@ -264,7 +189,7 @@ def test_separation_of_known_cosines():
 
 def test_fedcluster_cuts_after_the_period_from_the_model_before():
     pull = [[1.0, 3.0], [3.0, 5.0], [5.0, -3.0], [7.0, -5.0]]  # last layers go up for two clients, down for two
-    method = FedCluster(period=1)
+    method = m.FedCluster(period=1)
     rounds = [(range(4), pull), (range(4), np.add(pull, [4.0, 0.0])), (range(4), pull)]
     a, b, c = steps(method, rounds, sizes=[1, 3, 1, 1])
     assert a["labels"].tolist() == [0] * 4 and np.allclose(now(a)[0], (22 / 6, 10 / 6))
@@ -276,39 +201,33 @@ def test_fedcluster_cuts_after_the_period_from_the_model_before():
 def test_fedcluster_stops_where_a_cut_does_not_stand():
     alike = [[0.0, 1.0], [0.0, 2.0], [9.0, 3.0]]
     rounds = [(range(3), alike)] * 2 + [(range(3), [[0.0, 9.0], [0.0, 9.0], [0.0, -9.0]])] * 2
-    for state in steps(FedCluster(0.1, period=0), rounds):
+    for state in steps(m.FedCluster(0.1, period=0), rounds):
         assert state["labels"].tolist() == [0, 0, 0] and state["settled"].tolist() == [True]
     assert np.allclose(now(state)[0], [0.0, 3.0])  # it goes on averaging
 
 
 def test_fedcluster_waits_for_all_members():
     rounds = [([0, 1], [[0.0, 1.0], [0.0, 1.0]]), ([2, 3], [[0.0, -1.0], [0.0, -1.0]])]
-    a, b = steps(FedCluster(period=0), rounds)
+    a, b = steps(m.FedCluster(period=0), rounds)
     assert a["labels"].tolist() == [0] * 4 and b["labels"].tolist() == [0, 0, 1, 1]
 
 
 def test_fedcluster_at_the_ends_of_gamma():
     fed = digits(SIZES)
-    assert np.array_equal(run(FedCluster(1.01, 0), fed).theta, run(FedAvg(), fed).theta)
+    assert np.array_equal(run(m.FedCluster(1.01, 0), fed).theta, run(m.FedAvg(), fed).theta)
     updates = np.random.default_rng(0).normal(size=(6, 3))
-    *_, last = steps(FedCluster(0, 0, 1), [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)], (0.0,) * 3, head=3)
+    *_, last = steps(m.FedCluster(0, 0, 1), [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)], (0.0,) * 3, head=3)
     assert sorted(last["labels"]) == list(range(6)) and last["settled"].all()
-    *_, last = steps(FedCluster(0, 0, 3), [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)], (0.0,) * 3, head=3)
+    *_, last = steps(m.FedCluster(0, 0, 3), [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)], (0.0,) * 3, head=3)
     assert np.bincount(last["labels"]).max() <= 3
-
-
-# --- HypoCluster ----------------------------------------------------------------------------------------------------
 
 
 def test_hypocluster_is_ifca_under_another_name():
     fed = digits(SIZES)
-    a, b = run(HypoCluster(2), fed), run(IFCA(2), fed)
+    a, b = run(m.HypoCluster(2), fed), run(m.IFCA(2), fed)
     assert np.array_equal(a.theta, b.theta) and np.array_equal(a.labels, b.labels)
-    assert same(run(HypoCluster(1), fed), run(FedAvg(), fed))
+    assert same(run(m.HypoCluster(1), fed), run(m.FedAvg(), fed))
     assert a.history["bytes_down"].iloc[-1] == 2 * a.history["bytes_up"].iloc[-1]
-
-
-# --- Robust ---------------------------------------------------------------------------------------------------------
 
 
 def test_trimmed_means_and_medians_by_hand():
@@ -329,7 +248,7 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
     for one in (trimmed_mean(points, 0.2), median(points, points[0])):
         assert (low <= one).all() and (one <= high).all()
     for variant in ("as_written", "as_run"):
-        method = RobustTKM(1, 0.2, variant=variant)
+        method = m.RobustTKM(1, 0.2, variant=variant)
         *_, state = steps(method, [(range(n), points)] * 2, (0.0,) * 3, head=3)
         for found in (state["centers"], state["models"]):
             assert (low <= found).all() and (found <= high).all()
@@ -337,25 +256,25 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
 
 def test_robust_without_trimming_is_kmeans_and_plain_means():
     points = [[0.0, 0.0], [1.0, 0.0], [20.0, 0.0], [22.0, 2.0]]
-    state = next(steps(RobustTKM(2, 0), [(range(4), points)], sizes=[1, 9, 1, 9]))
+    state = next(steps(m.RobustTKM(2, 0), [(range(4), points)], sizes=[1, 9, 1, 9]))
     assert now(state) == [[0.5, 0]] * 2 + [[21, 1]] * 2
     assert np.allclose(np.sort(state["centers"], axis=0), [[0.5, 0], [21, 1]])
     fed = digits()
     for variant in ("as_written", "as_run"):
-        assert same(run(RobustTKM(1, 0, variant=variant), fed), run(FedAvg(), fed))
+        assert same(run(m.RobustTKM(1, 0, variant=variant), fed), run(m.FedAvg(), fed))
 
 
 def test_robust_described_clusters_once_and_published_every_round():
     apart = [[0.0, 0.0], [0.1, 0.1], [9.0, 9.0], [9.1, 9.1]]
     moved = [[0.0, 9.0], [9.0, 0.0], [9.0, 9.0], [0.0, 0.0]]
     rounds = [([0, 1, 2], apart[:3]), (range(4), apart), (range(4), moved)]
-    *_, b, c = steps(RobustTKM(2, 0), rounds)
+    *_, b, c = steps(m.RobustTKM(2, 0), rounds)
     assert b["labels"].tolist() == c["labels"].tolist() and b["labels"][0] == b["labels"][1] != b["labels"][2]
     assert b["labels"][3] == b["labels"][2]  # heard late: the nearest centre
     assert now(c)[0] == [4.5, 4.5]
-    *_, b, c = steps(RobustTKM(2, 0, variant="as_run"), rounds)  # sees the second number alone
+    *_, b, c = steps(m.RobustTKM(2, 0, variant="as_run"), rounds)  # sees the second number alone
     assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
-    waiting = next(steps(RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
+    waiting = next(steps(m.RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
     assert waiting["models"].tolist() == [[0.05, 0.05]] and waiting["labels"].tolist() == [0] * 4
 
 
@@ -373,11 +292,8 @@ def test_lloyd_with_means_is_kmeans(seed):
 def test_robust_finds_the_digits():
     fed = digits()
     for variant in ("as_written", "as_run"):
-        found = run(RobustTKM(2, variant=variant), fed, local_epochs=5)
+        found = run(m.RobustTKM(2, variant=variant), fed, local_epochs=5)
         assert adjusted_rand_index(fed.clusters, found.labels) == 1
-
-
-# --- neuron matching ------------------------------------------------------------------------------------------------
 
 
 def network(name):
@@ -440,34 +356,18 @@ def test_assignment_against_all_permutations(seed, n):
     assert sorted(found) == list(range(n)) and cost[range(n), found].sum() == best
 
 
-# --- FeSEM and FeSEM-MA ---------------------------------------------------------------------------------------------
-
-
 def test_fesem_with_one_centre_is_fedavg_with_the_distance_term():
     equal, unequal = digits(), digits(SIZES)
     for lam in (0.0, 0.05, 2.0):
-        assert np.array_equal(run(FeSEM(1, lam), equal).theta, run(FedProx(2 * lam), equal).theta)
-        assert np.array_equal(run(FeSEM(1, lam, "samples"), unequal).theta, run(FedProx(2 * lam), unequal).theta)
-    assert np.array_equal(run(FeSEM(1, 0), equal).theta, run(FedAvg(), equal).theta)
-    assert not same(run(FeSEM(1, 2.0), equal), run(FedAvg(), equal), 1e-4)
-
-
-def test_fesem_distance_term_has_the_gradient_of_equation_7():
-    """Two full steps by hand: the second feels 2 lambda times the distance gone in the first."""
-    fed, lam = digits((20,) * 4), 0.8
-    with engine_of(fed) as engine:
-        start = engine.model.init(0).astype(np.float64)
-        expected = []
-        for i in range(4):
-            once = start - 0.1 * full_gradient(engine, start, i)
-            expected.append(once - 0.1 * (full_gradient(engine, once, i) + 2 * lam * (once - start)))
-    found = run(FeSEM(1, lam), fed, rounds=1).theta[0]
-    assert np.allclose(found, np.mean(expected, axis=0), rtol=0, atol=1e-12)
+        assert np.array_equal(run(m.FeSEM(1, lam), equal).theta, run(m.FedProx(2 * lam), equal).theta)
+        assert np.array_equal(run(m.FeSEM(1, lam, "samples"), unequal).theta, run(m.FedProx(2 * lam), unequal).theta)
+    assert np.array_equal(run(m.FeSEM(1, 0), equal).theta, run(m.FedAvg(), equal).theta)
+    assert not same(run(m.FeSEM(1, 2.0), equal), run(m.FedAvg(), equal), 1e-4)
 
 
 def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     fed = digits((20,) * 6)
-    method = FeSEM(2, variant="as_run")
+    method = m.FeSEM(2, variant="as_run")
     assert (method.lam, method.grouping, method.report, method.rule) == (0.0, "random", "best", "participants")
     found = run(method, fed, rounds=3, local_epochs=4)
     assert sorted(found.labels) == [0, 0, 0, 1, 1, 1]
@@ -479,7 +379,7 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
         right = [engine.evaluate(found.theta, [k] * 6, range(6)).correct for k in (0, 1)]
     best = right[int(np.sum(right, axis=1).argmax())]
     assert np.array_equal(found.clients["test"], 100 * best / 30)
-    own = run(FeSEM(2, variant="as_run", report="own"), fed, rounds=3, local_epochs=4)
+    own = run(m.FeSEM(2, variant="as_run", report="own"), fed, rounds=3, local_epochs=4)
     assert np.array_equal(own.theta, found.theta)
     assert np.array_equal(own.clients["test"], 100 * np.choose(own.labels, right) / 30)
 
@@ -487,7 +387,7 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
 def test_fesem_ma_of_aligned_clients_is_fesem():
     fed = digits(SIZES)
     for options in ({"weighting": "samples"}, {"rule": "last_local"}):
-        a, b = (run(kind(2, **options), fed, local_epochs=4) for kind in (FeSEMMA, FeSEM))
+        a, b = (run(kind(2, **options), fed, local_epochs=4) for kind in (m.FeSEMMA, m.FeSEM))
         assert same(a, b) and np.array_equal(a.labels, b.labels) and len(set(a.labels)) == 2
 
 
@@ -497,20 +397,17 @@ def test_fesem_ma_does_not_mind_the_order_of_neurons_and_fesem_does():
         net, everybody = engine.model, np.arange(4)
         trained = engine.train(net.init(0)[None], [0] * 4, everybody, 1).theta
     _, shapes = network("mlp_plain")
-    for kind in (FeSEMMA, FeSEM):
+    for kind in (m.FeSEMMA, m.FeSEM):
         method = kind(1)
         outputs = []
         for permute in ((), (1,), (0, 3)):
             sent = trained.copy()
             for i in permute:
                 sent[i] = joined(shuffled(split(trained[i], shapes), rng))
-            state = method.collect(method.start(fed, net, Context(0)), everybody, sent, 1)
+            state = method.collect(method.start(fed, net, m.Context(0)), everybody, sent, 1)
             outputs.append(answers(net, state["models"][0]))
         close = [np.allclose(outputs[0], other, atol=1e-9) for other in outputs[1:]]
-        assert close == [kind is FeSEMMA] * 2
-
-
-# --- scores ---------------------------------------------------------------------------------------------------------
+        assert close == [kind is m.FeSEMMA] * 2
 
 
 @settings(max_examples=10, deadline=None)
@@ -569,7 +466,7 @@ def test_confusion_matrices_agree_with_the_engine():
                 assert np.array_equal(np.trace(counts, axis1=1, axis2=2), expected.correct)
                 assert np.array_equal(counts.sum(axis=2), shared.label_counts("test"))
             assert not rounds.confusion(engine.model, theta, rows, shared, "val").any()
-    result = run(Local(), fed)
+    result = run(m.Local(), fed)
     counts = result.confusion
     assert np.array_equal(
         counts, rounds.confusion(models.make("mlp_plain", fed.input_shape, 10), result.theta, result.rows, fed)
@@ -593,49 +490,10 @@ def test_the_low_macro_f1_of_the_paper_is_that_of_rare_classes():
     assert scores.f1(counts, "macro", "all") < found["pooled_f1"]
 
 
-# --- all ------------------------------------------------------------------------------------------------------------
-
-ALL = [
-    FedSGD(8),
-    FedDist(0.3),
-    FedDistWS(),
-    FedDANE(0.2),
-    FedCluster(0.0, 1, 1),
-    HypoCluster(2),
-    RobustTKM(2, 0.1),
-    RobustTKM(2, 0.3, variant="as_run"),
-    FeSEM(2, variant="as_run"),
-    FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
-    FeSEMMA(2, 0.2, rule="last_aggregate"),
-]
-
-
-@pytest.mark.parametrize("method", ALL, ids=lambda method: type(method).__name__)
-def test_the_method_built_from_its_settings_resumes_with_the_same_bits(method, tmp_path, monkeypatch):
-    fed = digits((20, 12, 16, 10, 20, 20))
-    options = {"participation": 0.5, "dtype": "float32", "batch_size": 8, "rounds": 4}
-    whole = run(method, fed, **options)
-    monkeypatch.setattr("fltnb.rounds.CHECKPOINT_SECONDS", 0.0)
-    collect, path = method.collect, tmp_path / "checkpoint.npz"
-
-    def stop(state, clients, theta, round):
-        if round == 4:
-            raise KeyboardInterrupt
-        return collect(state, clients, theta, round)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(method, "collect", stop, raising=False)
-        with pytest.raises(KeyboardInterrupt):
-            run(method, fed, **options, checkpoint=path)
-    again = build(method.settings())
-    assert type(again) is type(method) and vars(again) == {k: v for k, v in vars(method).items() if k != "collect"}
-    resumed = run(again, fed, **options, checkpoint=path)
-    assert np.array_equal(whole.theta, resumed.theta) and np.array_equal(whole.rows, resumed.rows)
-    assert whole.history.drop(columns="seconds").equals(resumed.history.drop(columns="seconds"))
-
-
 def start_with(method, name):
-    return method.start(SimpleNamespace(n_clients=4, sizes=np.ones(4)), models.make(name, (3, 32, 32), 10), Context(0))
+    return method.start(
+        SimpleNamespace(n_clients=4, sizes=np.ones(4)), models.make(name, (3, 32, 32), 10), m.Context(0)
+    )
 
 
 ONE = [(np.ones((3, 2)), np.ones(3)), (np.ones((1, 3)), np.ones(1))]
@@ -645,16 +503,15 @@ WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: FedSGD(0), "batch must be a whole number of at least 1, not 0"),
-        (lambda: FedDist(-0.1), "epsilon must be a number of at least 0"),
-        (lambda: FedDistWS(1.5), "epsilon must be a number of at least 0 and at most 1, not 1.5"),
-        (lambda: start_with(FedDANE(), "resnet18:random"), "not 'resnet18:random'"),
-        (lambda: start_with(FeSEMMA(2), "resnet18:random"), "not of 'resnet18:random'"),
-        (lambda: HypoCluster(2, "test"), "Unknown split 'test'"),
-        (lambda: run(RobustTKM(5), digits()), "5 clusters for 4 clients"),
-        (lambda: run(FeSEMMA(5), digits()), "5 clusters for 4 clients"),
-        (lambda: RobustTKM(2, 0.5), "trim=0.5 would leave nothing"),
-        (lambda: FeSEM(2, report="all"), "Unknown report 'all'"),
+        (lambda: m.FedSGD(0), "batch must be a whole number of at least 1, not 0"),
+        (lambda: m.FedDist(-0.1), "epsilon must be a number of at least 0"),
+        (lambda: m.FedDistWS(1.5), "epsilon must be a number of at least 0 and at most 1, not 1.5"),
+        (lambda: start_with(m.FedDANE(), "resnet18:random"), "not 'resnet18:random'"),
+        (lambda: start_with(m.FeSEMMA(2), "resnet18:random"), "not of 'resnet18:random'"),
+        (lambda: m.HypoCluster(2, "test"), "Unknown split 'test'"),
+        (lambda: run(m.RobustTKM(5), digits()), "5 clusters for 4 clients"),
+        (lambda: m.RobustTKM(2, 0.5), "trim=0.5 would leave nothing"),
+        (lambda: m.FeSEM(2, report="all"), "Unknown report 'all'"),
         (lambda: matched_mean([ONE, WIDER], [1, 1]), "outputs are [4, 1] in one and [3, 1] in the other"),
         (lambda: match(ONE, ONE[:1]), "outputs are [3, 1] in one and [3] in the other"),
         (lambda: matched_mean([ONE], [0]), "a weight of at least 0 for each"),

@@ -8,32 +8,27 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import QUICK, two_clusters
 
 import fltnb as fl
 from fltnb import methods, models, training
 from fltnb.errors import FltnbError
-from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, Local, PFedGraph
-from fltnb.methods.fedce import growth
-from fltnb.methods.fedem import class_parts, softmax
-from fltnb.methods.fedsoft import batch_counts, center_weights
+from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, PFedGraph
+from fltnb.methods.fedem import batch_counts, center_weights, class_parts, growth, softmax
 from fltnb.methods.pfedgraph import nearest_weights, principal_directions, subspace_similarity
 from fltnb.methods.samples import batch_means, evaluate_mixture, last_features, sample_losses
 from fltnb.metrics import adjusted_rand_index
 
-QUICK = {"model": "mlp_plain", "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
-QUICK |= {"backend": "serial", "progress": False, "dtype": "float64", "eval_every": 2, "rounds": 2}
+QUICK = QUICK | {"eval_every": 2}
 
 
 @pytest.fixture(scope="module")
 def fed():
     """Four clients of unequal size with six to eight validation samples; 0 and 1 share their test set."""
-    whole = fl.federations.label_clusters(
-        fl.load("digits"), n_clients=4, n_clusters=2, classes_per_cluster=2, samples_per_client=30, seed=0
-    )
-    sizes = [22, 16, 12, 20]
+    whole = two_clusters(4, 30)
     return replace(
         whole,
-        train=[own[:n] for own, n in zip(whole.train, sizes, strict=True)],
+        train=[own[:n] for own, n in zip(whole.train, (22, 16, 12, 20), strict=True)],
         val=[own[-(6 + i % 3) :] for i, own in enumerate(whole.train)],
         test=[whole.test[0][:40], whole.test[0][:40], whole.test[2][:30], whole.test[3][:25]],
     )
@@ -60,15 +55,12 @@ def start(method, fed, net, **context):
     return {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
 
 
-def given_losses(monkeypatch, module, table):
+def given_losses(monkeypatch, table):
     """Let clients' losses be ``table[client]`` (K, n) whatever the models."""
     monkeypatch.setattr(
-        f"fltnb.methods.{module}.sample_losses",
+        "fltnb.methods.fedem.sample_losses",
         lambda engine, theta, clients, split="train": [np.array(table[i], dtype=float) for i in clients],
     )
-
-
-# --- the simplex ----------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -92,9 +84,6 @@ def test_nearest_weights_row_by_row_and_huge():
     rows = np.array([[0.1, 0.2, 0.7], [5.0, 4.5, 0.0]])
     assert np.allclose(nearest_weights(rows), [[0.1, 0.2, 0.7], [0.75, 0.25, 0]])
     assert nearest_weights(np.array([1e18, 0.0])).tolist() == [1, 0]
-
-
-# --- sample by sample -----------------------------------------------------------------------------------------------
 
 
 def test_sample_losses_have_the_engines_means(engine, theta, fed):
@@ -140,9 +129,6 @@ def test_features_are_what_the_last_layer_sees(fed, name):
     x, _ = fed.client(0)
     logits = net.forward(net.unflatten(theta), torch.from_numpy(x)).numpy()
     assert np.allclose(last_features(engine, theta, 0) @ weight.T + bias, logits, atol=1e-5)
-
-
-# --- FedEM and FedRC ------------------------------------------------------------------------------------------------
 
 
 def test_posteriors_by_hand():
@@ -254,13 +240,10 @@ def test_other_back_ends_take_weights_and_repeated_clients(fed):
     assert np.allclose(serial.history["loss"], stacked.history["loss"], atol=1e-5)
 
 
-# --- FedSoft --------------------------------------------------------------------------------------------------------
-
-
 def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
     """Of four samples three prefer centre 1, one centre 0; nobody prefers centre 2."""
     prefer = [[1.0, 5, 5, 5], [2.0, 1, 1, 1], [3.0, 3, 3, 3]]
-    given_losses(monkeypatch, "fedsoft", {0: prefer, 1: [[1.0] * 4, [2.0] * 4, [0.5] * 4]})
+    given_losses(monkeypatch, {0: prefer, 1: [[1.0] * 4, [2.0] * 4, [0.5] * 4]})
     method = FedSoft(3)
     state = method.observe(start(method, fed, net), np.array([0, 1]), 1, engine)
     assert np.allclose(state["importance"][:2], [[0.25, 0.75, 0], [0, 0, 1]], atol=3e-4)
@@ -269,7 +252,7 @@ def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
     theta, rows = method.dispatch(state, np.array([0]))
     assert np.allclose(theta[rows[0]], state["importance"][0] @ state["models"], atol=1e-12)
     # nothing is measured in round 2 but by who never was
-    given_losses(monkeypatch, "fedsoft", {i: [[9.0], [9.0], [1.0]] for i in range(4)})
+    given_losses(monkeypatch, {i: [[9.0], [9.0], [1.0]] for i in range(4)})
     later = method.observe(state, np.array([0, 2]), 2, engine)
     assert np.array_equal(later["importance"][0], state["importance"][0]) and later["importance"][2].argmax() == 2
     assert method.observe(later, np.array([0]), 3, engine)["importance"][0].argmax() == 2
@@ -277,7 +260,7 @@ def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):
 
 def test_fedsoft_published_counts_whole_batches(monkeypatch, engine, fed, net):
     assert batch_counts(np.array([[1.0, 9, 1, 1, 7], [4.0, 4, 4, 4, 4]]), 2).tolist() == [2, 3]
-    given_losses(monkeypatch, "fedsoft", {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]})
+    given_losses(monkeypatch, {0: [[1.0, 1, 1, 9, 2, 2], [2.0, 2, 2, 2, 1, 1], [5.0] * 6]})
     method = FedSoft(3, variant="as_run")  # batches of four: means 3 against 2, then 2 against 1
     state = method.observe(start(method, fed, net), np.array([0]), 1, engine)
     assert state["counts"][0].tolist() == [1, 6, 1]  # none becomes one
@@ -312,9 +295,6 @@ def test_fedsoft_lambda_pulls_towards_the_centres(fed, net):
     assert ways == sorted(ways, reverse=True) and ways[0] > 1.5 * ways[-1]
 
 
-# --- FedCE ----------------------------------------------------------------------------------------------------------
-
-
 def test_fedce_growth_by_hand():
     batches = np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]])
     assert np.allclose(growth(batches, 0.5), [0.2431, 1, 0.4931], atol=5e-5)
@@ -334,7 +314,7 @@ def test_fedce_associations_grow_and_weights_sum_to_one(seed):
 
 def test_fedce_rounds_by_hand(monkeypatch, engine, fed, net):
     table = {i: [[1.0] * 6, [2.0] * 6] if i < 2 else [[2.0] * 6, [1.0] * 6] for i in range(4)}
-    given_losses(monkeypatch, "fedce", table)  # two batches, of 4 and 2, so vectors differ by (1, 1)
+    given_losses(monkeypatch, table)  # two batches, of 4 and 2, so vectors differ by (1, 1)
     method, everybody = FedCE(2), np.arange(4)
     state = start(method, fed, net)
     trained = np.random.default_rng(0).normal(size=(4, net.n_parameters))
@@ -348,9 +328,6 @@ def test_fedce_rounds_by_hand(monkeypatch, engine, fed, net):
         assert np.allclose(state["models"][0], mine * trained[:2].sum(0) + (0.5 - mine) * trained[2:].sum(0))
         spread.append(mine)
     assert spread == sorted(spread)  # sharper with every round
-
-
-# --- pFedGraph and FedSaC -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -403,11 +380,6 @@ def test_pfedgraph_published_looks_at_this_rounds_updates():
     assert np.allclose(exact[0], [0.5 + 0.05 / 3.2, 0.5 - 0.05 / 3.2])
 
 
-def test_pfedgraph_between_local_and_fedavg(fed):
-    local, alone = fl.run(Local(), fed, **QUICK), fl.run(PFedGraph(1e-9, variant="as_run"), fed, **QUICK)
-    assert np.allclose(alone.theta, local.theta, rtol=0, atol=1e-12)
-
-
 def test_fedsac_without_complement_is_pfedgraph(fed):
     a, b = fl.run(FedSaC(0.0, 1.25), fed, **QUICK), fl.run(PFedGraph(0.8), fed, **QUICK)
     assert np.allclose(a.theta, b.theta, rtol=0, atol=1e-12)
@@ -452,9 +424,6 @@ def test_fedsac_measures_what_was_just_trained(fed, net, engine):
     assert method.traffic(state, 10) == (10, 10 + 3 * 200)
 
 
-# --- what the loop asks of a method ---------------------------------------------------------------------------------
-
-
 def test_the_loop_leaves_training_and_testing_to_the_method(fed):
     class Twice(FedAvg):
         """Clients train twice in a row, and whatever they are served is tested as the model of client 0."""
@@ -476,31 +445,14 @@ def test_the_loop_leaves_training_and_testing_to_the_method(fed):
     assert set(twice.clients["test"]) == {once.clients["test"][0]} and once.clients["test"].nunique() > 1
 
 
-# --- all ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_diverging_component_stops_the_run_with_the_client_named(fed):
     for method in (FedEM(2), FedSaC()):
         with pytest.raises(FltnbError, match=r"the loss of client \d is not finite"):
             fl.run(method, fed, **QUICK | {"lr": 1e200, "rounds": 3})
 
 
-def test_bad_settings_are_refused(fed):
+def test_clients_without_validation_samples_are_refused(fed):
     bare = replace(fed, val=[[], *fed.val[1:]])
-    for make, words in (
-        (lambda: FedEM(0), "n_clusters"),
-        (lambda: FedRC(2, variant="emdcfl"), "variant"),
-        (lambda: FedSoft(2, lam=-1), "lam"),
-        (lambda: FedSoft(2, period=0), "period"),
-        (lambda: FedSoft(2, serves="all"), "all"),
-        (lambda: FedCE(1.5), "n_clusters"),
-        (lambda: FedCE(2, delta=float("nan")), "delta"),
-        (lambda: FedCE(2, split="test"), "test"),
-        (lambda: PFedGraph(0), "above 0"),
-        (lambda: PFedGraph(-1), "alpha"),
-        (lambda: FedSaC(l1=-1), "l1"),
-        (lambda: fl.run(FedCE(2), bare, **QUICK), "client 0 has none"),
-        (lambda: fl.run(FedSoft(2, variant="as_run"), bare, **QUICK), "client 0 has none"),
-    ):
-        with pytest.raises(FltnbError, match=words):
-            make()
+    for method in (FedCE(2), FedSoft(2, variant="as_run")):
+        with pytest.raises(FltnbError, match="client 0 has none"):
+            fl.run(method, bare, **QUICK)

@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 """Small made-up image sets for tests."""
 
 import numpy as np
@@ -26,3 +27,50 @@ def counted(train_counts, test_counts=None):
     labels = np.concatenate([rng.permutation(np.repeat(np.arange(len(c)), c)) for c in (train_counts, test_counts)])
     images = (np.arange(len(labels)) % 256).reshape(-1, 1, 1)
     return toy_set(images, labels, np.repeat([0, 1], [sum(train_counts), sum(test_counts)]), len(train_counts))
+=======
+"""What tests of methods share: digits in two clusters, and methods fed with models of a few numbers."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+
+import fltnb as fl
+from fltnb.methods import Context
+
+QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
+QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
+
+
+def two_clusters(n_clients, samples=20, **options):
+    """Clients of two clusters with two digits each."""
+    options = {"n_clusters": 2, "classes_per_cluster": 2, "seed": 0} | options
+    return fl.federations.label_clusters(fl.load("digits"), n_clients, samples_per_client=samples, **options)
+
+
+def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1):
+    """Feed a method with ``rounds``, a list of (clients, what they trained); yield the state after each.
+
+    The last ``head`` numbers of a model are its last layer, which has one output and no bias.
+    """
+    n_clients = n_clients or 1 + max(max(clients) for clients, _ in rounds)
+    theta0, sizes = np.array(theta0), np.ones(n_clients, dtype=np.int64) if sizes is None else np.array(sizes)
+    P = len(theta0)
+    counts = {"n_parameters": P, "n_trainable": P, "n_statistics": 0, "n_classes": 0}
+    model = SimpleNamespace(**counts, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index)
+    state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[]), model, Context(0))
+    for round, (clients, trained) in enumerate(rounds, start=1):
+        state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float64), round)
+        yield {name: np.array(value) for name, value in state.items()}
+
+
+def served(method, state):
+    """Models that the clients are served, as lists."""
+    theta, rows = method.serve(state)
+    return theta[rows].tolist()
+
+
+def held_out(fed, val):
+    """The federation with the first ``val`` training samples of each client for validation."""
+    return replace(fed, train=[own[val:] for own in fed.train], val=[own[:val] for own in fed.train])
+>>>>>>> shrinkM

@@ -12,26 +12,18 @@ from .. import encoders, relatedness
 from ..errors import FltnbError, choose
 from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
-from .cfl import CFL
-from .cflgp import CFLGP
+from .cfl import CFL, FedCluster
+from .coldstart import CFLGP, FedClust, FlexCFL
 from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
-from .fedce import FedCE
-from .fedclust import FedClust
-from .fedcluster import FedCluster
-from .feddane import FedDANE
-from .fedem import FedEM, FedRC
-from .fedsem import FedSEM
-from .fedsoft import FedSoft
-from .fesem import FeSEM, FeSEMMA
-from .flexcfl import FlexCFL
-from .flt import FLT, PCAKMHC, fit_clusterer
+from .fedem import FedCE, FedEM, FedRC, FedSoft
+from .fesem import FedSEM, FeSEM, FeSEMMA
+from .flt import FLT, PACFL, PCAKMHC, fit_clusterer
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
 from .ifca import IFCA, HypoCluster
-from .pacfl import PACFL
 from .pfedgraph import FedSaC, PFedGraph
-from .plain import FedDist, FedDistWS, FedProx, FedSGD, Local
+from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
 from .soft import SoftFLT
 
@@ -50,17 +42,9 @@ __all__ += METHODS
 
 
 def build(settings: dict[str, Any]) -> Method:
-    """Make a method from its settings.
+    """Make a method from ``name`` (or ``kind``, its class) and options, with ``clusterer`` and ``encoder`` as dicts.
 
-    Parameters
-    ----------
-    settings : dict
-        ``name`` (or ``kind``, the class name) and the constructor's options; ``clusterer`` and ``encoder`` as dicts.
-
-    Raises
-    ------
-    FltnbError
-        Unknown method, option or option value; an option that the method needs is missing.
+    An unknown method, option or value, or a missing option that the method needs, raises :class:`fltnb.FltnbError`.
     """
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a method must be a dict with a name, not {settings!r}.")

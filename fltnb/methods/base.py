@@ -1,9 +1,8 @@
 """What a federated method is: three answers per round, and no training code.
 
 A method says what each participant starts from (:meth:`Method.dispatch`), how what came back is mixed
-(:meth:`Method.collect`) and which model serves each client (:meth:`Method.serve`); :meth:`Method.start` runs once
-before round 1 and may cluster the clients. Everything a method remembers is in ``state``, a dict of arrays, so a run
-can be saved between any two rounds and continued bit for bit.
+(:meth:`Method.collect`) and which model serves each client (:meth:`Method.serve`); :meth:`Method.start` runs once.
+Everything a method remembers is in ``state``, a dict of arrays, so a run can be saved and continued bit for bit.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..settings import Configured, Variant, brief
+from .samples import check_validation
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -36,16 +36,8 @@ PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT
 class Context:
     """What ``start`` may use besides the federation and the model.
 
-    Attributes
-    ----------
-    seed : int
-        Run seed, for :mod:`fltnb.randomness`.
-    cache : callable or None
-        ``cache(key, compute) -> dict of arrays``: keeps a one-off result (a clustering) between runs.
-    progress : bool
-        Whether long one-off work may show progress.
-    n_jobs : int or None
-        Processes for one-off work (embedding the clients); None lets the library choose.
+    ``seed`` is the run's. ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results
+    such as clusterings. ``progress`` says whether one-off work may show progress, ``n_jobs`` its processes.
     """
 
     seed: int
@@ -68,8 +60,7 @@ class Method(Configured):
 
     Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
     annotation does not allow raises :class:`fltnb.FltnbError`. Where the authors' code departs from their text,
-    ``variant="as_run"`` means other defaults (``AS_RUN``), or makes a small subclass beside the method,
-    ``class MineAsRun(Mine, as_run=True)``.
+    ``variant="as_run"`` means other defaults (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)``.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -78,8 +69,7 @@ class Method(Configured):
 
     name = "method"
     tests_served = True
-    models_down = 1
-    models_up = 1
+    models_down = models_up = 1
     AS_RUN: ClassVar[Mapping[str, Any]] = {}
     """What the variant "as_run" means for options that are not given."""
     _as_run: type[Method] | None = None
@@ -112,7 +102,9 @@ class Method(Configured):
         return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
 
     def check(self, fed: Federation) -> None:
-        """Refuse a federation that the method cannot run on; called before anything is computed."""
+        """Refuse a federation that the method cannot run on, such as one without the validation samples it looks at."""
+        if getattr(self, "split", "") == "val":
+            check_validation(fed, type(self).__name__.removesuffix("AsRun"))
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method, such as FedProx's ``proximal``."""
@@ -133,11 +125,9 @@ class Method(Configured):
         return state
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Take note, before the first round of a new phase, that some clients are new or hold other data.
+        """Take note, before the first round of a new phase, that clients ``changed`` (M,) are new or hold other data.
 
-        ``changed`` (M,) says which; newcomers have the highest numbers. The default keeps the state but for the sample
-        counts (``state["weights"]``). It places no newcomers: a method that does not say how is refused before a run in
-        which clients join.
+        Newcomers have the highest numbers. The default renews sample counts alone: it is refused where clients join.
         """
         return state | ({"weights": np.asarray(fed.sizes, dtype=np.float64)} if "weights" in state else {})
 
@@ -155,8 +145,7 @@ class Method(Configured):
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
         """Let the participants train; most methods leave it to :meth:`dispatch`.
 
-        It is for methods whose clients train several models in a round, weigh their samples, or measure something on
-        what they have just trained. The ``Trained`` has one row per participant, of any length, for :meth:`collect`.
+        Some train several models, weigh samples, or measure what they have trained. :meth:`collect` gets one row each.
         """
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
@@ -181,10 +170,7 @@ class Method(Configured):
         return self.models_down * n_parameters, self.models_up * n_parameters
 
     def fixed_graph(self, fed: Federation, context: Context) -> FixedGraph | None:
-        """Return the client graph that decides the whole run, or None if anything else does.
-
-        Methods on equal fixed graphs have equal runs, whoever found the graph, so one of them is enough.
-        """
+        """Return the client graph that decides the whole run (equal graphs, equal runs), or None if more does."""
         return None
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
@@ -193,11 +179,14 @@ class Method(Configured):
 
 
 class HardMethod(Method):
-    """Base of the methods that put every client into one of ``n_clusters`` clusters, at most as many as clients."""
+    """Base of the methods that put every client into one of ``n_clusters`` clusters."""
 
     def check(self, fed: Federation) -> None:
-        """Refuse more clusters than clients."""
-        check_clusters(self.n_clusters, fed.n_clients)
+        """Refuse more clusters than clients as well."""
+        super().check(fed)
+        K, M = self.n_clusters, fed.n_clients
+        if K > M:
+            raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")
 
 
 def _plain(value: Any) -> Any:
@@ -224,26 +213,17 @@ def resolve_rule(rule: str | None, variant: str) -> str:
 
 
 def one_cluster(fed: Federation, theta: np.ndarray) -> State:
-    """State in which everybody is of cluster 0 and served one model (P,)."""
-    return {
-        "models": theta[None],
-        "row": np.zeros(fed.n_clients, dtype=np.int64),
-        "labels": np.zeros(fed.n_clients, dtype=np.int64),
-        "weights": np.asarray(fed.sizes, dtype=np.float64),
-    }
+    """State in which everybody is of cluster 0 and served the first of the models (K, P), or the only one (P,)."""
+    row = np.zeros(fed.n_clients, dtype=np.int64)
+    weights = np.asarray(fed.sizes, dtype=np.float64)
+    return {"models": np.atleast_2d(theta), "row": row, "labels": row.copy(), "weights": weights}
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+    """Aggregate models (n, P): ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
 
-    Parameters
-    ----------
-    W : array (R, n)
-        Non-negative rows that sum to 1; others raise :class:`fltnb.FltnbError`.
-    theta : array (n, P)
-        Models, in client-id order: the sum has a fixed order, so it does not depend on who finished first.
-    block : int
-        Parameters per step; bounds the float64 copy.
+    The rows of W (R, n) must be non-negative and sum to 1; others raise :class:`fltnb.FltnbError`. Models come in
+    client-id order: the sum does not depend on who finished first. ``block`` bounds the float64 copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
@@ -261,9 +241,3 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     out = models.copy()
     out[filled] = mix(share[filled] / total[filled, None], theta)
     return out
-
-
-def check_clusters(n_clusters: int, n_clients: int) -> None:
-    """Refuse more clusters than clients."""
-    if n_clusters > n_clients:
-        raise FltnbError(f"{n_clusters} clusters for {n_clients} clients: choose n_clusters between 1 and {n_clients}.")

@@ -1,7 +1,8 @@
-"""Clustered federated learning by recursive bipartition (CFL; Sattler et al., arXiv 1910.01991).
+"""Clustered federated learning by recursive bipartition: CFL, and FedCluster, FeSEM's version of it.
 
-FedAvg until a cluster's mean update is small while single clients still pull hard: then the members want different
-models, and the cluster is cut in two by the cosines between their updates.
+FedAvg until a cluster's members want different models; then it is cut in two by the cosines between their updates. CFL
+(Sattler et al., arXiv 1910.01991) looks at the length of updates. FedCluster, as FeSEM's authors (arXiv 2108.08647)
+rebuilt it for their tables, cuts on schedule, and a bound on the cosine between the halves says whether that was right.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from sklearn.cluster import AgglomerativeClustering
 
 from ..settings import Count, Natural, NonNegative
 from .base import Context, Method, State, one_cluster
-from .modelspace import cluster_means
+from .modelspace import cluster_means, with_rows
 
 BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
 
@@ -21,35 +23,29 @@ class CFL(Method):
     """Recursive bipartition of the clients during training; no number of clusters is given.
 
     A cluster is cut when ``||mean update|| < eps1`` and ``max ||update|| > eps2``, with an update the difference
-    between a member's model after and before local training. Both halves continue from the model of the cluster plus
-    their own members' mean update. Clusters are never merged again.
+    between a member's model after and before local training. Both halves continue from their members' mean.
 
     With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
-    update, and a cluster is tested only once every member has been heard since the cluster was formed; so a cut
-    assigns all members, present or not.
+    update, and a cluster is tested only once every member has been heard since the cluster was formed.
+
+    The original theory also asks that the two halves be dissimilar enough; the official code omits that test, and so
+    does this one. Besides the models the state holds one update per client, (M, P).
 
     Parameters
     ----------
     eps1, eps2 : float
-        Thresholds on norms of updates, at least 0; ``eps1=0`` never cuts. The defaults are those of the official code,
-        for its own network, 0.1 as learning rate and one epoch; elsewhere they need to be tuned.
+        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are those of the official code, for its own
+        network, 0.1 as learning rate and one epoch; elsewhere they need to be tuned.
     warmup : int
-        Number of first rounds in which nothing is cut.
+        Rounds at the start in which nothing is cut.
     min_size : int
         Only clusters with more members than this are cut.
     weighting : {"plain", "samples"}
         Weights of the members in the mean: equal, as in the official code, or by training samples.
     similarity : {"parameters", "state"}
-        What counts as an update, for norms and cosines alike: trained parameters, or all that a network with batch
-        normalisation holds, its running means and variances and the counters of batches too, as in the runs behind
-        EMD-CFL's tables. Every counter grows by the steps taken, so that all updates are long and alike, and no
-        mean update is below the usual ``eps1``. The same for networks without batch normalisation.
-
-    Notes
-    -----
-    The original theory also asks that the two halves be dissimilar enough before a cut is accepted; the official code
-    omits that test, and so does this one. It decays the learning rate and keeps momentum between rounds, which are
-    options of a run here, not of the method. Besides the models the state holds one update per client, (M, P).
+        What counts as an update: trained parameters, or (with batch normalisation) running means, variances and the
+        counters of batches too, as in the runs behind EMD-CFL's tables. Every counter grows by the steps taken, so all
+        updates are long and alike, and no mean update is below the usual ``eps1``.
     """
 
     name = "cfl"
@@ -115,13 +111,7 @@ class CFL(Method):
 
 
 def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Cosine similarity (m, m) of the updates of some clients (m,); 0 with an update that is zero, 1 on the diagonal.
-
-    Examples
-    --------
-    >>> cosines(np.array([[2.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]), np.array([0, 1, 2])).tolist()
-    [[1.0, 0.0, -1.0], [0.0, 1.0, 0.0], [-1.0, 0.0, 1.0]]
-    """
+    """Cosine similarity (m, m) of updates of some clients (m,); 0 with an update that is zero, 1 on the diagonal."""
     gram = np.zeros((len(own), len(own)))
     for begin in range(0, updates.shape[1], BLOCK):
         part = updates[own, begin : begin + BLOCK]
@@ -135,8 +125,76 @@ def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
     """Cut in two by similarity (m, m): True (m,) for the half that does not hold the first member."""
-    from sklearn.cluster import AgglomerativeClustering
-
     tree = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=linkage)
     half = tree.fit_predict(1.0 - similarity)
     return half != half[0]
+
+
+class FedCluster(Method):
+    """FedAvg for a while, one cut by the updates of the last layer, and again inside each half.
+
+    A cluster that is ``period`` rounds old is cut in two by average linkage of the cosine distances between its
+    members' updates of the last layer's weights (without biases). With s the largest cosine between members of
+    different halves, the cut stands if ``sqrt((1 - s) / 2) >= gamma``. Both halves then continue from the model that
+    the cluster had *before* the round whose updates were looked at. A cut that does not stand ends the recursion. With
+    partial participation (the original calls all members for the cut) it goes as in :class:`CFL`.
+
+    Parameters
+    ----------
+    gamma : float
+        Least separation of the halves; above 1 nothing is ever cut, which is FedAvg. 0.13 in FeSEM's code.
+    period : int
+        Rounds of FedAvg before a cut is tried; 30 in FeSEM's code.
+    min_size : int
+        Only clusters with more members than this are cut. The code's number is not known; 2 is CFL's.
+    """
+
+    name = "fedcluster"
+
+    def __init__(self, gamma: NonNegative = 0.13, period: Natural = 30, min_size: Count = 2):
+        """Options are kept as they are."""
+
+    def start(self, fed, model, context: Context) -> State:
+        """One cluster with everybody."""
+        theta = model.init(context.seed)
+        kernel = model.head.start, model.head.stop - model.n_classes  # the last layer's weights; biases come after
+        return one_cluster(fed, theta) | {
+            "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=theta.dtype),
+            "kernel": np.array(kernel),
+            "heard": np.zeros(fed.n_clients, dtype=bool),
+            "since": np.zeros(1, dtype=np.int64),  # round after which each cluster was formed
+            "settled": np.zeros(1, dtype=bool),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Remember the updates, try the cuts that are due, and average inside the clusters that were not cut."""
+        models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
+        since, settled, kernel = state["since"].copy(), state["settled"].copy(), slice(*state["kernel"])
+        updates = with_rows(state["updates"], clients, theta[:, kernel] - models[row[clients], kernel])
+        averaged = cluster_means(row[clients], state["weights"][clients], theta, models)
+        for cluster in range(len(models)):
+            own = np.flatnonzero(row == cluster)
+            if settled[cluster] or round - since[cluster] <= self.period or not heard[own].all():
+                continue
+            second = halves(cosines(updates, own), self.gamma) if len(own) > self.min_size else None
+            if second is None:
+                settled[cluster] = True
+                continue
+            row[own[second]] = len(averaged)
+            averaged[cluster] = models[cluster]
+            averaged = np.vstack([averaged, models[cluster : cluster + 1]])
+            since[cluster], heard[own] = round, False
+            since, settled = np.append(since, round), np.append(settled, False)
+        clusters = {"models": averaged, "row": row, "labels": row, "since": since, "settled": settled}
+        return state | clusters | {"updates": updates, "heard": heard}
+
+
+def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
+    """Average-linkage cut in two: True (m,) for the half without the first member, None where it does not stand."""
+    second = bipartition(similarity, "average")
+    return second if separation(similarity[np.ix_(second, ~second)].max()) >= gamma else None
+
+
+def separation(cosine: float) -> float:
+    """Return ``sqrt((1 - cosine) / 2)``: 0 for equal directions, 1 for opposite ones."""
+    return float(np.sqrt((1.0 - cosine) / 2.0))

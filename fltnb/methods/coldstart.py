@@ -1,35 +1,40 @@
-"""What FedClust and FlexCFL share: everybody trains once from one model, and that decides the clusters for good."""
+"""Clusters from what training changes: once, in the first round (FedClust and FlexCFL), or again and again (CFLGP).
+
+FedClust: Islam et al., ICPP 2024 (arXiv 2407.07124). FlexCFL: Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after
+their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist, pdist
 
 from ..errors import FltnbError
-from .base import Context, Method, State
-from .modelspace import cluster_means
+from ..randomness import integer
+from ..relatedness.cuts import canonical
+from ..relatedness.pacfl import check_cluster_count, flat_clusters
+from ..settings import Count, Natural, NonNegative, Variant
+from .base import Context, HardMethod, Method, State, one_cluster
+from .modelspace import cluster_means, gram, leading_features, quick_kmeans
 
 
 class ColdStart(Method):
     """Clusters from the first local training; subclasses say how (:meth:`form`, :meth:`place`).
 
     Row 0 of the models is the common initial model, row k + 1 the model of cluster k. The participants of round 1 are
-    clustered by what they trained. A client that takes part later for the first time does nothing in that round but
-    train from the initial model, and joins a cluster by what came out; until then it is served the initial model and
-    counts as a cluster of its own.
+    clustered by what they trained. A client that comes later only trains from the initial model the first time, and
+    joins a cluster by what came out; until then it is served the initial model and counts as a cluster of its own.
     """
 
-    least = 2
-    """Participants that round 1 needs."""
+    least = 1  # participants that round 1 needs, if not n_clusters
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
-        return {
-            "models": model.init(context.seed)[None],
-            "row": np.zeros(fed.n_clients, dtype=np.int64),
-            "labels": np.zeros(fed.n_clients, dtype=np.int64),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
+        return one_cluster(fed, model.init(context.seed)) | {
             "head": np.array([model.head.start, model.head.stop]),  # columns of the last layer
             "trainable": np.array(model.n_trainable),
             "seed": np.array(context.seed),
@@ -38,15 +43,14 @@ class ColdStart(Method):
 
     def foresee(self, phases, drawn: Sequence[np.ndarray]) -> None:
         """Refuse a first round with too few participants to form clusters from."""
-        if len(drawn[0]) < self.least:
+        least = max(self.least, self.n_clusters or 0)
+        if len(drawn[0]) < least:
             raise FltnbError(
                 f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least"
-                f" {self.least}, but there will be {len(drawn[0])}: choose a higher participation."
+                f" {least}, but there will be {len(drawn[0])}: choose a higher participation."
             )
 
-    def form(
-        self, state: State, clients: np.ndarray, theta: np.ndarray, round: int
-    ) -> tuple[np.ndarray, np.ndarray, State]:
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
         raise NotImplementedError
 
@@ -74,3 +78,250 @@ class ColdStart(Method):
         labels = np.where(unplaced, len(models) + np.cumsum(unplaced) - 1, row - 1)
         models = np.vstack([state["models"][:1], models])
         return state | more | {"models": models, "row": row, "labels": labels, "forming": np.array(first)}
+
+
+BLOCK = 65536  # weights per step: bounds the float64 copies
+
+
+class FedClust(ColdStart):
+    """One-shot clustering by the weights of the final layer, then FedAvg inside the clusters.
+
+    In round 1, the warm-up, participants send their final layer only. Euclidean distances between these, complete
+    linkage and a threshold give the clusters, whose models still are the initial one. A newcomer joins the cluster
+    whose members' mean final layer is nearest to its own (:class:`ColdStart`).
+
+    The warm-up's length and the linkage stand in no text at hand (EMD-CFL's runs: complete). Newcomers send whole
+    models.
+
+    Parameters
+    ----------
+    threshold : float, optional
+        lambda: no two members of a cluster are farther apart. It depends on model, learning rate and epochs.
+    n_clusters : int, optional
+        Cut the dendrogram into so many clusters instead. Give one of the two.
+    variant : {"as_written", "as_run"}
+        "as_run": :class:`FedClustAsRun`.
+    """
+
+    name = "fedclust"
+    least = 2
+
+    def __init__(
+        self, threshold: NonNegative | None = None, n_clusters: Count | None = None, *, variant: Variant = "as_written"
+    ):
+        if (threshold is None) == (n_clusters is None):
+            raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
+
+    def check(self, fed) -> None:
+        """Refuse more clusters than clients."""
+        check_cluster_count(self.n_clusters, fed.n_clients)
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of the final layers."""
+        sent = theta[:, slice(*state["head"])]
+        squared = 0.0
+        for begin in range(0, sent.shape[1], BLOCK):
+            squared += pdist(sent[:, begin : begin + BLOCK].astype(np.float64), "sqeuclidean")
+        tree = linkage(np.sqrt(squared), "complete")
+        labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
+        means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
+        return labels, np.repeat(state["models"], len(means), axis=0), {"heads": means}
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Nearest mean final layer."""
+        return cdist(theta[:, slice(*state["head"])].astype(np.float64), state["heads"]).argmin(axis=1)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model down and one up; in the warm-up the final layer up."""
+        return n_parameters, int(np.diff(state["head"])[0]) if state["forming"] else n_parameters
+
+
+class FedClustAsRun(FedClust, as_run=True):
+    """What printed EMD-CFL's tables: the accuracies of its rows are those of models of one round.
+
+    Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
+    the backdoors). The clusters' models are the warm-up's averages, by samples, **for ever**.
+    """
+
+    def start(self, fed, model, context: Context) -> State:
+        """One common model, of which all trained weights are compared."""
+        return super().start(fed, model, context) | {"head": np.array([0, model.n_trainable])}
+
+    def form(self, state, clients, theta, round):
+        """Complete linkage of all weights, and the only averages."""
+        labels, models, more = super().form(state, clients, theta, round)
+        return labels, cluster_means(labels, state["weights"][clients], theta, models), more
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Leave the models as they are."""
+        return state["models"][1:]
+
+    traffic = Method.traffic
+
+
+class FlexCFL(HardMethod, ColdStart):
+    """Static groups by decomposed cosine similarity, with an optional pull between the groups' models.
+
+    The participants' updates of round 1 are clustered by k-means on their cosines with the updates' leading left
+    singular vectors (:func:`decomposed_cosines`). A group starts from the plain mean of its members' models; later
+    rounds average by samples. A newcomer joins the group whose mean first update points most nearly where its own does.
+
+    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; here those are the participants
+    and local epochs of round 1. Migration of clients whose labels shift is not there.
+
+    Parameters
+    ----------
+    n_clusters, variant
+        Number of groups K, given. "as_run": :class:`FlexCFLAsRun`.
+    eta : float
+        Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
+        of the other groups' models, with weights ``eta / norm``. 0 is the official configuration.
+    """
+
+    name = "flexcfl"
+    normalised = True  # weights of the pull
+
+    def __init__(self, n_clusters: Count, eta: NonNegative = 0.0, *, variant: Variant = "as_written"):
+        pass
+
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+        """k-means on the decomposed cosines of the first updates."""
+        K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
+        features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
+        labels = canonical(quick_kmeans(features, K, integer(int(state["seed"]), "method", round)))
+        models = cluster_means(labels, np.ones(len(clients)), theta, np.repeat(initial[None], K, axis=0))
+        return labels, models, {"directions": (models - initial)[:, :n]}
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Least ``(1 - cosine) / 2`` between first updates, hence the largest cosine."""
+        updates = (theta - state["models"][0]).astype(np.float64)[:, : int(state["trainable"])]
+        directions = state["directions"].astype(np.float64)
+        norm = np.linalg.norm(directions, axis=1)
+        return (updates @ directions.T / np.where(norm > 0, norm, np.inf)).argmax(axis=1)
+
+    def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
+        """Average inside the groups, then pull them towards each other."""
+        models = super().aggregate(state, labels, weights, theta)
+        return pull(models, self.eta, self.normalised, int(state["trainable"]))
+
+
+class FlexCFLAsRun(FlexCFL, as_run=True):
+    """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds ``eta * (K - 1)`` to lengths at most."""
+
+    normalised = False
+
+    def __init__(self, n_clusters: Count, eta: NonNegative = 5.0, *, variant: Variant = "as_written"):
+        pass
+
+
+def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
+    """Cosines (n, K) of n updates with the K leading left singular vectors of the matrix that they are columns of.
+
+    With ``updates = U S V'`` these come from ``S V_i``, so the Gram matrix (n, n) is all it takes; 0 beyond the rank.
+    """
+    features = leading_features(products, n_components)
+    norm = np.sqrt(np.diag(products))[:, None]
+    cosines = np.divide(features, norm, out=np.zeros_like(features), where=norm > 0)
+    return np.pad(cosines, ((0, 0), (0, n_components - cosines.shape[1])))
+
+
+def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: int | None = None) -> np.ndarray:
+    """Mix every group's model (K, P) with the directions of the others; lengths are those of trained parameters."""
+    if eta == 0:
+        return models
+    norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)
+    weight = np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0)
+    W = np.tile(weight, (len(models), 1))
+    np.fill_diagonal(W, 1.0)
+    if normalised:
+        W /= W.sum(axis=1, keepdims=True)
+    return (W @ models.astype(np.float64)).astype(models.dtype)
+
+
+class CFLGP(HardMethod):
+    """Cluster the clients by the leading singular directions of their averaged updates, again and again.
+
+    A client's profile is a running mean of what it sends; every ``period`` rounds the profiles of all clients heard so
+    far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
+    so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
+
+    A profile has one block, as in the released code. The paper's text lets one of the K models after the other be sent
+    to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the client's whole local
+    training. Profiles take M x P numbers. A client never heard stays in cluster 0, all while fewer than K are heard.
+
+    Parameters
+    ----------
+    n_clusters, variant
+        Number of clusters K, given. "as_run": :class:`CFLGPAsRun`.
+    period : int
+        Q, rounds from one clustering to the next.
+    stop : int
+        Labels are frozen after this round; 0 never.
+    """
+
+    name = "cflgp"
+    own_blocks = by_samples = False
+
+    def __init__(self, n_clusters: Count, period: Count = 2, stop: Natural = 10, *, variant: Variant = "as_written"):
+        pass
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody in cluster 0, all models equal, profiles zero."""
+        theta = model.init(context.seed)
+        blocks = self.n_clusters if self.own_blocks else 1
+        return one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
+            "profile": np.zeros((fed.n_clients, blocks, model.n_trainable), dtype=theta.dtype),
+            "heard": np.zeros(fed.n_clients, dtype=bool),
+            "seed": np.array(context.seed),
+        }
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Update the profiles and cluster if it is time, then average inside the clusters."""
+        row, heard, profile = state["row"], state["heard"], state["profile"]
+        if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
+            heard, profile = heard.copy(), profile.copy()
+            weight = newest_weight(round - 1, self.n_clusters, self.period)
+            for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
+                profile[client, block] *= 1 - weight
+                profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
+            heard[clients] = True
+            if heard.sum() >= self.n_clusters:
+                row = self._cluster(profile, heard, row, integer(int(state["seed"]), "method", round))
+        weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        models = cluster_means(row[clients], weights, theta, state["models"])
+        return state | {"models": models, "row": row, "labels": row, "heard": heard, "profile": profile}
+
+    def _cluster(self, profile: np.ndarray, heard: np.ndarray, row: np.ndarray, seed: int) -> np.ndarray:
+        points = profile.reshape(len(profile), -1)
+        points = points if heard.all() else points[heard]
+        features = leading_features(gram(points, np.zeros(points.shape[1], points.dtype)), self.n_clusters)
+        row = row.copy()
+        row[heard] = renamed(quick_kmeans(features, self.n_clusters, seed), row[heard])
+        return row
+
+
+class CFLGPAsRun(CFLGP, as_run=True):
+    """What printed EMD-CFL's tables: clusters anew in every round, for ever, and averages weighted by samples.
+
+    A profile has one block per cluster (K times the memory), and an update enters that of the client's present cluster.
+    Clients of different clusters thus have different blocks filled, which makes early labels stick.
+    """
+
+    own_blocks = by_samples = True
+    period, stop = 1, 0
+
+    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
+        pass
+
+
+def newest_weight(t: int, n_clusters: int, period: int) -> float:
+    """Weight beta of the newest update in the profile at round ``t``, counted from 0."""
+    return 1.0 / ((t + 1) // (n_clusters * period) + 1)
+
+
+def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """Rename clusters so that as many clients as possible keep their label."""
+    size = int(max(labels.max(), before.max())) + 1
+    both = np.zeros((size, size))
+    np.add.at(both, (labels, before), 1)
+    return linear_sum_assignment(both, maximize=True)[1][labels].astype(np.int64)

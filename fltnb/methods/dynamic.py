@@ -1,8 +1,7 @@
 """Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
 
-The paper states this optional part and leaves it for future work, and no code of it is known; what it leaves open is
-decided here and said in :class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left
-out.
+The paper leaves this optional part for future work, and no code of it is known; what it leaves open is decided in
+:class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations.phases import phases
+from ..relatedness import FCR
 from ..settings import Count, Natural, Variant, brief
 from .base import Context, Rule, State
 from .flt import FLT
@@ -42,21 +42,18 @@ class DynamicFLT(FLT):
 
     What the paper leaves open, and what is done here:
 
-    - *Models of new clusters.* Each starts from the sample-weighted mean of the models that its members were served,
-      counting those that neither flagged nor are new, if there are any. A cluster whose members stay the same keeps its
-      model to the last bit. In case I the same holds for clients with equal neighbourhoods.
-    - *Newcomers that wait.* Until a re-clustering takes them in they stand alone: they start from the mean of all
-      models, take part when drawn and train on their own data. (The paper leaves them out of S until then.)
-    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights, as often
-      as ``encoder.finetune_epochs`` says.
+    - *Models of new clusters* start from the sample-weighted mean of the models that their members (in case I: clients
+      with equal neighbourhoods) were served, without those that flagged or are new, unless there are no others.
+    - *Newcomers* stand alone until a re-clustering takes them in: they start from the mean of all models, and take part
+      when drawn. (The paper leaves them out of S until then.)
+    - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights.
     - *Cost.* A re-clustering moves the centroids of all clients once more, and the encoder to those that have none yet.
       Flags, one bit each, are not counted.
 
     Parameters
     ----------
-    clusterer : estimator over clients, optional
-        Unfitted; ``FCR()`` by default.
-    encoder : EncoderSpec, optional
+    clusterer, encoder, graph, rule, variant, name
+        See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
     lam : int, optional
         lambda: re-cluster when more than so many flags stand. None: clients send no flags.
     tau : int, optional
@@ -66,18 +63,11 @@ class DynamicFLT(FLT):
         whose mean embedding is nearest to its own, in the encoder's space and as of the last clustering (the paper's
         "another possibility"); it then raises no flag that counts. Needs FCR, whose centroids and shares hold these
         means: all clients send k shares more, and the client to be placed e numbers.
-    graph, rule, variant, name
-        See :class:`fltnb.methods.FLT`.
 
     Raises
     ------
     FltnbError
-        Nothing is dynamic, an option is out of range, or the clusterer is fitted already.
-
-    Warns
-    -----
-    UserWarning
-        Before the run: ``lam`` or ``tau`` never fires in it.
+        Nothing is dynamic, or the clusterer is fitted already. (If ``lam`` or ``tau`` never fires: a warning.)
     """
 
     name = "flt_dynamic"
@@ -95,8 +85,6 @@ class DynamicFLT(FLT):
         variant: Variant = "as_written",
         name: str | None = None,
     ):
-        from ..relatedness import FCR
-
         super().__init__(clusterer, graph, encoder, name=name)
         self.nearest = "nearest" in (newcomers, drifted)
         if lam is None and tau is None and not self.nearest:
@@ -130,11 +118,7 @@ class DynamicFLT(FLT):
             )
 
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
-        """Tell when the server will re-cluster, which follows from who changes and who takes part.
-
-        ``drawn`` holds the clients of round 1, 2, ... Returns a dict, round -> "lambda" or "tau", and the most flags
-        that ever stand at a time.
-        """
+        """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand."""
         coming = {phase.round: phase for phase in phases[1:]}
         n, pending, flags = phases[0].fed.n_clients, set(), set()
         fired, most = {}, 0
@@ -202,8 +186,8 @@ class DynamicFLT(FLT):
         # without lambda no flags are sent, so the server knows of newcomers only
         unfit = state["alone"] if self.lam is None else state["alone"] | state["flags"]
         state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
-        sent, up_down = state["sent"], extra["sent"].copy()
-        up_down[1] -= self._encoder_scalars(fed) * int(state["with_encoder"])  # who has the encoder keeps it
+        sent, up_down = state["sent"], extra["sent"].copy()  # who has the encoder keeps it:
+        up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])
         return state | extra | {"sent": sent + up_down} | _nobody(fed)
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
@@ -218,12 +202,9 @@ class DynamicFLT(FLT):
         trusted = ~np.isin(np.arange(fed.n_clients), who)
         state = rewire(state, adjacency, labels, fed.sizes, trusted)
         newly = int(fed.n_clients - state["with_encoder"])  # newcomers are placed all at once, when they join
-        up_down = [z.size, newly * self._encoder_scalars(fed)]
+        up_down = [z.size, newly * sent_parameters(self.encoder, fed.input_shape)]
         state |= {"sent": state["sent"] + up_down, "with_encoder": np.array(fed.n_clients)}
         return state | {name: state[name] & trusted for name in CHANGES}
-
-    def _encoder_scalars(self, fed: Federation) -> int:
-        return sent_parameters(self.encoder, fed.input_shape)
 
 
 def _nobody(fed: Federation) -> State:

@@ -1,11 +1,9 @@
 """EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
 
-Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1; the distances and the clusters are those of
-:class:`fltnb.relatedness.EMDClustering`.
-
-Everybody trains alone once. Then each pair of clients that has trained exchanges models and measures how far apart the
-embeddings of their samples are, under either model; whoever is near in both directions is connected, and clients with
-the same neighbours are averaged from then on, beginning with what they have just trained.
+Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Then each pair of clients that
+has trained exchanges models and measures how far apart the embeddings of their samples are, under either model
+(:class:`fltnb.relatedness.EMDClustering`); whoever is near in both directions is connected, and clients with the same
+neighbours are averaged from then on, beginning with what they have just trained.
 """
 
 from __future__ import annotations
@@ -13,14 +11,16 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
+from sklearn.base import clone
 
+from .. import models
 from ..errors import FltnbError
 from ..progress import bar
+from ..relatedness import EMDClustering
 from ..settings import Variant
-from .base import Context, Method, State, mix, mix_groups
+from .base import Context, Method, State, mix, mix_groups, one_cluster
 from .graph import rewire
 from .modelspace import with_rows
-from .samples import check_validation
 
 Rule = Literal["participants", "last_local"]
 SLICE = 1000  # samples per forward pass
@@ -29,6 +29,11 @@ SMALL = 20_000_000  # cells of all cost matrices below which starting processes 
 
 class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
+
+    An undrawn client is a cluster of its own and holds the initial model. Absent ones answer with their last model.
+
+    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
+    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
 
     Parameters
     ----------
@@ -43,24 +48,14 @@ class EMDCFL(Method):
         the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
     variant : {"as_written", "as_run"}
         What ``rule`` and ``repeat`` are where they are not given; "as_run": "last_local" and True.
-
-    Notes
-    -----
-    A client that has not been drawn yet is a cluster of its own and is served the common initial model, from which it
-    will also train. An absent client answers with the model that it trained last; it has to be reachable for that.
-
-    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
-    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
     """
 
-    name = "emdcfl"
+    name, split = "emdcfl", "val"
     AS_RUN: ClassVar = {"rule": "last_local", "repeat": True}
 
     def __init__(
         self, clusterer=None, rule: Rule = "participants", repeat: bool = False, *, variant: Variant = "as_written"
     ):
-        from ..relatedness import EMDClustering
-
         self.clusterer = EMDClustering() if clusterer is None else clusterer
         if not isinstance(self.clusterer, EMDClustering):
             raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")
@@ -68,30 +63,31 @@ class EMDCFL(Method):
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""
         self.clusterer.check(fed.sizes.tolist())
-        check_validation(fed, "EMD-CFL")
+        super().check(fed)
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""
         M, theta = fed.n_clients, model.init(context.seed)
         distance = np.full((M, M), np.nan)
         np.fill_diagonal(distance, 0.0)
-        return {
-            "models": np.repeat(theta[None], M, axis=0),
-            "row": np.arange(M),
-            "relation": np.eye(M, dtype=np.uint8),
-            "labels": np.arange(M),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-            "distance": distance,
-            "reference": np.full(M, np.nan),
-            "tolerance": np.array(np.nan),
-            "local": np.repeat(theta[None], M, axis=0),  # last trained models
-            "present": np.zeros(M, dtype=bool),
-            "trained": np.zeros(M, dtype=bool),
-            "measured": np.zeros(M, dtype=bool),
-            "again": np.array(self.repeat),
-            "net": np.array(model.name),
-            "sent": np.zeros(2, dtype=np.int64),
-        }
+        everybody = {"models": np.repeat(theta[None], M, axis=0), "row": np.arange(M), "labels": np.arange(M)}
+        return (
+            one_cluster(fed, theta)
+            | everybody
+            | {
+                "relation": np.eye(M, dtype=np.uint8),
+                "distance": distance,
+                "reference": np.full(M, np.nan),
+                "tolerance": np.array(np.nan),
+                "local": np.repeat(theta[None], M, axis=0),  # last trained models
+                "present": np.zeros(M, dtype=bool),
+                "trained": np.zeros(M, dtype=bool),
+                "measured": np.zeros(M, dtype=bool),
+                "again": np.array(self.repeat),
+                "net": np.array(model.name),
+                "sent": np.zeros(2, dtype=np.int64),
+            }
+        )
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the clusters known so far; :meth:`revise` does it again where clusters change."""
@@ -137,10 +133,6 @@ class EMDCFL(Method):
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, in rows under the models that clients trained last."""
-        from sklearn.base import clone
-
-        from .. import models
-
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
         pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}
@@ -183,10 +175,7 @@ def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
 
 
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
-    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer of a network gets; no dropout.
-
-    Computed on a GPU where there is one.
-    """
+    """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets; no dropout; on a GPU if possible."""
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,18 +1,20 @@
-"""FedEM and FedRC: every client's data as a mixture, every client trains all components.
+"""FedEM, FedRC, FedSoft and FedCE: clients between several models, all of which every client sees.
 
 FedEM (Marfoq et al., NeurIPS 2021, arXiv 2108.10252) is expectation-maximisation with the components' posterior weights
 per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights by the classes, so that components
-follow another labelling of the same images and not other classes or other looks.
+follow another labelling of the same images. FedSoft: arXiv 2112.06053. FedCE: Cai et al., ACM MM 2023.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from ..settings import Count, Variant
-from .base import Context, Method, State, mix
+from ..settings import Count, NonNegative, Variant
+from .base import Context, Method, State, mix, one_cluster
 from .modelspace import with_rows
-from .samples import evaluate_mixture, sample_losses
+from .samples import batch_means, evaluate_mixture, sample_losses
 
 
 class FedEM(Method):
@@ -22,22 +24,18 @@ class FedEM(Method):
     these as its new shares, then one local training *per component*, each sample's loss multiplied by its weight. The
     server averages each component over all participants, by samples.
 
+    The weights of a sample sum to 1 over the components, so each trains as if with a part of the learning rate, 1 / K
+    on average at the start: it wants a larger one than FedAvg. All K trainings see the samples in the same order.
+
+    ``serve`` and the labels give the component of the largest share. Only :meth:`evaluate` knows the mixture, so the
+    models of a finished run alone do not give its accuracy. A client that never took part has equal shares.
+
     Parameters
     ----------
     n_clusters : int
         Number of components K, given. Component 0 starts where FedAvg starts.
     variant : {"as_written", "as_run"}
         A client's prediction is the shares' mean of the components' probabilities, or as in :class:`FedEMAsRun`.
-
-    Notes
-    -----
-    The weights of a sample sum to 1 over the components, so each component trains as if with a part of the learning
-    rate, 1 / K on average at the start: it wants a larger one than FedAvg. All K trainings of a client see its samples
-    in the same order.
-
-    ``serve`` returns single models, those of the largest share. Only :meth:`evaluate` knows the mixture, so the models
-    of a finished run alone do not give its accuracy. Reported labels are those of the largest share; the original has
-    none. A client that never took part has equal shares.
     """
 
     name = "fedem"
@@ -49,7 +47,7 @@ class FedEM(Method):
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
         return {
-            "models": np.stack([model.init(context.seed, k) for k in range(self.n_clusters)]),
+            "models": several(model, context, self.n_clusters),
             "shares": np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters),
             "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
@@ -101,11 +99,7 @@ class FedEM(Method):
 
 
 class FedEMAsRun(FedEM, as_run=True):
-    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component*.
-
-    The code saved that one by accident, so the rows of FedEM and FedRC judge one component out of K, whichever the
-    client needs.
-    """
+    """What printed EMD-CFL's tables: a client is tested with its *local copy of the last component* (by accident)."""
 
     tests_served = True
     evaluate = Method.evaluate
@@ -129,11 +123,9 @@ class FedRC(FedEM):
     """FedEM whose posterior weights are divided by how much of a *class* each component holds already.
 
     ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``, where c_k(y) is the part that class y has
-    in component k over all clients, renewed every round from the sums of q. A component that holds a class whole gains
-    nothing by it, so label skew does not part the clients.
+    in component k over all clients, renewed every round from the sums of q. Thus label skew does not part the clients.
 
-    The class parts start equal (1 / K), so the first round is FedEM's. They are sums over all clients heard so far,
-    each with what it sent last; the prediction does not use them. Options are those of :class:`FedEM`.
+    The class parts start equal (1 / K), so the first round is FedEM's. The prediction does not use them.
     """
 
     name = "fedrc"
@@ -172,6 +164,11 @@ class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
     """FedRC, tested as :class:`FedEMAsRun` is."""
 
 
+def several(model, context: Context, K: int) -> np.ndarray:
+    """K independent initial models (K, P); the first is where FedAvg starts."""
+    return np.stack([model.init(context.seed, k) for k in range(K)])
+
+
 def class_parts(sums: np.ndarray) -> np.ndarray:
     """Rows (K, C) that sum to 1, from sums of posterior weights by class; at least 1e-8 before that."""
     floored = np.maximum(sums, 1e-8)
@@ -185,12 +182,207 @@ def log_shares(shares: np.ndarray) -> np.ndarray:
 
 
 def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the first axis.
-
-    Examples
-    --------
-    >>> softmax(np.array([[0.0], [-np.log(3.0)]])).ravel().round(6).tolist()
-    [0.75, 0.25]
-    """
+    """Softmax over the first axis."""
     scores = np.exp(scores - scores.max(axis=0))
     return scores / scores.sum(axis=0)
+
+
+FLOOR = 1e-4  # share of a centre that no sample of a client prefers
+
+
+class FedSoft(Method):
+    """K centres on the server; a client's importance weights u say what share of its samples prefers which centre.
+
+    Every ``period`` rounds a participant counts, over its training samples, which centre has the least loss; these
+    shares are u. It trains one model near all centres, ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``, and
+    this model goes into every centre, with weights ``u_ik n_i`` made to sum to 1 over the participants.
+
+    A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
+    *begin* there (as in the published runs); the original continues from the client's own model. It draws clients for
+    each centre in proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of centres K, given. Centre 0 starts where FedAvg starts.
+    lam : float
+        lambda, weight of the proximal term, at least 0. The official examples have 0.01 (CIFAR-10) and 0.1 (MNIST).
+    period : int
+        tau, rounds from one measurement of u to the next.
+    serves : {"own", "center"}
+        What a client is tested with: the model it trained last itself, or the centre with its largest importance.
+    variant : {"as_written", "as_run"}
+        "as_run": :class:`FedSoftAsRun`, which has neither ``lam`` nor ``period``.
+    """
+
+    name = "fedsoft"
+    split = "train"
+
+    def __init__(
+        self,
+        n_clusters: Count,
+        lam: NonNegative = 0.01,
+        period: Count = 2,
+        serves: Literal["own", "center"] = "own",
+        *,
+        variant: Variant = "as_written",
+    ):
+        pass
+
+    def local_training(self) -> dict[str, float]:
+        """Add the proximal term."""
+        return {"proximal": self.lam}
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independent centres, no client measured yet."""
+        K = self.n_clusters
+        return {
+            "models": several(model, context, K),
+            "own": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
+            "importance": np.full((fed.n_clients, K), 1 / K),
+            "counts": np.zeros((fed.n_clients, K)),
+            "measured": np.zeros(fed.n_clients, dtype=bool),
+            "weights": np.asarray(fed.sizes, dtype=np.float64),
+        }
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants count which centre suits how many of their samples, if it is time or they never have."""
+        due = clients if (round - 1) % self.period == 0 else clients[~state["measured"][clients]]
+        importance, counts = state["importance"].copy(), state["counts"].copy()
+        for client, losses in zip(due, sample_losses(engine, state["models"], due, self.split), strict=True):
+            counts[client] = self.counted(losses, state["weights"][client], engine.spec.batch_size)
+            importance[client] = counts[client] / counts[client].sum()
+        return state | {"importance": importance, "counts": counts, "measured": with_rows(state["measured"], due, True)}
+
+    def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
+        """``u_k n`` (K,) of a client, from the losses (K, n) of its samples."""
+        count = np.bincount(losses.argmin(axis=0), minlength=self.n_clusters)
+        return np.where(count > 0, count / losses.shape[1], FLOOR) * samples
+
+    def dispatch(self, state: State, clients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean of the centres with the client's importance weights, which is also what the proximal term pulls to."""
+        return mix(state["importance"][clients], state["models"]), np.arange(len(clients))
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Every participant's model goes into every centre, by importance and samples."""
+        models = mix(center_weights(state["counts"][clients]), theta)
+        return state | {"models": models, "own": with_rows(state["own"], clients, theta)}
+
+    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Give the clients' own models or their nearest centres."""
+        if self.serves == "own":
+            return state["own"], np.arange(len(state["own"]))
+        return state["models"], self.labels(state)
+
+    def labels(self, state: State) -> np.ndarray:
+        """Centre of the largest importance, (M,)."""
+        return state["importance"].argmax(axis=1)
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """All centres down; one model and K counts up."""
+        return self.n_clusters * n_parameters, n_parameters + self.n_clusters
+
+
+class FedSoftAsRun(FedSoft, as_run=True):
+    """What printed EMD-CFL's tables: whole *validation batches* are counted, in every round.
+
+    All samples of a batch go to the centre with the least loss on it; these counts weigh centres. No proximal term.
+    """
+
+    split, lam, period = "val", 0.0, 1
+
+    def __init__(self, n_clusters: Count, serves: Literal["own", "center"] = "own", *, variant: Variant = "as_written"):
+        pass
+
+    def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
+        """Count whole batches (K,); a centre that wins none counts for a thousandth of the samples, at least for 1."""
+        count = batch_counts(losses, batch_size)
+        return np.where(count > 0, count, max(1, int(0.001 * losses.shape[1])))
+
+
+def center_weights(counts: np.ndarray) -> np.ndarray:
+    """Weights v (K, n) of n clients in every centre, from ``u_ik n_i`` (n, K); rows sum to 1."""
+    return (counts / counts.sum(axis=0)).T
+
+
+def batch_counts(losses: np.ndarray, size: int) -> np.ndarray:
+    """Count the samples (K,) that each centre wins when whole batches go to the centre with their least mean loss."""
+    winner = batch_means(losses, size).argmin(axis=0)
+    each = np.minimum(size, losses.shape[1] - size * np.arange(len(winner)))
+    return np.bincount(winner, each, len(losses))
+
+
+class FedCE(Method):
+    """K models; each client trains the one that fits it best, and contributes to all by associations that only grow.
+
+    A participant's association with its best model grows by 1, with any other by ``exp(-delta ||a_best - a_k||)``, a
+    the vector of a model's losses on the client's batches. Model k becomes the mean of the participants' trained models
+    with weights that are the softmax *over clients* of their associations with k. As these grow, the weights sharpen.
+
+    Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
+    weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of models K, given. Model 0 starts where FedAvg starts.
+    delta : float
+        At least 0; 0.5 in EMD-CFL's runs.
+    split : {"val", "train"}
+        Samples to compare the models on, in batches of the run's ``batch_size``; few, large ones make it coarse.
+    variant : {"as_written", "as_run"}
+        "as_run": :class:`FedCEAsRun`.
+    """
+
+    name = "fedce"
+    once = True  # a round adds a single 1
+
+    def __init__(
+        self,
+        n_clusters: Count,
+        delta: NonNegative = 0.5,
+        split: Literal["val", "train"] = "val",
+        *,
+        variant: Variant = "as_written",
+    ):
+        pass
+
+    def start(self, fed, model, context: Context) -> State:
+        """K independent models, no associations."""
+        associations = np.zeros((fed.n_clients, self.n_clusters))
+        return one_cluster(fed, several(model, context, self.n_clusters)) | {"associations": associations}
+
+    def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
+        """Let participants measure all models; ties go to the lowest index."""
+        row, associations = state["row"].copy(), state["associations"].copy()
+        for client, losses in zip(clients, sample_losses(engine, state["models"], clients, self.split), strict=True):
+            batches = batch_means(losses, engine.spec.batch_size)
+            row[client] = batches.mean(axis=1).argmin()
+            associations[client] += growth(batches, self.delta, self.once)
+        return state | {"row": row, "labels": row, "associations": associations}
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Average all participants into every model."""
+        return state | {"models": mix(softmax(state["associations"][clients]).T, theta)}
+
+    traffic = FedSoft.traffic
+
+
+class FedCEAsRun(FedCE, as_run=True):
+    """What printed EMD-CFL's tables: a 1 for each of the K models looked at, each time to the best so far."""
+
+    once = False
+
+
+def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
+    """Return what a client adds to its associations (K,), from the losses of K models on its batches (K, b)."""
+    means = batches.mean(axis=1)
+    best = means.argmin()
+    added = np.exp(-delta * np.linalg.norm(batches - batches[best], axis=1))
+    added[best] = 0
+    if once:
+        added[best] = 1
+    else:
+        for seen in range(len(means)):
+            added[means[: seen + 1].argmin()] += 1
+    return added

@@ -1,8 +1,8 @@
-"""FeSEM, multi-center federated learning as its own paper describes it (Long et al., arXiv 2108.08647).
+"""FeSEM, multi-center federated learning: as its own paper (arXiv 2108.08647) and as FLT (arXiv 2103.15947) had it.
 
 Expectation-maximisation over K centres: every client belongs to the centre nearest to its model (Equation 8), a centre
 is the mean of its members' models (Equation 9), and clients train from their centre with a penalty on the distance
-from it (Equation 7).
+from it (Equation 7). FLT's authors' re-implementation, FedSEM, is k-means on the clients' models in every round.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import integer, stream
 from ..settings import Count, NonNegative, Variant
-from .base import Context, HardMethod, Rule, State, mix_groups, one_cluster
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, one_cluster
 from .matching import joined, matched_mean, split
-from .modelspace import best_start, cluster_means, scores
+from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
 
 
 class FeSEM(HardMethod):
@@ -27,36 +27,28 @@ class FeSEM(HardMethod):
     the last training. Before there are K centres everybody shares one; the first K come from the best of 20 k-means
     starts on the models of the clients heard so far, as soon as at least K have been.
 
+    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
+    9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
+    lambda``. The paper trains one local update per round; here that is the run's ``local_epochs``.
+
     Parameters
     ----------
     n_clusters : int
         Number of centres K, given.
     lam : float
-        lambda of Equations 5 and 7, at least 0. The paper gives no number; 0.1, the default, stands unread in the
-        configuration of its public code, which has no such term.
+        lambda of Equations 5 and 7. The paper gives no number; 0.1 stands in its public code's configuration, unread.
     weighting : {"plain", "samples"}
         Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
     rule : {"participants", "last_local", "last_aggregate"}
         Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
-        E-step places each client by the last model known of it: the one it trained last, or under ``last_aggregate``
-        the centre it was served; for a client never heard the initial model.
+        E-step places each client by the last model known of it: trained, or under ``last_aggregate`` served.
     grouping : {"em", "random"}
         "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
     report : {"own", "best"}
-        "best": a test is that of one centre on *all* clients, the centre with the most right answers there, instead of
-        each client's own. It changes reported accuracies only.
+        "best": a test is that of the one centre with the most right answers on *all* clients. It changes no training.
     variant : {"as_written", "as_run"}
-        Where they are not given: ``lam=0.1, grouping="em", report="own"``, or what the shipped code does, ``lam=0,
-        grouping="random", report="best"``. Its clusters start from k-means on vectors of random numbers, and are made
-        anew every 150 rounds in a run of 60. (It draws three participants from each cluster; here the run draws them.)
-
-    Notes
-    -----
-    Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With the squared Euclidean distance, for
-    which Equation 9's mean is the best centre, and the equal importance ``alpha_i = 1 / m`` of that plain mean,
-    dividing by alpha_i leaves ``L + lambda ||theta - center||^2``: the gradient gains ``2 lambda (theta - center)``,
-    FedProx's term with ``mu = 2 lambda``. The paper trains one local update per round; here that is the run's
-    ``local_epochs``.
+        "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
+        k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60.
     """
 
     name = "fesem"
@@ -107,27 +99,15 @@ class FeSEM(HardMethod):
             own, trained, sizes = row[clients], theta, state["weights"][clients]
         else:
             own, trained, sizes = row, memory, state["weights"]
-        share = (own == np.arange(len(models))[:, None]) * (
-            sizes if self.weighting == "samples" else np.ones_like(sizes)
-        )
+        weights = sizes if self.weighting == "samples" else np.ones_like(sizes)
+        share = (own == np.arange(len(models))[:, None]) * weights
         models = self.averaged(state, share, sizes, trained, models)
         return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
     def averaged(
         self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
     ) -> np.ndarray:
-        """Centres (K, P) of the M-step; one without members keeps its model.
-
-        Parameters
-        ----------
-        share : array (K, n)
-            Weights of the members in each centre's mean, zero for the others.
-        sizes : array (n,)
-            Training samples.
-        trained : array (n, P)
-        models : array (K, P)
-            Centres so far.
-        """
+        """Centres (K, P) of the M-step, from members' weights ``share`` (K, n), samples (n,) and models (n, P)."""
         return mix_groups(share, trained, models)
 
     def evaluate(self, state: State, engine, split: str):
@@ -144,31 +124,21 @@ class FeSEM(HardMethod):
 
     def _first_centers(self, points: np.ndarray, state: State, round: int) -> np.ndarray:
         """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""
-        once = np.ones(len(points), dtype=np.int64)
-        seed = integer(int(state["seed"]), "method", round)
-        n = int(state["trainable"])
+        n, once, seed = int(state["trainable"]), np.ones(len(points), int), integer(int(state["seed"]), "method", round)
         labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        return cluster_means(labels, np.ones(len(points)), points, np.repeat(state["models"], self.n_clusters, axis=0))
+        return cluster_means(labels, once, points, np.repeat(state["models"], self.n_clusters, axis=0))
 
 
 class FeSEMMA(FeSEM):
     """FeSEM with neurons matched inside each cluster before its members' models are averaged (FeSEM, Section 5.1).
 
     In the M-step all members of a cluster are brought, layer by layer, into the neuron order of the member with the
-    most samples (:func:`fltnb.methods.matching.matched_mean`); then they are averaged as in :class:`FeSEM`. The E-step
-    compares models as they are. Options are FeSEM's.
+    most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. A model of
+    torchvision raises :class:`fltnb.FltnbError`.
 
-    Notes
-    -----
     Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
-    one; no public code joins that with K centres. Here layers keep their width and one exchange of whole models makes a
-    round, so what is sent is FeSEM's. All clients start from one model and every round from a centre: their neurons are
-    mostly in the same order already, and then this is FeSEM.
-
-    Raises
-    ------
-    FltnbError
-        The model is one of torchvision's, whose layers are no plain stack.
+    one; no public code joins that with K centres. Here layers keep their width and whole models are sent. All clients
+    start from one model: their neurons are mostly in the same order already, and then this is FeSEM.
     """
 
     name = "fesem_ma"
@@ -177,8 +147,7 @@ class FeSEMMA(FeSEM):
         """As FeSEM; the widths of the layers go along."""
         if not model.layers:
             raise FltnbError(
-                f"FeSEM-MA matches neurons of the networks in fltnb.models.NAMES, not of {model.name!r}: choose another"
-                " model or FeSEM."
+                f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another model."
             )
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
         shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
@@ -193,3 +162,69 @@ class FeSEMMA(FeSEM):
                 layers = [split(trained[i], state["shapes"]) for i in members]
                 models[center] = joined(matched_mean(layers, weights[members], int(sizes[members].argmax())))
         return models
+
+
+class FedSEM(HardMethod):
+    """FeSEM as FLT ran it: k-means on all clients' flattened models in every round, averaging inside the groups.
+
+    20 random starts in the first round, later started from the last centres; no proximal term.
+
+    Parameters
+    ----------
+    n_clusters : int
+        Number of groups K, given.
+    rule : {"participants", "last_local", "last_aggregate"}
+        What absent clients contribute to the *average*. Their *group* always follows from the last model known of
+        them: the one they trained last, or under ``last_aggregate`` the one they were served last.
+    variant : {"as_written", "as_run"}
+        Which rule is meant when ``rule`` is not given.
+    """
+
+    name = "fedsem"
+    AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
+
+    def __init__(self, n_clusters: Count, rule: Rule = "participants", *, variant: Variant = "as_written"):
+        """Options are kept as they are."""
+
+    def start(self, fed, model, context: Context) -> State:
+        """Everybody holds the common initial model; the first grouping follows round 1."""
+        theta = model.init(context.seed)
+        state = one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
+            "centers": np.repeat(theta[None, : model.n_trainable], self.n_clusters, axis=0),
+            "initial": theta[: model.n_trainable],
+            "seed": np.array(context.seed),
+        }
+        del state["labels"]  # there are none yet
+        if self.rule != "last_aggregate":
+            state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
+        return state
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """Group all clients by their last known models, then average inside the groups."""
+        first = "labels" not in state
+        memory = {} if "memory" not in state else {"memory": with_rows(state["memory"], clients, theta)}
+        if self.rule == "last_aggregate" or first:
+            # Absent clients hold one of the K models: there are n + K different ones at most.
+            holds = len(theta) + state["row"]
+            holds[clients] = np.arange(len(theta))
+            held, which = np.unique(holds, return_inverse=True)
+            points = np.vstack([theta, state["models"]])[held]
+        else:
+            points, which = memory["memory"], np.arange(len(state["row"]))
+        count, compared = np.bincount(which), points[:, : len(state["initial"])]  # without batch-norm statistics
+        if first:
+            seed = integer(int(state["seed"]), "method", round)
+            groups = best_start(compared, count, state["initial"], self.n_clusters, seed)
+            centers = cluster_means(groups, count, compared, state["centers"])
+        else:
+            groups, centers = lloyd(compared, count, state["centers"], state["initial"])
+            centers = centers.astype(theta.dtype)
+        labels = groups[which]
+
+        if self.rule == "participants":
+            share, trained, groups = state["weights"][clients], theta, labels[clients]
+        else:
+            share, trained = np.bincount(which, state["weights"]), points
+        # plain centres, but averages by samples
+        models = cluster_means(groups, share, trained, state["models"])
+        return state | memory | {"row": labels, "labels": labels, "models": models, "centers": centers}

@@ -1,8 +1,9 @@
-"""FLT and PCA+kM+HC: cluster once before round 1, then average over the client graph.
+"""FLT, PCA+kM+HC and PACFL: cluster once before round 1, then average over the client graph.
 
 FLT (Jamali-Rad et al., arXiv 2103.15947, Algorithm 3) takes the graph from FCR (Algorithm 2) on encoder embeddings.
 Case I averages over the thresholded graph as it is, case II inside the disjoint clusters of the hierarchical
-clustering. PCA+kM+HC is the paper's baseline: the same two cases with a clusterer that looks at raw pixels.
+clustering. PCA+kM+HC is the paper's baseline: the same two cases with a clusterer that looks at raw pixels. PACFL is by
+Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from sklearn.base import clone
 
+from .. import relatedness
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
@@ -27,11 +30,8 @@ if TYPE_CHECKING:
 def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Context):
     """Fit a one-shot clusterer on the clients' embeddings by ``encoder``, or take its fit from the cache.
 
-    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy:
-    the same estimator may serve several federations.
+    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy.
     """
-    from sklearn.base import clone
-
     check_clusterer(clusterer, fed)
     if not hasattr(clusterer, "labels_"):
         clusterer = clone(clusterer)
@@ -65,40 +65,28 @@ def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> 
         small = sum(map(len, embeddings)) < 10_000
         clusterer.n_jobs = 1 if small else (context.n_jobs or -1)
     clusterer.fit(embeddings)
+    kept = (int, float, np.ndarray, np.generic)
     learned = {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
-    return {
-        name: np.asarray(value)
-        for name, value in learned.items()
-        if isinstance(value, (int, float, np.ndarray, np.generic))
-    }
+    return {name: np.asarray(value) for name, value in learned.items() if isinstance(value, kept)}
 
 
 class OneShot(GraphMethod):
     """Methods whose graph comes from one clustering of the clients' embeddings before round 1."""
 
+    default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
     groupings: tuple[str, ...] = ()
     """Names that may stand in place of a clusterer."""
 
     def __init__(self, clusterer=None, encoder: EncoderSpec | None = None, name: str | None = None):
-        self.clusterer = self.default_clusterer() if clusterer is None else clusterer
+        self.clusterer = self.default() if clusterer is None else clusterer
         if isinstance(self.clusterer, str) and self.groupings:
             choose(self.clusterer, self.groupings, "grouping of users")
         elif isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
-            raise FltnbError(
-                f"clusterer must be a clusterer such as fl.{type(self.default_clusterer()).__name__}(), not"
-                f" {clusterer!r}."
-            )
+            raise FltnbError(f"clusterer must be a clusterer such as fl.{self.default.__name__}(), not {clusterer!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
         self.encoder = encoder or EncoderSpec(kind="pixels")
         self.name = name or type(self).name
-
-    @staticmethod
-    def default_clusterer():
-        """Return the clusterer used when none is given."""
-        from ..relatedness import FCR
-
-        return FCR()
 
     def check(self, fed: Federation) -> None:
         """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
@@ -134,8 +122,7 @@ class FLT(OneShot):
     clusterer : estimator over clients, optional
         ``FCR()`` by default; one that is fitted already is used as it is.
     graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency as it is). The runs behind the tables of scenarios 1, 2
-        and 4 used "full", which is what ``variant="as_run"`` means.
+        Case II (disjoint clusters) or case I (the adjacency as it is). "as_run": "full" (scenarios 1, 2, 4).
     encoder : EncoderSpec, optional
         What clients embed their data with; raw pixels by default.
     rule, variant
@@ -143,10 +130,9 @@ class FLT(OneShot):
     name : str, optional
         Another id for tables and colours, such as ``flt_enc1``.
     membership : {"clients", "leaf_order"}
-        "leaf_order" repeats a slip of the public code, for measuring what it does: labels in client order were used to
-        pick from the dendrogram's leaf order, which scrambles the clusters (:func:`leaf_order_labels`). Case II only.
-        ``variant="as_run"`` does not imply it. (That code also looked up sample weights by a client's place in its
-        cluster; this is not repeated.)
+        "leaf_order" repeats a slip of the public code, to measure it: labels in client order pick from the dendrogram's
+        leaf order (:func:`leaf_order_labels`). Case II only, and not implied by ``variant="as_run"``. (That code also
+        looked up sample weights by a client's place in its cluster; this is not repeated.)
     """
 
     name = "flt"
@@ -185,13 +171,7 @@ class FLT(OneShot):
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
     """Clusters (M,) as the public code reads them off: cluster c gets ``leaf_order[labels == c]``.
 
-    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clients of a cluster at places
-    of that cluster, as it does when clusters are blocks of consecutive ids that stay in place.
-
-    Examples
-    --------
-    >>> leaf_order_labels(np.array([0, 0, 1, 1]), np.array([3, 1, 0, 2])).tolist()
-    [1, 0, 1, 0]
+    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clusters in their places.
     """
     scrambled = np.empty_like(labels)
     scrambled[leaf_order] = labels
@@ -202,10 +182,78 @@ class PCAKMHC(FLT):
     """PCA+kM+HC, FLT's baseline: every client runs PCA and k-means on its own raw pixels."""
 
     name = "pca_km_hc"
+    default = relatedness.PCAKMeans
 
-    @staticmethod
-    def default_clusterer():
-        """Return the clusterer used when none is given."""
-        from ..relatedness import PCAKMeans
 
-        return PCAKMeans()
+class PACFL(GraphMethod):
+    """One-shot clustering by subspaces of the images, before round 1, then FedAvg inside the clusters.
+
+    Parameters
+    ----------
+    clusterer : fltnb.relatedness.PACFL, optional
+        By default with its default threshold, which suits few data sets: give ``threshold`` or ``n_clusters``.
+    rule
+        See :class:`fltnb.methods.graph.GraphMethod`.
+    variant : {"as_written", "as_run"}
+        The rule where it is not given, and what the subspaces are made of: training images with pixels in [0, 1], all
+        colours of an image one column; or :class:`PACFLAsRun`.
+    """
+
+    name = "pacfl"
+    split, scaled = "train", False
+
+    def __init__(self, clusterer=None, rule: Rule = "participants", *, variant: Variant = "as_written"):
+        super().__init__(rule)
+        self.clusterer = relatedness.PACFL() if clusterer is None else clusterer
+        if not isinstance(self.clusterer, relatedness.PACFL):
+            raise FltnbError(f"clusterer must be a PACFL clusterer such as fl.PACFL(threshold=12), not {clusterer!r}.")
+
+    def check(self, fed: Federation) -> None:
+        """Refuse settings that do not suit the federation."""
+        super().check(fed)
+        check_clusterer(self.clusterer, fed)
+
+    def prepare(self, fed: Federation, context: Context) -> None:
+        """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
+        self._fitted(phases(fed)[0].fed, context)
+
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+        """Cluster the clients, once."""
+        fitted = self._fitted(fed, context)
+        return fitted["adjacency_"], fitted["labels_"], {"sent": fitted["sent_"].sum()}
+
+    def setup_bytes(self, state: State) -> tuple[int, int]:
+        """Singular vectors up, four bytes a number."""
+        return 4 * int(state["sent"]), 0
+
+    def _fitted(self, fed: Federation, context: Context) -> State:
+        def fit() -> State:
+            made = self.clusterer
+            if not hasattr(made, "labels_"):
+                made = clone(made).fit(*client_images(fed, self.split, self.scaled))
+            return {name: np.asarray(getattr(made, name)) for name in ("adjacency_", "labels_", "sent_", "distance_")}
+
+        key = {key: value for key, value in self.settings().items() if key != "rule"}
+        return fit() if context.cache is None else context.cache(key | {"federation": fed.fingerprint()}, fit)
+
+
+class PACFLAsRun(PACFL, as_run=True):
+    """What printed EMD-CFL's tables: subspaces of *validation* images as the network sees them.
+
+    Pixels are less their mean, over their standard deviation, and every colour channel is a column of its own.
+    """
+
+    split, scaled = "val", True
+
+
+def client_images(fed, split: str = "train", scaled: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Flattened images (n_i, d) and classes (n_i,) of every client, as :class:`PACFL` says."""
+    from ..federations import to_inputs
+
+    images, classes = [], []
+    for index in getattr(fed, split):
+        x = fed.inputs(index) if scaled else to_inputs(fed.images[index])
+        columns = x.shape[1] if scaled else 1
+        images.append(x.reshape(len(x) * columns, -1))
+        classes.append(np.repeat(fed.labels[index], columns))
+    return images, classes

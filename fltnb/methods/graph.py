@@ -31,8 +31,7 @@ class GraphMethod(Method):
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
         What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
-        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": the aggregate
-        that each was served last.
+        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": last served.
     variant : {"as_written", "as_run"}
         "as_run" is the rule "last_local" where none is given.
     """
@@ -45,10 +44,7 @@ class GraphMethod(Method):
         self.rule = rule
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
-        """Return ``(adjacency (M, M) with ones on the diagonal, labels (M,) or None, extra state)``.
-
-        A soft graph has weights in [0, 1] instead of 0 and 1.
-        """
+        """Return ``(adjacency (M, M) in [0, 1] with ones on the diagonal, labels (M,) or None, extra state)``."""
         raise NotImplementedError
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
@@ -82,11 +78,7 @@ class GraphMethod(Method):
         return FixedGraph(key.hexdigest(), labels, self.setup_bytes(extra))
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Keep the graph: a newcomer stands alone in it and starts from the mean of all clients' models.
-
-        Where ``redrawn`` is true the graph is made anew; clients that are new or drifted have no say in the models that
-        then follow (:func:`rewire`).
-        """
+        """Keep the graph, where a newcomer stands alone and starts from the mean of all models; or draw it anew."""
         if self.redrawn:
             adjacency, labels, _ = self.client_graph(fed, context)
             return rewire(state, adjacency, labels, fed.sizes, ~changed)
@@ -123,10 +115,7 @@ class GraphMethod(Method):
 
 
 def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows (R, M) of a client graph and which of them each client has, int64 (M,).
-
-    Graphs of zeros and ones are kept as uint8, others as float64.
-    """
+    """Distinct rows (R, M) of a client graph, uint8 if of zeros and ones, and which each client has, int64 (M,)."""
     adjacency = np.asarray(adjacency)
     if adjacency.dtype.kind != "f" or np.isin(adjacency, (0, 1)).all():
         adjacency = adjacency.astype(np.uint8)
@@ -147,10 +136,8 @@ def rewire(
 ) -> State:
     """Give the clients a new graph in the middle of a run.
 
-    Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from one model: the sample-weighted mean of
-    the models that the trusted among them were served so far (of all of them where none is trusted). What does not
-    change its members therefore keeps its model to the last bit. Newcomers bring the mean of all models that were
-    served. ``trusted`` (M,) are the clients whose model fits their data: not those whose data have just changed.
+    Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from the sample-weighted mean of the models
+    that the trusted among them were served so far (all of them where none is). Newcomers bring the mean of all.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)

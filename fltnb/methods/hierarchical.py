@@ -1,9 +1,8 @@
 """MT-HFL: one server per task, and a global server that averages their first layers.
 
-The method of MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group
-has a local parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter
-server (GPS) averages the layers that all tasks share, one block of columns of the models' matrix, and sends them back.
-The other layers stay with their task.
+MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group has a local
+parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter server (GPS)
+averages the layers that all tasks share and sends them back. The other layers stay with their task.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..randomness import stream
+from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
 from .base import Context, Rule, State, mix
 from .flt import OneShot
@@ -29,39 +29,27 @@ class MTHFL(OneShot):
     """Multi-task hierarchical federated learning (MT-HFL, Section II-D and Algorithm 1).
 
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
-    GPS acts (lines 6 and 7), so G global iterations are ``G * local_rounds`` rounds. What is evaluated after such a
-    round is what the GPS has sent back. All servers start from one common initialisation.
+    GPS acts (lines 6 and 7): G global iterations are ``G * local_rounds`` rounds. All servers start from one model.
+
+    :meth:`traffic` is that of a user with its LPS. What LPSs and GPS exchange: :meth:`bytes_between_servers`.
 
     Parameters
     ----------
     clusterer : estimator over clients, "oracle" or "random", optional
         How users come to their LPS: ``EigenRelevance()`` by default; the true tasks; or, as the paper's baseline, a
-        random permutation of the true tasks over the users, drawn from the run's seed: server t gets as many users
-        as task t has, whoever they are. (The paper does not say how it drew.)
+        random permutation of these over the users, drawn from the run's seed. (The paper does not say how it drew.)
     shared : int or sequence of str, optional
         Shared layers: the first so many layers with weights, or their names (positions in the network, as in
-        ``Model.shapes``). By default the convolutions, or the first layer where there are none. 0 or () shares nothing,
-        which is FedAvg inside each group.
+        ``Model.shapes``). By default the convolutions, or the first layer where there are none; 0 or (): nothing.
     local_rounds : int
         Rounds of every LPS per round of the GPS; not stated in the paper.
     weighting : {"samples", "equal"}
-        What an LPS counts at the GPS: the training samples of its users, or one each. The paper speaks of a weighted
-        average and names no weights.
+        What an LPS counts at the GPS: the training samples of its users, or one each. The paper names no weights.
     view : {"own", "task"}
-        Whose model is tested on a user's data. "own": the server that the user is with. "task": the server of the
-        user's task, as in the paper's figures, which show how well server t does on task t: with random groups
-        server t, else the one that most users of the task are with. Training is the same.
-    encoder : EncoderSpec, optional
-        The feature map Phi of the clusterer; raw pixels by default.
-    rule : {"participants", "last_local", "last_aggregate"}
-        See :class:`fltnb.methods.graph.GraphMethod`.
-    name : str, optional
-        Another id for tables and colours, such as ``mthfl_random``.
-
-    Notes
-    -----
-    :meth:`traffic` is that of a user with its LPS: one whole model each way per round. What the LPSs exchange with the
-    GPS goes over no user's link and is counted by :meth:`bytes_between_servers`.
+        Whose model is tested on a user's data: the server that the user is with, or that of the user's task, as in the
+        paper's figures: with random groups server t, else the one that most users of the task are with.
+    encoder, rule, name
+        See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer.
 
     Raises
     ------
@@ -70,6 +58,7 @@ class MTHFL(OneShot):
     """
 
     name = "mthfl"
+    default = EigenRelevance
     groupings = ("oracle", "random")
 
     def __init__(
@@ -85,13 +74,6 @@ class MTHFL(OneShot):
     ):
         super().__init__(clusterer, encoder, name)
         self.shared = _as_layers(shared)
-
-    @staticmethod
-    def default_clusterer():
-        """Return the clusterer used when none is given."""
-        from ..relatedness import EigenRelevance
-
-        return EigenRelevance()
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
@@ -121,7 +103,7 @@ class MTHFL(OneShot):
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
-        """Keep the groups: a newcomer gets an LPS of its own (:meth:`GraphMethod.changed`)."""
+        """Keep the groups: a newcomer gets an LPS of its own."""
         state = super().changed(state, fed, model, changed, context)
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
@@ -153,10 +135,7 @@ class MTHFL(OneShot):
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
-    """Which parameters of a model all tasks share, bool (P,); ``shared`` as for :class:`MTHFL`.
-
-    A layer that the model lacks raises :class:`fltnb.FltnbError`.
-    """
+    """Which parameters all tasks share, bool (P,); a layer that the model lacks raises :class:`fltnb.FltnbError`."""
     layer_of = [name.split(".")[0] for name, _ in model.shapes]
     layers = list(dict.fromkeys(layer_of))
     if shared is None:

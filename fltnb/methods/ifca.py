@@ -1,7 +1,6 @@
 """IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088).
 
-K models are sent to each participant, which measures its mean loss under every one, trains the best and sends that one
-back; the server averages inside the groups that form this way.
+K models are sent to each participant, which trains the one of least loss on its data; the server averages by groups.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import FltnbError
 from ..settings import Count, Natural
 from .base import Context, HardMethod, State, mix_groups, one_cluster
 from .modelspace import cluster_means, with_rows
@@ -19,29 +17,21 @@ from .modelspace import cluster_means, with_rows
 class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
-    Clients choose when they take part. One that sat a round out keeps the group it chose last, and one that was never
-    drawn is served model 0: the server cannot know what it would choose.
+    Clients choose when they take part. An absent one keeps its last group, one never drawn is served model 0.
 
     Parameters
     ----------
     n_clusters : int
         Number of models K, given. Model 0 starts where FedAvg starts, the others from initialisations of their own.
     warmup : int
-        Rounds of plain FedAvg before the K models part. They then take over all layers but the last from FedAvg's
-        model, and each begins with a last layer of its own, freshly drawn (were FedAvg's trained one among them,
-        everybody would choose it). FLT's scenario 3 used 500 rounds of 1,500.
+        Rounds of plain FedAvg before the K models part. They then take over all layers but the last, and each begins
+        with a freshly drawn last layer (everybody would choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
     shared : {"none", "lower"}
-        "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are one block of parameters
-        that is averaged over all participants, and only the last layer belongs to a group. FLT's fork of the original
-        code went further and trained nothing but the last layer after the warm-up; that is not done here.
+        "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are averaged over all
+        participants, and only the last layer belongs to a group. (FLT's fork trained nothing else after the warm-up.)
     split : {"train", "val"}
-        Data on which participants compare the models. The original takes training data (and, in its evaluation, test
-        data, which is not copied); the EMD-CFL paper's runs took validation data.
-
-    Raises
-    ------
-    FltnbError
-        Options out of range, more models than clients, or no validation samples where they are needed.
+        Data on which participants compare the models: the original takes training data (and, in its evaluation, test
+        data, which is not copied), the EMD-CFL paper's runs validation data.
     """
 
     name = "ifca"
@@ -54,17 +44,6 @@ class IFCA(HardMethod):
         split: Literal["train", "val"] = "train",
     ):
         self.warmup, self.shared = warmup, shared
-
-    def check(self, fed) -> None:
-        """Refuse more models than clients, and a choice on validation samples that some client does not have."""
-        super().check(fed)
-        if self.split == "val":
-            empty = [i for i, mine in enumerate(fed.val) if not len(mine)]
-            if empty:
-                raise FltnbError(
-                    f"IFCA cannot choose a model for client {empty[0]}, which has no validation samples: build the"
-                    ' federation with some, or take split="train".'
-                )
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
@@ -120,15 +99,7 @@ class IFCA(HardMethod):
 class HypoCluster(IFCA):
     """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation.
 
-    Two groups published it at about the same time: send all hypotheses, let every participant choose the one of least
-    loss and train it, average inside the groups. IFCA's warm-up and shared layers are not part of this row.
-
-    Parameters
-    ----------
-    n_clusters : int
-        Number of hypotheses K.
-    split : {"train", "val"}
-        Data on which participants compare them.
+    Two groups published it at about the same time. IFCA's warm-up and shared layers are not part of this row.
     """
 
     name = "hypocluster"

@@ -1,10 +1,9 @@
 """Neuron matching: the order of a layer's neurons means nothing, so bring models into one order before averaging.
 
 A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
-al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, matches neurons layer by layer under a
-nonparametric prior that lets layers grow, and trains the rest again after every layer. Here layers keep their width and
-nothing is trained in between: neurons are matched one to one by the squared distance of what leads into them (weights
-and bias), which is FedMA's matching with a fixed number of neurons of equal variance.
+al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, lets layers grow under a nonparametric
+prior and trains the rest again after every layer. Here layers keep their width: neurons are matched one to one by the
+squared distance of what leads into them (weights and bias), FedMA's matching of neurons of equal variance.
 
 Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
 channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.
@@ -15,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from ..errors import FltnbError
 
@@ -37,15 +37,7 @@ def joined(layers: Layers) -> np.ndarray:
 
 
 def assignment(cost: np.ndarray) -> np.ndarray:
-    """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n).
-
-    Examples
-    --------
-    >>> assignment(np.array([[1.0, 2.0], [1.0, 9.0]])).tolist()
-    [1, 0]
-    """
-    from scipy.optimize import linear_sum_assignment
-
+    """Return for every row (n,) the column that it gets in the one-to-one assignment of least total cost (n, n)."""
     best = cost.argmin(axis=1)
     if len(np.unique(best)) == len(cost):  # everybody's first choice, and no two the same: nothing can be better
         return best
@@ -53,10 +45,7 @@ def assignment(cost: np.ndarray) -> np.ndarray:
 
 
 def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
-    """Reorder the neurons of all layers but the last: new neuron g of layer l is the old ``orders[l][g]``.
-
-    What the network computes stays the same.
-    """
+    """Reorder the neurons of all layers but the last: new neuron g of layer l is the old ``orders[l][g]``."""
     out, before = [], None
     for position, (weight, bias) in enumerate(layers):
         weight = _inputs_reordered(weight, before)
@@ -68,42 +57,24 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
     """Find the orders of a model's hidden neurons, for :func:`permuted`, in which they fit another model best.
 
-    Layer by layer from the input: the incoming weights of a layer are brought into the order found for the layer before
-    it, then the Hungarian method assigns neurons. The last layer's outputs are the classes and keep their order. Models
-    whose layers differ in number or width raise :class:`fltnb.FltnbError`.
+    The Hungarian method assigns neurons, layer by layer from the input; the last layer's outputs are the classes and
+    keep their order. Models whose layers differ in number or width raise :class:`fltnb.FltnbError`.
     """
     _check(layers, reference)
     orders, before = [], None
     for (weight, bias), (target, shift) in zip(layers[:-1], reference[:-1], strict=True):
-        incoming = _flat(_inputs_reordered(weight, before), bias)
-        wanted = _flat(target, shift)
-        before = assignment(_squared_distances(wanted, incoming))
+        incoming, wanted = _flat(_inputs_reordered(weight, before), bias), _flat(target, shift)
+        # squared distances, less a number per row, on which no assignment depends
+        before = assignment((incoming.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (wanted @ incoming.T))
         orders.append(before)
     return orders
 
 
 def matched_mean(models: Sequence[Layers], weights: Sequence[float], reference: int | None = None) -> Layers:
-    """Average models of equal layers, neuron by matched neuron.
+    """Average n models of equal layers, neuron by matched neuron, with n weights of at least 0, made to sum to 1.
 
-    Parameters
-    ----------
-    models : sequence of n models
-    weights : sequence of n numbers
-        At least 0, not all 0; made to sum to 1.
-    reference : int, optional
-        Position of the model into whose order all others are brought; default the one with the largest weight.
-
-    Raises
-    ------
-    FltnbError
-        No models, weights that do not fit, or layers that differ in number or width between models.
-
-    Examples
-    --------
-    >>> one = [(np.array([[1.0], [2.0]]), np.zeros(2)), (np.array([[3.0, 4.0]]), np.zeros(1))]
-    >>> other = permuted(one, [np.array([1, 0])])
-    >>> [part.tolist() for part, _ in matched_mean([one, other], [1, 1])]
-    [[[1.0], [2.0]], [[3.0, 4.0]]]
+    All are brought into the order of the model at ``reference``, by default the one with the largest weight. No models,
+    weights that do not fit, or layers that differ between models raise :class:`fltnb.FltnbError`.
     """
     weights = np.asarray(weights, dtype=np.float64)
     if not len(models) or weights.shape != (len(models),) or (weights < 0).any() or not weights.sum() > 0:
@@ -111,16 +82,13 @@ def matched_mean(models: Sequence[Layers], weights: Sequence[float], reference: 
     first = models[int(weights.argmax()) if reference is None else reference]
     for layers in models:
         _check(layers, first)
-    sums = [(np.zeros(weight.shape), np.zeros(bias.shape)) for weight, bias in first]
+    sums = [tuple(np.zeros(part.shape) for part in layer) for layer in first]
     for layers, share in zip(models, weights / weights.sum(), strict=True):
         same = layers if layers is first else permuted(layers, match(layers, first))
-        for (weight, bias), (weight_sum, bias_sum) in zip(same, sums, strict=True):
-            weight_sum += share * weight.astype(np.float64)
-            bias_sum += share * bias.astype(np.float64)
-    return [
-        (weight_sum.astype(weight.dtype), bias_sum.astype(bias.dtype))
-        for (weight_sum, bias_sum), (weight, bias) in zip(sums, first, strict=True)
-    ]
+        for layer, total in zip(same, sums, strict=True):
+            for part, summed in zip(layer, total, strict=True):
+                summed += share * part.astype(np.float64)
+    return [tuple(part.astype(first[0][0].dtype) for part in total) for total in sums]
 
 
 def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarray:
@@ -134,11 +102,6 @@ def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarra
 def _flat(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """Return what leads into each neuron, (outputs, inputs + 1)."""
     return np.hstack([weight.reshape(len(weight), -1), bias[:, None]])
-
-
-def _squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Squared distances (n, n) between rows, less a number per row of ``a`` (no assignment depends on it)."""
-    return (b.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (a @ b.T)
 
 
 def _check(layers: Layers, reference: Layers) -> None:

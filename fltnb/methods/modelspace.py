@@ -11,6 +11,8 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from .base import mix_groups
 
@@ -38,15 +40,15 @@ def gram(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
     return out
 
 
-def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters.
-
-    k-means sees nothing but distances, and D points span D directions at most: turning them into that basis keeps all
-    distances and makes each step independent of P.
-    """
+def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
+    """Points (D, D) with the distances of the models, all that k-means sees, so that no step depends on P."""
     values, vectors = np.linalg.eigh(gram(points, origin))
-    coordinates = vectors * np.sqrt(np.maximum(values, 0))
-    labels = _kmeans(np.repeat(coordinates, weights, axis=0), n_clusters, n_init=20, random_state=seed)
+    return vectors * np.sqrt(np.maximum(values, 0))
+
+
+def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
+    """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters."""
+    labels = _kmeans(np.repeat(coordinates(points, origin), weights, axis=0), n_clusters, n_init=20, random_state=seed)
     return labels[np.cumsum(weights) - 1].astype(np.int64)  # equal points have equal labels
 
 
@@ -66,9 +68,6 @@ def quick_kmeans(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray
 
 
 def _kmeans(points: np.ndarray, n_clusters: int, **options) -> np.ndarray:
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
         return KMeans(n_clusters, **options).fit(points).labels_
@@ -89,12 +88,8 @@ def lloyd(
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means from given centres until no point changes its cluster.
 
-    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre.
-
-    Returns
-    -------
-    labels (D,), centers (K, P)
-        Every centre is the weighted mean of its points; one without points stays where it was given.
+    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. Returns
+    labels (D,) and centres (K, P), weighted means of their points; one without points stays where it was given.
     """
     K, given = len(centers), centers
     labels, placed, sums = None, None, np.zeros(centers.shape)

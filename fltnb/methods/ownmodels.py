@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import models
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
@@ -22,45 +23,22 @@ from ..relatedness.emd import farther
 from ..training import TrainSpec, make_engine
 from .cfl import cosines
 from .emdcfl import fill, penultimate
+from .flt import client_images
 from .modelspace import gram
-from .pacfl import client_images
 from .samples import check_validation
 
 if TYPE_CHECKING:
     from ..models import Model
 
-KIND = "own"
-
 
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
 ) -> tuple[Model, np.ndarray, np.ndarray]:
-    """Train every client alone, once, from a common start.
+    """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
-    Parameters
-    ----------
-    fed : Federation
-    model : str
-        See :func:`fltnb.models.make`.
-    training : dict
-        Options of :class:`fltnb.training.TrainSpec` without the seed.
-    seed : int
-        Of the initial model and of the sample orders.
-    n_workers : int, optional
-        As in :func:`fltnb.training.make_engine`; no influence on the result.
-
-    Returns
-    -------
-    tuple
-        The network, the common start (P,) and the trained models (M, P), float32.
-
-    Raises
-    ------
-    FltnbError
-        The training of a client diverged.
+    ``model`` as for :func:`fltnb.models.make`; ``training`` for :class:`fltnb.training.TrainSpec`, without the seed (of
+    initial model and sample orders); ``n_workers`` changes nothing. Divergence raises :class:`fltnb.FltnbError`.
     """
-    from .. import models
-
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
     with make_engine(fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers) as engine:
@@ -73,11 +51,7 @@ def local_models(
 
 @dataclass(frozen=True)
 class OwnModels:
-    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings.
-
-    ``model`` is a name of :data:`fltnb.models.NAMES`, whose last layer gets the embeddings; ``seed`` is that of the
-    initial model and of the sample orders.
-    """
+    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings."""
 
     model: str = "mlp_plain"
     local_epochs: int = 10
@@ -89,17 +63,8 @@ class OwnModels:
     def embed(self, fed: Federation) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
         """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
 
-        Returns
-        -------
-        list of M ndarrays (n_i, d)
-            Training samples of each client under its own network.
-        callable
-            Of a client's number: everybody's validation samples under that client's network.
-
-        Raises
-        ------
-        FltnbError
-            A client without validation samples, or one whose training diverged.
+        That is each client's training samples (n_i, d) under its own network, and a function that gives everybody's
+        validation samples under client i's. No validation samples or divergence raise :class:`fltnb.FltnbError`.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
@@ -133,10 +98,8 @@ def measure(
         "parameters": Euclidean, all trained parameters; "last layer": the same for weights and biases of the last
         layer; "updates": 1 - cosine of what training changed, as CFL compares gradients (from a common start their
         Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
-    seed : int
-        Of EMD-CFL's projection.
-    n_jobs : int
-        Processes; no influence on the result.
+    seed, n_jobs : int
+        Of EMD-CFL's projection; processes (no influence on the result).
     """
     name, nothing = how["name"], np.full(len(theta), np.nan)
     if name == "EMDClustering":
@@ -168,9 +131,7 @@ def _emd(fed: Federation, net: Model, theta: np.ndarray, clusterer: EMDClusterin
     return distance, reference
 
 
-def labels_at(
-    distance: np.ndarray, reference: np.ndarray, tolerance: float | Literal["auto"]
-) -> tuple[np.ndarray, float]:
+def labels_at(distance: np.ndarray, reference: np.ndarray, tolerance: float | str) -> tuple[np.ndarray, float]:
     """EMD-CFL's clusters (M,) at a tolerance, from what :func:`measure` gave, and the tolerance used."""
     _, labels, used = EMDClustering(tolerance=tolerance).connect(distance, reference)
     return labels, used
@@ -179,22 +140,10 @@ def labels_at(
 def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """Widest range of tolerances, by their ratio, at which the clusters are exactly the true ones.
 
-    Clients are one cluster if their neighbours are the same. So the clusters are true if all pairs inside are below the
-    tolerance, if the pairs of any two clusters are either all below or all not, and if no two clusters then have the
-    same neighbours. (Mostly no pair across is below; but A may be near B and C, and these two not near each other.)
-
-    Parameters
-    ----------
-    far : ndarray (M, M)
-        Symmetric, at least 0.
-    clusters : ndarray (M,)
-        True ones.
-
-    Returns
-    -------
-    tuple of float
-        The tolerance must be above the first and at most the second (infinite: no end). Where there is none: the
-        largest distance inside and the smallest across, of which the first is not smaller then.
+    ``far`` (M, M) are symmetric distances. Clients are one cluster if their neighbours are the same: all pairs inside
+    must be below the tolerance, the pairs of any two clusters either all below or all not, and no two clusters may then
+    have the same neighbours. The tolerance must be above the first number returned and at most the second (infinite: no
+    end). Where there is none: the largest distance inside and the smallest across, not above it.
 
     Examples
     --------

@@ -1,8 +1,7 @@
 """pFedGraph and FedSaC: every client has its own mean of all models, with weights from a small quadratic problem.
 
 pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their updates are; FedSaC (Yan et al., ICML
-2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. Both problems are
-projections on the simplex (:func:`nearest_weights`).
+2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. See :func:`nearest_weights`.
 """
 
 from __future__ import annotations
@@ -25,18 +24,15 @@ class PFedGraph(Method):
     Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex, with p the shares of samples
     and d the negative cosine of updates; it continues from the mean of the participants' models with these weights.
 
+    The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: its gradient is at
+    most mu over the length of the model. (The official code has it with the sign that pushes models apart.)
+
     Parameters
     ----------
     alpha : float
         Above 0. Large: FedAvg; towards 0: everybody alone.
     variant : {"as_written", "as_run"}
         "as_run": :class:`PFedGraphAsRun`.
-
-    Notes
-    -----
-    The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: local training
-    here knows squared distances only. Its gradient is at most mu over the length of the model, below 0.001 for models
-    of length 10 and more. (The official code has it with the sign that pushes models apart.)
     """
 
     name = "pfedgraph"
@@ -92,13 +88,9 @@ class FedSaC(PFedGraph):
     Parameters
     ----------
     l1, l2 : float
-        lambda_1 of c and lambda_2 of d, at least 0.
+        lambda_1 of c and lambda_2 of d.
     variant : {"as_written", "as_run"}
-        "as_run": :class:`FedSaCAsRun`.
-
-    Notes
-    -----
-    The regulariser is left out, as in :class:`PFedGraph`.
+        "as_run": :class:`FedSaCAsRun`. The regulariser is left out, as in :class:`PFedGraph`.
     """
 
     name = "fedsac"
@@ -130,11 +122,7 @@ class FedSaC(PFedGraph):
 
 
 class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
-    """What printed EMD-CFL's tables, as :class:`PFedGraphAsRun`, but for the regulariser.
-
-    EMD-CFL's runs had that with mu = 1, a hundred times the official one, which its published row carries and this one
-    does not.
-    """
+    """What printed EMD-CFL's tables, but for the regulariser, which those runs had with mu = 1."""
 
 
 def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
@@ -143,23 +131,9 @@ def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
 
 
 def nearest_weights(v: np.ndarray) -> np.ndarray:
-    """Project rows on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
+    """Project rows (..., n) on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
 
-    The solution is ``max(v - t, 0)`` with the one t for which this sums to 1 (Held, Wolfe and Crowder 1974); sorting
-    finds it. It also minimises ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
-
-    Parameters
-    ----------
-    v : array (..., n)
-
-    Returns
-    -------
-    ndarray of float64, shape (..., n)
-
-    Examples
-    --------
-    >>> nearest_weights(np.array([0.5, 0.5, -0.2])).tolist(), nearest_weights(np.array([3.0, 1.0])).tolist()
-    ([0.5, 0.5, 0.0], [1.0, 0.0])
+    The solution is ``max(v - t, 0)`` (Held et al. 1974), the least ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
     """
     v = np.asarray(v, dtype=np.float64)
     v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1
@@ -183,10 +157,7 @@ def principal_directions(features: np.ndarray) -> np.ndarray:
 
 
 def subspace_similarity(directions: np.ndarray) -> np.ndarray:
-    """Cosine of the mean angle between matched directions, (n, n), from (n, 3, e); 1 on the diagonal.
-
-    Directions are matched greedily: the pair with the largest cosine first, then the best of what is left.
-    """
+    """Cosine (n, n) of the mean angle between directions (n, 3, e), matched greedily by the largest cosine."""
     n = len(directions)
     out = np.eye(n)
     for i in range(n):

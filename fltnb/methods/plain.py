@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share, Variant
 from .base import Context, Method, Rule, State, mix
 from .graph import FedAvg
 from .modelspace import with_rows
+
+if TYPE_CHECKING:
+    from ..training import Engine
 
 EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
 
@@ -18,13 +22,11 @@ EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
 class Local(Method):
     """No aggregation: a client keeps the model it trained last (Local in FLT, NoFed in FeSEM, arXiv 2108.08647).
 
-    As in FLT's code only the round's participants train, so the budget equals that of the federated methods; all start
-    from one common initialisation. Nothing is sent.
+    As in FLT's code only the round's participants train; all start from one common initialisation. Nothing is sent.
     """
 
     name = "local"
-    models_down = 0
-    models_up = 0
+    models_down = models_up = 0
 
     def start(self, fed, model, context: Context) -> State:
         """One model per client."""
@@ -48,14 +50,12 @@ class FedProx(FedAvg):
     """FedProx (Li et al., arXiv 1812.06127): clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
     Every local step adds ``mu * (theta - theta_sent)`` to the gradient; the aggregation is FedAvg's, and ``mu=0`` is
-    FedAvg bit for bit. The original also lets some participants stop early (stragglers), which is left out here: all
-    run the same number of epochs.
+    FedAvg bit for bit. The original also lets some participants stop early (stragglers), which is left out here.
 
     Parameters
     ----------
     mu : float
-        Weight of the proximal term, at least 0. The original tunes it among 0.001, 0.01, 0.1 and 1; the FeSEM paper
-        uses 0.1. A step is stable for ``lr * mu`` below 2 only.
+        Weight of the proximal term: 0.001 to 1 in the original, 0.1 in FeSEM. Stable for ``lr * mu`` below 2 only.
     rule, variant
         See :class:`fltnb.methods.graph.GraphMethod`.
     """
@@ -74,8 +74,9 @@ class FedSGD(FedAvg):
     """FedSGD (McMahan et al., arXiv 1602.05629; FeSEM's tables): one step, along the participants' mean gradient.
 
     ``theta - lr * sum_i p_i g_i`` is the mean of the clients' models after one step each, with p_i the samples that g_i
-    is made from. It is FedAvg with one local epoch in one batch; the run's ``local_epochs`` and ``batch_size`` have no
-    say, and momentum has no time to build up.
+    is made from. It is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter.
+
+    All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
 
     Parameters
     ----------
@@ -84,11 +85,6 @@ class FedSGD(FedAvg):
     variant : {"as_written", "as_run"}
         "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number
         of entries in the record of a client's data, which are two: images and labels.
-
-    Notes
-    -----
-    All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
-    Clients with many samples and a large network need the memory for that.
     """
 
     name = "fedsgd"
@@ -130,8 +126,7 @@ class FedSGD(FedAvg):
 class FedDist(FedAvg):
     """The server moves a part of the way to the plain mean of the participants' models (FeSEM, Section 6.1).
 
-    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: the mean displacement taken for a gradient, as Reptile
-    (arXiv 1803.02999) does with tasks.
+    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: as Reptile does (arXiv 1803.02999).
 
     Parameters
     ----------
@@ -158,8 +153,7 @@ class FedDist(FedAvg):
 class FedDistWS(FedDist):
     """FedDist with a mean weighted by samples (FedDist+WS, "FedDWS" in the paper's list); ``epsilon=1`` is FedAvg.
 
-    The paper gives the weights but no step, and the public code for this row does not run; a remark in it takes the row
-    for weighted averaging, which is ``epsilon=1``. The default is FedDist's 0.6.
+    The paper gives no step, and the public code for this row does not run; a remark in it means ``epsilon=1``.
     """
 
     name = "feddist_ws"
@@ -167,3 +161,113 @@ class FedDistWS(FedDist):
     def shares(self, sizes: np.ndarray) -> np.ndarray:
         """In proportion to the samples."""
         return sizes / sizes.sum()
+
+
+SLICE = 1000  # samples per backward pass of a full gradient
+
+
+class FedDANE(FedAvg):
+    """Participants agree on a gradient first, then train with their own one replaced by it.
+
+    Phase A: each sends the gradient of its mean loss at the server's model; the server returns their mean g, weighted
+    by samples. Phase B: each minimises ``f_i(theta) + <g - grad f_i(sent), theta> + mu / 2 ||theta - sent||^2`` by SGD,
+    so that every step has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean follows.
+
+    The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
+    The engines know no constant added to a gradient: this method trains by plain autograd, one client after the other
+    on the engine's device, with the orders and masks that the engine would draw. Phase A has no dropout. A model of
+    torchvision raises :class:`fltnb.FltnbError`.
+
+    Parameters
+    ----------
+    mu : float
+        Weight of the proximal term. FeSEM's configurations try 0, 0.5 and 1.
+    """
+
+    name = "feddane"
+    models_down = 3  # the model and the mean gradient; the model once more, for phase B
+    models_up = 2
+
+    def __init__(self, mu: NonNegative = 0.5):
+        super().__init__()
+
+    local_training = FedProx.local_training
+
+    def start(self, fed, model, context: Context) -> State:
+        """As FedAvg."""
+        if not model.layers:
+            raise FltnbError(f"FedDANE trains networks of fltnb.models.NAMES, not {model.name!r}: choose another one.")
+        return super().start(fed, model, context)
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine):
+        """Both phases."""
+        from torch.backends.cudnn import flags
+
+        from ..training import Trained
+        from ..training.serial import one_thread
+
+        theta = state["models"][0].astype(engine.spec.dtype)
+        weights = state["weights"][clients]
+        # one thread on a CPU and reproducible kernels on a GPU, as in the engines
+        with one_thread(), flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False):
+            gradients = np.stack([full_gradient(engine, theta, client) for client in clients])
+            shift = mix(weights[None] / weights.sum(), gradients) - gradients
+            done = [corrected_training(engine, theta, i, round, own) for i, own in zip(clients, shift, strict=True)]
+        models, losses = zip(*done, strict=True)
+        return state, Trained(np.stack(models), np.array(losses))
+
+
+def full_gradient(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
+    """Gradient (P,) of a client's mean training loss at ``theta`` (P,), without dropout."""
+    import torch
+    from torch.nn import functional
+
+    params, mine = _parameters(engine, theta), engine.fed.train[client]
+    for begin in range(0, len(mine), SLICE):
+        x, y = _samples(engine, mine[begin : begin + SLICE])
+        (functional.cross_entropy(engine.model.forward(params, x), y, reduction="sum") / len(mine)).backward()
+    return torch.cat([param.grad.flatten() for param in params]).cpu().numpy()
+
+
+def corrected_training(
+    engine: Engine, theta: np.ndarray, client: int, round: int, shift: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """Train as the engine would, with ``shift`` (P,) added to each gradient: model (P,), loss of the last epoch."""
+    import torch
+    from torch.nn import functional
+
+    from ..training.contract import keep_masks, order
+
+    spec, net, mine = engine.spec, engine.model, engine.fed.train[client]
+    params = _parameters(engine, theta)
+    start = [param.detach().clone() for param in params]
+    constant = [part.to(params[0].device) for part in net.unflatten(shift)]
+    sgd = torch.optim.SGD(params, spec.lr, spec.momentum, weight_decay=spec.weight_decay)
+    for epoch in range(spec.local_epochs):
+        total, sequence = 0.0, order(spec, round, client, epoch, len(mine))
+        masks = [torch.from_numpy(mask) for mask in keep_masks(spec, net, round, client, epoch, len(mine))]
+        for begin in range(0, len(mine), spec.batch_size):
+            part = slice(begin, begin + spec.batch_size)
+            x, y = _samples(engine, mine[sequence[part]])
+            out = net.forward(params, x, [mask[part].to(x.device) for mask in masks])
+            losses = functional.cross_entropy(out, y, reduction="none")
+            sgd.zero_grad()
+            losses.mean().backward()
+            for param, before, extra in zip(params, start, constant, strict=True):
+                param.grad += extra + spec.proximal * (param.detach() - before)
+            sgd.step()
+            total += float(losses.detach().double().sum())
+    return torch.cat([param.detach().flatten() for param in params]).cpu().numpy(), total / len(mine)
+
+
+def _parameters(engine: Engine, theta: np.ndarray) -> list:
+    device = getattr(engine, "device", "cpu")
+    return [part.to(device, copy=True).requires_grad_() for part in engine.model.unflatten(theta)]
+
+
+def _samples(engine: Engine, index: np.ndarray) -> tuple:
+    import torch
+
+    device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
+    x = torch.from_numpy(engine.fed.inputs(index)).to(device, dtype)
+    return x, torch.from_numpy(engine.fed.labels[index]).to(device)

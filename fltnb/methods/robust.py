@@ -1,7 +1,6 @@
 """Robust clustered FL: trimmed k-means on the clients' models, trimmed means inside the clusters.
 
-The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Trimming is meant against clients that send
-nonsense; among honest ones it leaves out whoever is unlike the others.
+The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Meant against clients that send nonsense.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
 from .base import Context, HardMethod, State, mix_groups, one_cluster
-from .modelspace import BLOCK, gram, scores, with_rows
+from .modelspace import BLOCK, coordinates, scores, with_rows
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
@@ -24,24 +23,20 @@ FIRST_STEPS = 8  # of the variant as run
 class RobustTKM(HardMethod):
     """Clusters by k-means whose centres do not listen to outliers, and models that do not either.
 
+    Of the original's three stages, the first (every client fits its own model) is the local training of the first
+    round. The last takes trimmed means of models, not *gradients*: the same for one local step.
+
     Parameters
     ----------
     n_clusters : int
         Number of clusters K; 3 in FeSEM's tables.
     trim : float
-        Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` of the members farthest from it. A
-        cluster's model is, number by number, the mean of its participants' models without the ``trim`` lowest and the
-        ``trim`` highest; sample counts play no part. With 0 both are plain means.
+        Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` farthest members. A cluster's model
+        is, number by number, the mean of its participants' models without the ``trim`` lowest and the ``trim`` highest.
     variant : {"as_written", "as_run"}
         "as_written" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
         nearest centre. "as_run" is FeSEM's code: every round, on the last layer's weights alone, with the median of
         each coordinate as centre, eight Lloyd steps the first time and one in later rounds.
-
-    Notes
-    -----
-    Of the original's three stages, the first (every client fits its own model) is here the local training of the first
-    round. The last, gradient descent with trimmed means of *gradients*, takes trimmed means of models: the same for one
-    local step. Until K clients have been heard there is one cluster.
     """
 
     name = "robust_tkm"
@@ -89,17 +84,13 @@ class RobustTKM(HardMethod):
         clusters = {"models": models, "row": row, "labels": row, "centers": centers.astype(points.dtype)}
         return state | clusters | {"points": points, "heard": heard, "formed": np.array(formed)}
 
-    def again(
-        self, points: np.ndarray, heard: np.ndarray, new: np.ndarray, centers: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def again(self, points: np.ndarray, heard: np.ndarray, new: np.ndarray, centers: np.ndarray):
         """Clients to place in a later round, and the centres (K, d) to place them by."""
         return new, centers
 
     def first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
         """Centres (K, d) of the best of 20 draws of K clients."""
-        # k-means sees nothing but distances, and n points span n directions at most: turn them into that basis
-        values, vectors = np.linalg.eigh(gram(points, initial))
-        inside = vectors * np.sqrt(np.maximum(values, 0))
+        inside = coordinates(points, initial)
         share, least = None, np.inf
         for start in range(STARTS):
             drawn = self._drawn(len(points), seed, round, start)
@@ -149,15 +140,11 @@ def nearest(points: np.ndarray, center: np.ndarray, trim: float) -> np.ndarray:
 
 
 def lloyd(
-    points: np.ndarray,
-    centers: np.ndarray,
-    update: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    steps: int,
+    points: np.ndarray, centers: np.ndarray, update: Callable[[np.ndarray, np.ndarray], np.ndarray], steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means with a centre of one's own choice: labels (n,) and centres (K, d) of points (n, d) in float64.
 
-    ``update(members (m, d), old centre (d,))`` gives a centre; one without members stays. It ends after ``steps`` steps
-    at most, before when nothing moves.
+    ``update(members (m, d), old centre (d,))`` gives a centre; one without members stays. At most ``steps`` steps.
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):
@@ -170,13 +157,7 @@ def lloyd(
 
 
 def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
-    """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end.
-
-    Examples
-    --------
-    >>> trimmed_mean(np.array([[0.0], [1.0], [2.0], [3.0], [100.0]]), 0.2).tolist()
-    [2.0]
-    """
+    """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end."""
     cut = _cut(len(theta), trim)
     out = np.empty(theta.shape[1], dtype=theta.dtype)
     for begin in range(0, theta.shape[1], BLOCK):

@@ -1,13 +1,10 @@
 """What soft methods measure sample by sample, where an engine only gives means over a client.
 
-Forward passes on the engine's device (the CPU, in one thread, for the pool); means of the losses equal those of
-:meth:`fltnb.training.Engine.evaluate` up to rounding.
+Means of the losses equal those of :meth:`fltnb.training.Engine.evaluate` up to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,30 +17,18 @@ if TYPE_CHECKING:
 SLICE = 1000  # samples per forward pass
 
 
-def check_validation(fed, who: str, otherwise: str = "") -> None:
-    """Refuse a federation in which some client has no validation samples; ``otherwise`` says what else would do."""
+def check_validation(fed, who: str) -> None:
+    """Refuse a federation in which some client has no validation samples."""
     empty = [i for i, own in enumerate(fed.val) if not len(own)]
     if empty:
         raise FltnbError(
             f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some"
-            f" (val_fraction, or held_out laid over it){otherwise}."
+            ' (val_fraction, or held_out laid over it), or take split="train" or variant="as_written" if there is one.'
         )
 
 
 def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
-    """Cross-entropy of every sample of every client under each of K models.
-
-    Parameters
-    ----------
-    engine : Engine
-    theta : array (K, P)
-    clients : array (n,)
-    split : {"train", "val"}
-
-    Returns
-    -------
-    list of n arrays (K, n_i), float64
-    """
+    """Cross-entropy of every sample of clients (n,) under each model (K, P): n arrays (K, n_i), float64."""
     out = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
@@ -58,16 +43,7 @@ def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
 
 
 def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, split: str) -> Evaluation:
-    """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of K models' probabilities.
-
-    Parameters
-    ----------
-    engine : Engine
-    theta : array (K, P)
-    shares : array (M, K)
-        Rows sum to 1.
-    split : {"train", "val", "test"}
-    """
+    """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of models (K, P), by shares (M, K)."""
     from ..training import Evaluation
     from ..training.evaluation import same_sets
 
@@ -90,37 +66,26 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
 
 def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
     """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
-    with _quiet(engine):
-        parts = list(_forward(engine, engine.model.features, theta[None], engine.fed.train[client]))
-    return np.concatenate([out[0] for out in parts]).astype(np.float64)
+    return _outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
 
 
 def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Log-probabilities (K, n, classes), float64."""
-    with _quiet(engine):
-        parts = list(_forward(engine, engine.model.forward, theta, index))
-    logits = np.concatenate(parts, axis=1).astype(np.float64)
+    logits = _outputs(engine, engine.model.forward, theta, index)
     logits -= logits.max(axis=2, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
 
-def _forward(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the ``outputs(params, x)`` (K, at most 1000, ...) of K models, slice by slice."""
-    import torch
-
-    device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
-    models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
-    for begin in range(0, len(index), SLICE):
-        x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
-        yield torch.stack([outputs(params, x) for params in models]).cpu().numpy()
-
-
-@contextmanager
-def _quiet(engine: Engine) -> Iterator[None]:
-    """No gradients, and one thread, so that sums never vary; for torchvision's large networks those of the engine."""
+def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """``outputs(params, x)`` (K, n, ...) of K models, float64; in the engine's threads, so that sums never vary."""
     import torch
 
     from ..training.serial import threads
 
+    device, dtype, parts = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype), []
+    models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
     with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
-        yield
+        for begin in range(0, len(index), SLICE):
+            x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
+            parts.append(torch.stack([outputs(params, x) for params in models]).cpu().numpy())
+    return np.concatenate(parts, axis=1).astype(np.float64)

@@ -1,7 +1,6 @@
 """FLT on a soft client graph: weights that fall with distance, instead of links below a threshold.
 
-The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.15947, Section 5); the two functions here
-are ours.
+The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.15947, Section 5). The weights are ours.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ from .flt import FLT
 if TYPE_CHECKING:
     from ..federations import Federation
 
-WEIGHTS = {
-    "gaussian": lambda ratio: np.exp(-(ratio**2)),
-    "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2),
-}
+WEIGHTS = {"gaussian": lambda ratio: np.exp(-(ratio**2)), "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2)}
 """Weight of two clients by their distance over the scale: 1 at distance 0; exp(-1) or 1/2 at the scale itself."""
 
 
@@ -36,14 +32,12 @@ class SoftFLT(FLT):
 
     Parameters
     ----------
-    clusterer : estimator over clients, optional
-        ``FCR()`` by default. Its ``distance_`` is used; its clusters are reported and do not matter.
+    clusterer, encoder, rule, variant, name
+        See :class:`fltnb.methods.FLT`. The clusterer's ``distance_`` is used; its clusters are only reported.
     weight : {"gaussian", "linear"}
         g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on.
     scale : float, optional
         s, in units of the client distance (FCR: of the UMAP plane); by default the clusterer's threshold gamma.
-    encoder, rule, variant, name
-        See :class:`fltnb.methods.FLT`.
     """
 
     name = "flt_soft"
@@ -71,13 +65,7 @@ class SoftFLT(FLT):
 
 
 def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:
-    """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal.
-
-    Examples
-    --------
-    >>> soft_graph(np.array([[0.0, 1.0], [1.0, 0.0]]), 1.0, "linear").tolist()
-    [[1.0, 0.5], [0.5, 1.0]]
-    """
+    """Weights (M, M) in [0, 1] of a client graph, 1 on the diagonal."""
     weights = WEIGHTS[weight](np.asarray(distance, dtype=np.float64) / scale)
     np.fill_diagonal(weights, 1.0)
     return weights
