@@ -310,7 +310,6 @@ def test_what_does_not_go_together_is_refused(fed, options, clusters, says):
         run(MTHFL(**options), given)
 
 
-<<<<<<< HEAD
 def test_who_holds_what_by_hand():
     held = study.users(study.federation("digits", "demo", 0))["tables"]["labels"]
     assert held.groupby("user")["samples"].sum().tolist() == 5 * [100] + 3 * [60] + 2 * [40]
@@ -318,8 +317,6 @@ def test_who_holds_what_by_hand():
     assert own.groupby("user")["samples"].sum().tolist() == 5 * [90] + 3 * [54] + 2 * [36]
 
 
-=======
->>>>>>> shrinkM
 @pytest.mark.parametrize("profile", fl.studies.PROFILES)
 def test_every_run_of_the_notebook_can_be_built(profile):
     jobs = study.jobs(profile)

@@ -1,34 +1,4 @@
-<<<<<<< HEAD
-"""Small made-up image sets for tests."""
-
-import numpy as np
-
-from fltnb.data import ImageSet
-
-
-def toy_set(images, labels, split, n_classes=None, name="toy", **more):
-    """An image set of these arrays, cast to their types; classes are named by their numbers."""
-    classes = range(max(labels) + 1 if n_classes is None else n_classes)
-    return ImageSet(
-        name=name,
-        images=np.asarray(images, dtype=np.uint8),
-        labels=np.asarray(labels, dtype=np.int64),
-        split=np.asarray(split, dtype=np.uint8),
-        class_names=tuple(map(str, classes)),
-        origin="made up",
-        **more,
-    )
-
-
-def counted(train_counts, test_counts=None):
-    """1x1 grey images, as many of each class as asked for, in a random order, training part first."""
-    test_counts = [2] * len(train_counts) if test_counts is None else test_counts
-    rng = np.random.default_rng(0)
-    labels = np.concatenate([rng.permutation(np.repeat(np.arange(len(c)), c)) for c in (train_counts, test_counts)])
-    images = (np.arange(len(labels)) % 256).reshape(-1, 1, 1)
-    return toy_set(images, labels, np.repeat([0, 1], [sum(train_counts), sum(test_counts)]), len(train_counts))
-=======
-"""What tests of methods share: digits in two clusters, and methods fed with models of a few numbers."""
+"""What tests share: small made-up image sets, digits in two clusters, methods fed with models of a few numbers."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -36,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import fltnb as fl
+from fltnb.data import ImageSet
 from fltnb.methods import Context
 
 QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
@@ -73,4 +44,26 @@ def served(method, state):
 def held_out(fed, val):
     """The federation with the first ``val`` training samples of each client for validation."""
     return replace(fed, train=[own[val:] for own in fed.train], val=[own[:val] for own in fed.train])
->>>>>>> shrinkM
+
+
+def toy_set(images, labels, split, n_classes=None, name="toy", **more):
+    """An image set of these arrays, cast to their types; classes are named by their numbers."""
+    classes = range(max(labels) + 1 if n_classes is None else n_classes)
+    return ImageSet(
+        name=name,
+        images=np.asarray(images, dtype=np.uint8),
+        labels=np.asarray(labels, dtype=np.int64),
+        split=np.asarray(split, dtype=np.uint8),
+        class_names=tuple(map(str, classes)),
+        origin="made up",
+        **more,
+    )
+
+
+def counted(train_counts, test_counts=None):
+    """1x1 grey images, as many of each class as asked for, in a random order, training part first."""
+    test_counts = [2] * len(train_counts) if test_counts is None else test_counts
+    rng = np.random.default_rng(0)
+    labels = np.concatenate([rng.permutation(np.repeat(np.arange(len(c)), c)) for c in (train_counts, test_counts)])
+    images = (np.arange(len(labels)) % 256).reshape(-1, 1, 1)
+    return toy_set(images, labels, np.repeat([0, 1], [sum(train_counts), sum(test_counts)]), len(train_counts))
