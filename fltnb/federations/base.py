@@ -274,10 +274,7 @@ class Federation:
     def scaled(self, scaling: str) -> Federation:
         """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says.
 
-        Raises
-        ------
-        FltnbError
-            Another name, a scaling of three channels for grey images, or samples that are no pixels.
+        Raises FltnbError for another name, a scaling of three channels for grey images, or samples that are no pixels.
         """
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
