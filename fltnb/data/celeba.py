@@ -31,12 +31,7 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     Pillow, whose default has changed since; here it is bilinear. Persons are numbered in the order of the files and,
     within each, by their number in CelebA; ``writers`` holds the number of the person shown, ``split`` the part that
     LEAF put the picture in. All pictures are in memory at once: 4.2 GB for the complete set.
-
-    Raises
-    ------
-    FltnbError
-        No such files, or something in one of them does not fit, as for :func:`fltnb.data.leaf.read_leaf`; a picture
-        that is listed twice, is missing or cannot be read.
+    Raises FltnbError as :func:`fltnb.data.leaf.read_leaf`, or where a picture is listed twice, missing or unreadable.
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)

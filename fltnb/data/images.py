@@ -13,7 +13,7 @@ from ..errors import FltnbError
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageSet:
-    """Images with labels and a division into training and test part.
+    """Images with labels and a division into training and test part; FltnbError for wrong types, shapes or values.
 
     Parameters
     ----------
@@ -31,11 +31,6 @@ class ImageSet:
         Person who wrote each image, or whom it shows.
     domains : ndarray of uint8, shape (N,), optional
         Domain (style) of each image.
-
-    Raises
-    ------
-    FltnbError
-        An array has the wrong type, shape or values.
     """
 
     name: str

@@ -53,18 +53,10 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
     Writers are numbered in the order of the files (``all_data_2`` before ``all_data_10``) and by name within each.
     The first 200 are thus the writers of ``all_data_0`` and ``all_data_1``, the ones FLT took.
 
-    Parameters
-    ----------
-    folder : path
-        Holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout).
-    max_writers : int, optional
-        Stop after so many writers. Files are read one at a time; those that are not needed are not opened.
-
-    Raises
-    ------
-    FltnbError
-        No such files, or something in one of them does not fit: not JSON, unequal lengths, counts that disagree, a
-        wrong number of pixels, values out of range, a writer without images, in one part only, or in two files.
+    ``folder`` holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout). After ``max_writers`` no
+    further file is opened. Raises FltnbError where there are no such files, or something in one of them does not fit:
+    not JSON, unequal lengths, counts that disagree, a wrong number of pixels, values out of range, a writer without
+    images, in one part only, or in two files.
     """
     images, arrays, n_files = read_people(base_folder(folder), FEMNIST, max_writers)
     return ImageSet(

@@ -30,26 +30,10 @@ def embed_clients(
     Embeddings are taken in evaluation mode: BatchNorm (residual encoder) uses its running statistics, so an image's
     embedding does not depend on the others in its batch. The public code left it in training mode.
 
-    Parameters
-    ----------
-    fed : Federation
-        Images; vectors suit the kinds "pca" and "pixels" only.
-    spec : EncoderSpec
-    progress : bool
-        Show a bar over the clients.
-    n_jobs : int, optional
-        Clients tuned at a time, each in a thread with one core; by default, and for values below 1, as many as there
-        are cores. The result does not depend on it.
-
-    Returns
-    -------
-    list of M ndarrays (n_i, e) float32
-        e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18".
-
-    Raises
-    ------
-    FltnbError
-        The pretraining images have another shape, or a client's fine-tuning diverged (the client is named).
+    Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18".
+    Vectors suit the kinds "pca" and "pixels" only. ``n_jobs`` clients are tuned at a time, each in a thread with one
+    core; by default, and for values below 1, as many as there are cores. The result does not depend on it. Raises
+    FltnbError where the pretraining images have another shape, or a client's fine-tuning diverged (it is named).
     """
     if spec.kind == "pixels":
         return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]

@@ -28,7 +28,7 @@ _FORMAT = 1  # part of every cache key: raise it when training changes
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What clients embed their samples with.
+    """What clients embed their samples with; FltnbError for values out of range, or nothing to fine-tune.
 
     Parameters
     ----------
@@ -47,11 +47,6 @@ class EncoderSpec:
         Of Adam, for pretraining and fine-tuning; the loss is the mean squared error of the reconstruction.
     seed : int
         Initial weights and sample order.
-
-    Raises
-    ------
-    FltnbError
-        A value out of range, or fine-tuning asked of an encoder without weights.
 
     Examples
     --------
@@ -82,16 +77,9 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     ``spec.finetune_epochs`` plays no part. ``progress`` shows a bar over the epochs; ``input_shape`` is that of the
     images that will be embedded, so that a pretraining set of another shape is refused before training.
 
-    Returns
-    -------
-    dict of str to ndarray
-        An autoencoder's state; "mean" (d,) and "components" (latent, d) of a PCA; empty for pixels. "input_shape"
-        (C, H, W) of the images it was trained on is among them (but for pixels and a ResNet-18, which takes any).
-
-    Raises
-    ------
-    FltnbError
-        The pretraining set is missing or does not suit the encoder.
+    Returns an autoencoder's state, or "mean" (d,) and "components" (latent, d) of a PCA; nothing for pixels.
+    "input_shape" (C, H, W) of the images it was trained on is among them (but for pixels and a ResNet-18, which takes
+    any). Raises FltnbError where the pretraining set is missing or does not suit the encoder.
     """
     if spec.kind == "pixels":
         return {}

@@ -78,7 +78,7 @@ def backdoor_colours(
         green, above 1 the backdoor is plainer to see (not the paper's).
     """
     _demand(images, colour=False)
-    K, each = images.n_classes, (samples_per_client, test_per_client)
+    K = images.n_classes
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         uniform = (GREEN, None, PURPLE)[group]
@@ -88,7 +88,8 @@ def backdoor_colours(
         return tinted(grey, shade(K - 1 - labels, intensity))
 
     more = {"keep": _every_second} if variant == "as_run" else {}
-    return _federation(images, "colours", n_clients, each, val_fraction, seed, test, paint, trigger, **more)
+    dealt = ((samples_per_client, test_per_client), val_fraction, (seed, 4), paint)
+    return _federation(images, "colours", n_clients, test, trigger, *dealt, **more)
 
 
 @kind
@@ -129,25 +130,16 @@ def backdoor_patches(
         return patched(pixels, (labels + 1) % half, patch)
 
     classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    each = (samples_per_client, test_per_client)
-    return _federation(images, "patches", n_clients, each, val_fraction, seed, test, paint, trigger, classes=classes)
+    dealt = ((samples_per_client, test_per_client), val_fraction, (seed, 4), paint)
+    return _federation(images, "patches", n_clients, test, trigger, *dealt, classes=classes)
 
 
 def _federation(
-    images: ImageSet,
-    what: str,
-    n_clients: int,
-    each: tuple[int | None, int | None],
-    val_fraction: float,
-    seed: int,
-    test: str,
-    paint: Draw,
-    trigger: Draw,
-    **more: Any,
+    images: ImageSet, what: str, n_clients: int, test: str, trigger: Draw, *dealt: Any, **more: Any
 ) -> Federation:
     clusters = in_turn(n_clients, len(GROUPS))
     more |= {"clean": {}, "backdoored": {"tested": trigger}, "both": {"probe": trigger}}[test]
-    fields = copies(images, clusters, each, val_fraction, (seed, 4), paint, **more)
+    fields = copies(images, clusters, *dealt, **more)
     return Federation.of(images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields)
 
 

@@ -26,6 +26,9 @@ OPTIONAL = ("val", "probe")  # may be empty
 class Federation:
     """Clients, their samples and, where known, their true clusters.
 
+    Raises FltnbError for no client, an empty client, an index outside the pool, a label outside the classes, NaN among
+    the samples, or lengths that disagree.
+
     Parameters
     ----------
     images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
@@ -48,12 +51,6 @@ class Federation:
         True cluster of each client.
     mean, std : float or C floats
         Pixel scaling of uint8 samples, see :func:`to_inputs`; :meth:`scaled` sets them by a name.
-
-    Raises
-    ------
-    FltnbError
-        No client, an empty client, an index outside the pool, a label outside the classes, NaN among the samples,
-        or lengths that disagree.
     """
 
     images: np.ndarray
@@ -169,7 +166,9 @@ class Federation:
         """Make a federation of your own samples.
 
         Every client's samples are divided at random into test, validation and training part, each class in proportion
-        as far as whole numbers allow. A client keeps at least one training and one test sample.
+        as far as whole numbers allow. A client keeps at least one training and one test sample. Raises FltnbError for
+        arrays that do not fit together, labels that are not 0 to K-1, NaN, a client with a single sample, or fractions
+        out of range.
 
         Parameters
         ----------
@@ -189,12 +188,6 @@ class Federation:
             Needed when some class number below the highest has no sample.
         name : str
             Stored with results.
-
-        Raises
-        ------
-        FltnbError
-            Arrays that do not fit together, labels that are not 0 to K-1, NaN, a client with a single sample, or
-            fractions out of range.
 
         Examples
         --------
@@ -274,10 +267,7 @@ class Federation:
     def scaled(self, scaling: str) -> Federation:
         """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says.
 
-        Raises
-        ------
-        FltnbError
-            Another name, a scaling of three channels for grey images, or samples that are no pixels.
+        Raises FltnbError for another name, a scaling of three channels for grey images, or samples that are no pixels.
         """
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:

@@ -20,6 +20,8 @@ from .phases import ChangingFederation, Phase
 def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0) -> ChangingFederation:
     """Let clients of a federation join late or get other data.
 
+    Raises FltnbError for unknown keys, an event without effect, more clients than there are, or nobody at the start.
+
     Parameters
     ----------
     fed : Federation
@@ -41,11 +43,6 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
             drifted before.
     seed : int
         Who joins and who drifts.
-
-    Raises
-    ------
-    FltnbError
-        Unknown keys, an event without effect, more clients than there are, or nobody left at the start.
 
     Examples
     --------

@@ -90,7 +90,7 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def build(settings: dict[str, Any], root: Path | str | None = None) -> Federation:
-    """Make the federation that ``settings`` describe.
+    """Make the federation that ``settings`` describe; FltnbError as :func:`complete`, the data set or the kind.
 
     Parameters
     ----------
@@ -100,11 +100,6 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
         usual one: colour images to [-1, 1], grey ones to [0, 1]. ``Federation.settings`` is such a dict.
     root : path, optional
         Folder of prepared data sets, as for :func:`fltnb.load`.
-
-    Raises
-    ------
-    FltnbError
-        As :func:`complete`, or whatever the data set or the partition refuse.
     """
     full = complete(settings)
     return made(load(full["dataset"], root), full)
