@@ -15,8 +15,9 @@ from scipy.spatial.distance import cdist, pdist
 
 from ..errors import FltnbError
 from ..randomness import integer
+from ..relatedness.base import check_cluster_count
 from ..relatedness.cuts import canonical
-from ..relatedness.pacfl import check_cluster_count, flat_clusters
+from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative, Variant
 from .base import Context, HardMethod, Method, State, one_cluster
 from .modelspace import cluster_means, gram, leading_features, quick_kmeans
