@@ -268,7 +268,7 @@ def test_resnet_features_are_those_of_torchvision(tmp_path, monkeypatch):
     assert np.allclose(z[2], caught[0], atol=1e-5)
     assert encoders.sent_parameters(spec) == sum(v.size for v in state.values() if v.dtype.kind == "f") > 11e6
     fed = fl.Federation.from_arrays(np.random.default_rng(0).normal(size=(40, 7)), [0, 1] * 20, [0] * 20 + [1] * 20)
-    with pytest.raises(FltnbError, match=r"grey or colour images, not at samples of shape \(1, 1, 7\)"):
+    with pytest.raises(FltnbError, match=r"needs grey or colour images, not \(1, 1, 7\)"):
         encoders.embed_clients(fed, EncoderSpec("resnet18", "random"))
     with pytest.raises(FltnbError, match="Unknown origin of a ResNet-18's weights"):
         EncoderSpec("resnet18")

@@ -48,7 +48,7 @@ def test_held_out_samples_come_from_the_clients_own():
         ({"base": {"kind": "nothing"}}, "nothing"),
         ({"base": "labels"}, "must be a dict with a kind"),
         ({"base": BASE | {"colour": 1}}, "colour"),
-        ({"base": {k: v for k, v in TURNED.items() if k != "dataset"}}, "validation samples of its own"),
+        ({"base": {k: v for k, v in TURNED.items() if k != "dataset"}}, "has validation samples, or changes"),
         ({"val_fraction": 0}, "above 0 and below 1"),
         ({"base": {"kind": "dirichlet", "n_clients": 700, "alpha": 0.3, "min_samples": 1}}, "."),
     ],
