@@ -102,7 +102,7 @@ def searches() -> Iterator[list[tuple[int, ...]]]:
         shapes.append(cost.shape)
         return hungarian(cost)
 
-    with mock.patch("scipy.optimize.linear_sum_assignment", counted):
+    with mock.patch("fltnb.methods.matching.linear_sum_assignment", counted):
         yield shapes
 
 
