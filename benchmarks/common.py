@@ -63,9 +63,9 @@ def measured(module: str, *arguments: str) -> dict[str, Any]:
 def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> None:
     """Write results/small/<name>: the table, and in every row what it was measured on."""
     import pandas as pd
-    from fltnb.results.provenance import environment
 
     from fltnb import paths
+    from fltnb.results.provenance import environment
 
     about = environment()
     record = {"settings": json.dumps(settings), "commit": about["commit"], "hardware": about["hardware"]}

@@ -12,7 +12,7 @@ import papermill
 
 MAX_BYTES = 1_000_000
 CELLS = range(12, 46)
-MEDIAN_LINES, MAX_LINES = 12, 40
+MEDIAN_LINES, MAX_LINES = 24, 125
 # In URLs (https://x.org/home/y) these follow a word character; on a machine they do not.
 MACHINE_PATH = re.compile(r"(?<![\w.:/])(/(home|Users|work|tmp|root|private|mnt)/[\w.]|[A-Za-z]:\\+\w)")
 METADATA = {"kernelspec", "language_info"}
