@@ -101,4 +101,6 @@ def results(
     return Results.of(done, name, profile, jobs)
 
 
+from . import common as common  # noqa: E402  (notebooks take federations from it; it needs what is above)
+
 room.door = results  # fl.results(...)
