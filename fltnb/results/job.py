@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..rounds import plain
 from .numerics import versions
 
@@ -57,8 +57,7 @@ class Job:
     keep: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise FltnbError(f"Unknown kind of job {self.kind!r}: choose one of {', '.join(KINDS)}.")
+        choose(self.kind, KINDS, "kind of job")
         for name, value in self.axes.items():
             if name in RESERVED or not isinstance(value, (str, bool, numbers.Real)):
                 raise FltnbError(
@@ -79,9 +78,8 @@ class Job:
         **options: Any,
     ) -> Job:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
-        unknown = [name for name in options if name not in _TRAINING]
-        if unknown:
-            raise FltnbError(f"Unknown training option {unknown[0]!r}: choose one of {', '.join(_TRAINING)}.")
+        for name in options:
+            choose(name, _TRAINING, "training option")
         full = _TRAINING | options
         settings = {"federation": dict(federation), "method": dict(method), "model": model, "rounds": rounds, **full}
         shown = {"model": model, "method": method.get("name", ""), "seed": full["seed"]}
