@@ -3,10 +3,9 @@
 import re
 
 import pandas as pd
-import pytest
+from toys import refused
 
 from fltnb import papers, paths
-from fltnb.errors import FltnbError
 
 CLAIMS = papers.claims()
 ID = re.compile(r'["\']((?:flt|fesem|mthfl|emdcfl)-(?:fig|t|thm|text-)[a-z0-9-]*)["\']')
@@ -28,18 +27,13 @@ def test_every_figure_and_table_of_flt_with_something_to_claim_is_there():
     assert {int(n) for n in re.findall(r"Theorem (\d+)", sources)} == {1, 2}
 
 
-def test_tables_named_as_sources_print_numbers_of_that_paper():
+def test_sources_print_numbers_and_notebooks_test_every_claim():
     # Tables 6 and 11 to 13 of FLT hold formulas and architectures, no results
     for claim in CLAIMS.itertuples():
+        assert all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in claim.notebook.split("; ")), claim.id
         for table in re.findall(r"Table (\w+)", claim.source):
             if (claim.paper, table) not in {("flt", name) for name in ("6", "11", "12", "13")}:
                 assert len(papers.numbers(claim.paper, f"T{table}")), claim.id
-
-
-def test_every_claim_names_the_notebooks_that_test_it():
-    for claim in CLAIMS.itertuples():
-        names = claim.notebook.split("; ")
-        assert names and all(re.fullmatch(r"\d\d_[a-z0-9_]+", name) for name in names), claim.id
 
 
 def test_selecting():
@@ -47,21 +41,15 @@ def test_selecting():
     first = papers.claims("flt")
     first.loc[0, "claim"] = "changed"
     assert papers.claims("flt").loc[0, "claim"] != "changed"
-    with pytest.raises(FltnbError, match="paper with claims"):
-        papers.claims("nobody")
+    refused("paper with claims", papers.claims, "nobody")
 
 
 def test_ids_used_anywhere_exist():
     """A misspelt id would be counted nowhere."""
-    used = {}
-    for folder, kind in (("fltnb", "*.py"), ("notebooks", "*.ipynb")):
-        for file in sorted((paths.ROOT / folder).rglob(kind)):
-            for name in ID.findall(file.read_text(encoding="utf-8").replace('\\"', '"')):
-                used[name] = file.name
-    for file in sorted((paths.ROOT / "results").glob("*/*_claims.csv")):
-        for name in pd.read_csv(file, keep_default_na=False)["claim"]:
-            if name:
-                used[name] = file.name
-    assert "flt-t1-1" in used
-    unknown = {name: file for name, file in used.items() if name not in set(CLAIMS["id"])}
-    assert not unknown
+    used = set()
+    for file in [*(paths.ROOT / "fltnb").rglob("*.py"), *(paths.ROOT / "notebooks").rglob("*.ipynb")]:
+        used |= {(name, file.name) for name in ID.findall(file.read_text(encoding="utf-8").replace('\\"', '"'))}
+    for file in (paths.ROOT / "results").glob("*/*_claims.csv"):
+        used |= {(name, file.name) for name in pd.read_csv(file, keep_default_na=False)["claim"] if name}
+    assert "flt-t1-1" in {name for name, _ in used}
+    assert not sorted((name, file) for name, file in used if name not in set(CLAIMS["id"]))

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import joblib
 import pytest
 from distributed import Client, LocalCluster
+from toys import refused
 
 import fltnb
 from fltnb import methods, paths, rounds
@@ -20,12 +21,7 @@ from fltnb.results import Job, compute, computing, machines, prepare, work
 from fltnb.results.finished import load
 from fltnb.studies.common import federation
 
-
-@pytest.fixture(autouse=True)
-def _own_store(tmp_path, monkeypatch):
-    monkeypatch.setenv("FLTNB_STORE", str(tmp_path / "store"))
-    for name in ("FLTNB_FRESH", "FLTNB_DASK"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("own_store")
 
 
 def quick(seed=0, **changes) -> Job:
@@ -101,12 +97,13 @@ def test_every_result_is_there_although_a_worker_was_killed(tmp_path, monkeypatc
     assert_same(compute(specs, progress=False), results)
 
 
+INSIDE = {"processes": False, "protocol": "tcp", "dashboard_address": ":0"}  # all inside this process
+
+
 @pytest.fixture
 def scheduler():
-    """Return the address of a scheduler with one worker of two threads, all inside this process."""
-    with LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address=":0"
-    ) as cluster:
+    """Return the address of a scheduler with one worker of two threads."""
+    with LocalCluster(n_workers=1, threads_per_worker=2, **INSIDE) as cluster:
         yield cluster.scheduler_address
         for client in machines._CLIENTS.values():
             client.close()
@@ -131,20 +128,18 @@ def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkey
         raise FltnbError("The disk is full.")
 
     monkeypatch.setattr(computing, "_one", fail)
-    with pytest.raises(FltnbError, match=r"seed 3 cannot run on the Dask worker on .*: The disk is full\."):
-        compute([quick(3)], progress=False)
+    refused(r"seed 3 cannot run on the Dask worker on .*: The disk is full\.", compute, [quick(3)], progress=False)
 
 
 def test_a_lost_scheduler_is_one_sentence(monkeypatch):
-    with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+    with LocalCluster(n_workers=0, **INSIDE) as cluster:
         client = machines.connect(cluster.scheduler_address)
         with pytest.warns(UserWarning, match="has no workers yet: runs start when one joins it"):
             assert machines.check(client) == {}
         lost = iter(machines.gather(client, len, {"a": ()}, {}, {"a": []}))
         timer = threading.Timer(0.2, cluster.close)
         timer.start()
-        with pytest.raises(FltnbError, match=r"connection to the Dask scheduler at tcp://.* was lost"):
-            next(lost)
+        refused(r"connection to the Dask scheduler at tcp://.* was lost", next, lost)
         timer.join()
     machines._CLIENTS.clear()
 
@@ -154,8 +149,7 @@ def test_a_lost_scheduler_is_one_sentence(monkeypatch):
     ["", "here", "host:8786", "http://host:8786", "tcp://host", "tcp://:8786", "tcp://host:0", "tcp://host:70000"],
 )
 def test_addresses_of_another_form_are_refused(address, capsys):
-    with pytest.raises(FltnbError, match="is no address of a Dask scheduler: give tcp://host:port"):
-        machines.connect(address)
+    refused("is no address of a Dask scheduler: give tcp://host:port", machines.connect, address)
     assert main(["compute", "00_start_here", "--dask", address]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -167,10 +161,8 @@ def test_no_scheduler_is_told_before_any_work(monkeypatch):
         monkeypatch.setenv("FLTNB_DASK", address)
         monkeypatch.setattr(machines, "PATIENCE", 0.5)
         monkeypatch.setattr(methods.PCAKMHC, "prepare", lambda *a: pytest.fail("started working"))
-        with pytest.raises(FltnbError, match=f"No Dask scheduler answers at {address}: start one"):
-            compute([quick(0)], progress=False)
-    with pytest.raises(FltnbError, match="n_jobs must be a whole number"):
-        compute([quick(0)], n_jobs=-1)
+        refused(f"No Dask scheduler answers at {address}: start one", compute, [quick(0)], progress=False)
+    refused("n_jobs must be a whole number", compute, [quick(0)], n_jobs=-1)
 
 
 def about(**changes):
@@ -191,20 +183,17 @@ def test_workers_with_other_code_are_refused_and_other_packages_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(machines.check(workers(about(), about(packages={}, hardware="other")))) == 2
-    with pytest.raises(FltnbError, match="worker tcp://w1:1 has fltnb code abc, this process"):
-        machines.check(workers(about(), about(code="abc")))
-    with pytest.raises(FltnbError, match=r"worker tcp://w0:1 has Python 3\.1, this process 3\."):
-        machines.check(workers(about(python="3.1.4")))
-    with pytest.raises(FltnbError, match=r"cannot use fltnb \(ModuleNotFoundError: No module named 'fltnb'\): install"):
-        machines.check(workers(error=ModuleNotFoundError("No module named 'fltnb'")))
+    refused("worker tcp://w1:1 has fltnb code abc, this process", machines.check, workers(about(), about(code="abc")))
+    refused(r"worker tcp://w0:1 has Python 3\.1, this process 3\.", machines.check, workers(about(python="3.1.4")))
+    none = ModuleNotFoundError("No module named 'fltnb'")
+    refused(r"cannot use fltnb \(ModuleNotFoundError: No .*'fltnb'\): install", machines.check, workers(error=none))
     with pytest.warns(UserWarning, match="has torch 1.0, this process"):
         machines.check(workers(about(packages={"torch": "1.0"})))
 
 
 def test_a_worker_with_other_data_says_so():
-    spec = quick(1)
-    with pytest.raises(FltnbError, match="its code or its data are not the caller's"):
-        computing._remote(spec, "another key", "auto", "auto", 0.0, {})
+    rest = "another key", "auto", "auto", 0.0, {}
+    refused("its code or its data are not the caller's", computing._remote, quick(1), *rest)
 
 
 def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):

@@ -2,9 +2,8 @@
 
 import re
 
-import pytest
+from toys import refused
 
-import fltnb as fl
 from fltnb import papers, paths
 from fltnb.methods import RULES
 
@@ -24,23 +23,18 @@ def test_the_method_of_the_page_runs(capsys):
     for number, block in enumerate(blocks):
         exec(compile(block, f"adding_a_method.md, block {number + 1}", "exec"), names)
     assert "accuracy" in capsys.readouterr().out
-    with pytest.raises(fl.FltnbError, match=r"own must be a number of at least 0 and at most 1, not 1.5"):
-        names["PersonalMix"](1.5)
+    refused(r"own must be a number of at least 0 and at most 1, not 1.5", names["PersonalMix"], 1.5)
     # the ring is a different graph from FedAvg's, and everybody has a model of their own
     assert len(names["ring"].theta) == names["fed"].n_clients
 
 
-def test_differences_names_the_switches_and_lists_all_22():
+def test_differences_names_the_switches_lists_all_22_and_repeats_the_papers_contradictions():
     text = (DOCS / "differences.md").read_text(encoding="utf-8")
     the_list = text.split("## The list")[1].split("## ")[0]
     assert re.findall(r"^\| (\d+) \|", the_list, flags=re.M) == [str(n) for n in range(1, 23)]
     switches = ("`rule`", "`momentum`", "`k`", "`distance`", "`threshold`", "`graph`", "`finetune_epochs`", *RULES)
     assert not [name for name in switches if name.strip("`") not in text]
     assert "## Measured effect" in text
-
-
-def test_differences_repeats_the_papers_contradictions():
-    text = (DOCS / "differences.md").read_text(encoding="utf-8")
     section = text.split("## Where the paper disagrees with itself")[1]
     printed = {value for row in papers.inconsistencies("flt")["printed"] for value in row.values()}
     assert not [value for value in printed if value not in section]

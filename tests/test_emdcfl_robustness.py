@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import refused
 
 import fltnb as fl
 from benchmarks import methods as cost
 from fltnb import models
-from fltnb.errors import FltnbError
 from fltnb.methods import ownmodels
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.ownmodels import local_models, measure, pair_numbers, plateau
@@ -17,15 +17,8 @@ from fltnb.metrics import adjusted_rand_index
 from fltnb.results import Finished, Job, compute
 from fltnb.studies import emdcfl_robustness as study
 
-DIGITS = {
-    "kind": "rotated_copies",
-    "dataset": "digits",
-    "n_clients": 4,
-    "angles": [[0], [90]],
-    "samples_per_client": 50,
-    "test_per_client": 20,
-    "seed": 0,
-}
+DIGITS = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4, "angles": [[0], [90]], "seed": 0}
+DIGITS |= {"samples_per_client": 50, "test_per_client": 20}
 TRAINING = {"local_epochs": 1, "batch_size": 10, "lr": 0.05, "momentum": 0.9, "weight_decay": 0.0}
 
 
@@ -60,14 +53,10 @@ def test_plateau_against_trying_every_tolerance(count, seed):
     np.fill_diagonal(far, 0)
     low, high = plateau(far, clusters)
     tried = np.arange(0.5, 12)  # between the whole numbers that distances are
-    works = [
-        adjusted_rand_index(clusters, fl.EMDClustering(tolerance=e).connect(far, np.ones(count))[1]) == 1 for e in tried
-    ]
-    if low >= high:
-        assert not any(works)
-    else:
-        assert all(one for e, one in zip(tried, works, strict=True) if low < e <= high)
-        assert any(works)
+    found = [fl.EMDClustering(tolerance=e).connect(far, np.ones(count))[1] for e in tried]
+    works = np.array([adjusted_rand_index(clusters, labels) == 1 for labels in found])
+    assert works.any() == (low < high)
+    assert works[(low < tried) & (tried <= high)].all()
 
 
 def test_parameters_and_updates_by_hand(trained):
@@ -121,9 +110,8 @@ def test_local_models_are_the_first_round_of_the_method(trained):
     np.testing.assert_allclose(run.theta[run.rows], theta, atol=1e-6)
 
 
-def test_models_are_trained_once_and_matrices_kept(monkeypatch, tmp_path):
-    monkeypatch.setenv("FLTNB_STORE", str(tmp_path))
-    monkeypatch.delenv("FLTNB_FRESH", raising=False)
+@pytest.mark.usefixtures("own_store")
+def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     calls, train = [], local_models
     monkeypatch.setattr(ownmodels, "local_models", lambda *a: calls.append(a) or train(*a))
     wanted = [study.emd(), {"name": "last layer"}, {"name": "parameters"}]
@@ -141,8 +129,7 @@ def test_models_are_trained_once_and_matrices_kept(monkeypatch, tmp_path):
 
 
 def test_training_that_diverges_is_named(trained):
-    with pytest.raises(FltnbError, match="client 0 diverged: choose a smaller lr"):
-        local_models(trained[0], "mlp32", TRAINING | {"lr": 1e20})
+    refused("client 0 diverged: choose a smaller lr", local_models, trained[0], "mlp32", TRAINING | {"lr": 1e20})
 
 
 EMD = np.array([[0, 0.01, 0.3], [0.02, 0, 0.4], [0.2, 0.3, 0]])
@@ -220,8 +207,7 @@ def test_training_is_the_papers():
 
 
 def test_cost_of_one_method():
-    federation = DIGITS | {"angles": [[0], [90]]}
-    row = cost.measure("fedavg", 2, federation)
+    row = cost.measure("fedavg", 2, DIGITS)
     net = models.make(cost.MODEL, (1, 8, 8), 10)
     assert row["kilobytes"] == pytest.approx(2 * 4 * net.n_parameters / 1000)  # down and up, every client
     assert row["peak"] >= row["before"] > 0 and row["first_round"] >= 0 and row["rounds"] == 2

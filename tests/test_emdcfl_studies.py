@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from toys import rebuilt, refused
 
 import fltnb as fl
 from fltnb import papers, rounds
@@ -27,8 +28,7 @@ def test_rendering_by_hand():
     assert (render(dot, "outline")[0] == square - dot[0]).all()
 
 
-def test_renderings_part_the_digits_over_four_domains():
-    digits = fl.load("digits")
+def test_renderings_part_the_digits_over_four_domains(digits):
     fed = renderings(digits, 200, 150, val_fraction=0.2, test_fraction=0.2, seed=3)
     assert fed.clusters.tolist() == [0, 0, 1, 1, 2, 2, 3, 3] and set(fed.sizes) == {90}
     held = [set(np.concatenate([fed.train[i], fed.val[i], fed.test[i]]).tolist()) for i in range(8)]
@@ -37,28 +37,25 @@ def test_renderings_part_the_digits_over_four_domains():
         chosen = fed.train[i]
         assert (fed.images[chosen] == render(digits.images[chosen], STYLES[cluster])).all()
         assert (fed.labels[chosen] == digits.labels[chosen]).all()
-    again = fl.federations.build(fed.settings)
-    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+    rebuilt(fed)
     other = renderings(digits, 200, 150, val_fraction=0.2, test_fraction=0.2, seed=4)
     assert other.fingerprint() != fed.fingerprint()
 
 
-def test_renderings_refuse_colour_and_too_few():
-    digits = fl.load("digits")
+def test_renderings_refuse_colour_and_too_few(digits):
     colour = replace(digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3))
-    with pytest.raises(fl.FltnbError, match="Renderings are made of grey images"):
-        renderings(colour)
-    with pytest.raises(fl.FltnbError, match="fewer than the 500"):
-        renderings(digits, 500)
+    refused("Renderings are made of grey images", renderings, colour)
+    refused("fewer than the 500", renderings, digits, 500)
     assert kinds.source(colour)["content"]  # a user's own set is named by its content
     mine = replace(digits, name="mine")
     assert renderings(mine, 200).settings["content"] == mine.digest
 
 
-@pytest.mark.parametrize("kind", ["colours", "patches"])
-def test_the_trigger_announces_another_class(kind):
-    told = emdcfl_backdoor.announced(SimpleNamespace(settings={"kind": f"backdoor_{kind}"}, n_classes=10)).tolist()
-    assert told == ([9, 8, 7, 6, 5, 4, 3, 2, 1, 0] if kind == "colours" else [1, 2, 3, 4, 0, -1, -1, -1, -1, -1])
+def test_the_trigger_announces_another_class():
+    known = {"colours": [9, 8, 7, 6, 5, 4, 3, 2, 1, 0], "patches": [1, 2, 3, 4, 0, -1, -1, -1, -1, -1]}
+    for kind, told in known.items():
+        fed = SimpleNamespace(settings={"kind": f"backdoor_{kind}"}, n_classes=10)
+        assert emdcfl_backdoor.announced(fed).tolist() == told
 
 
 def test_versions_are_what_the_federation_holds():

@@ -1,24 +1,16 @@
 import json
 import pickle
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import counted
+from toys import counted, prepared, rebuilt, refused
 
 from fltnb import data, federations, paths
-from fltnb.errors import FltnbError
 from fltnb.federations import Federation, dirichlet, from_arrays, label_clusters, to_inputs
 from fltnb.federations.shares import apportion, level
-
-REAL = paths.ROOT / "data"
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
 
 
 @given(st.integers(0, 200), st.lists(st.integers(0, 40), min_size=1, max_size=8))
@@ -65,20 +57,16 @@ def test_federation_by_hand():
     assert y.tolist() == [1, 0, 0] and fed.client(0, "val")[0].shape == (0, 1, 2, 3)
     assert fed.test[0] is fed.test[1]
     table = fed.summary()
-    assert table.columns.tolist() == [
-        *["client", "cluster", "train", "val", "test", "repeated", "classes", "holds", "largest_share"]
-    ]
+    columns = ["client", "cluster", "train", "val", "test", "repeated", "classes", "holds", "largest_share"]
+    assert table.columns.tolist() == columns
     assert table["holds"].tolist() == ["cat, dog", "cat, dog"] and table["repeated"].tolist() == [0, 1]
     assert table["largest_share"].tolist() == [0.5, 2 / 3]
     assert repr(fed) == (
         "Federation pets: 2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, inputs 1x2x3"
     )
     assert "cluster" not in by_hand(clusters=None).summary()
-
-
-def test_long_lists_of_classes_are_cut():
-    fed = Federation(images=np.eye(8), labels=np.arange(8), train=[range(7)], test=[[7]], n_classes=8)
-    assert fed.summary()["holds"][0] == "0, 1, 2, 3, 4, ..."
+    many = Federation(images=np.eye(8), labels=np.arange(8), train=[range(7)], test=[[7]], n_classes=8)
+    assert many.summary()["holds"][0] == "0, 1, 2, 3, 4, ..."
 
 
 @pytest.mark.parametrize(
@@ -86,10 +74,8 @@ def test_long_lists_of_classes_are_cut():
     [((2,), "no client 2: this federation has clients 0 to 1"), ((-1,), "no client -1"), ((0, "tests"), "Unknown spl")],
 )
 def test_client_refuses(asked, message):
-    with pytest.raises(FltnbError, match=message):
-        by_hand().client(*asked)
-    with pytest.raises(FltnbError, match="Unknown split"):
-        by_hand().label_counts("all")
+    refused(message, by_hand().client, *asked)
+    refused("Unknown split", by_hand().label_counts, "all")
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 4, 3), (5, 4, 3, 2)])
@@ -105,28 +91,20 @@ def test_to_inputs_against_the_formula(shape, mean, std):
     assert floats.dtype == np.float32 and floats.shape == got.shape and floats.max() == pixels.max()
 
 
-def test_scaling_channel_by_channel():
-    pixels = np.zeros((1, 1, 2, 3), dtype=np.uint8)
-    pixels[0, 0] = [[0, 51, 102], [255, 204, 153]]
+def test_scalings_channel_by_channel_and_by_name():
+    pixels = np.array([[[[0, 51, 102], [255, 204, 153]]]], dtype=np.uint8)
     got = to_inputs(pixels, (0.5, 0.2, 0.0), (0.5, 0.1, 2.0))  # (0 - 0.5) / 0.5 and so on
     np.testing.assert_allclose(got, [[[[-1.0, 1.0]], [[0.0, 6.0]], [[0.2, 0.3]]]], atol=1e-6)
-
-
-def test_scalings_by_name():
     colours = by_hand(images=np.full((6, 2, 2, 3), 255, dtype=np.uint8), settings={"kind": "mine"})
     seen = colours.scaled("imagenet").inputs([0])[0, :, 0, 0]
     np.testing.assert_allclose(seen, [(1 - 0.485) / 0.229, (1 - 0.456) / 0.224, (1 - 0.406) / 0.225], rtol=1e-6)
     assert colours.scaled("imagenet").settings == {"kind": "mine", "scaling": "imagenet"}
     prints = {colours.scaled(name).fingerprint() for name in federations.SCALINGS}
     assert len(prints) == len(federations.SCALINGS) and colours.fingerprint() == colours.scaled("unit").fingerprint()
-    with pytest.raises(FltnbError, match="Unknown scaling 'imagnet': choose one of unit"):
-        colours.scaled("imagnet")
-    with pytest.raises(FltnbError, match="colour images, which federation has not"):
-        by_hand().scaled("imagenet")
-    with pytest.raises(FltnbError, match="floating-point samples, which are taken as they are"):
-        by_hand(images=np.ones((6, 2))).scaled("unit")
-    with pytest.raises(FltnbError, match=r"the samples have 1 channel.*one number for all"):
-        by_hand(mean=(0.1, 0.2, 0.3))
+    refused("Unknown scaling 'imagnet': choose one of unit", colours.scaled, "imagnet")
+    refused("colour images, which federation has not", by_hand().scaled, "imagenet")
+    refused("floating-point samples, which are taken as they are", by_hand(images=np.ones((6, 2))).scaled, "unit")
+    refused(r"the samples have 1 channel.*one number for all", by_hand, mean=(0.1, 0.2, 0.3))
 
 
 def test_scaling_is_a_setting_of_every_kind_and_of_the_base_of_others():
@@ -134,36 +112,26 @@ def test_scaling_is_a_setting_of_every_kind_and_of_the_base_of_others():
     plain |= {"classes_per_cluster": 2, "samples_per_client": 20}
     fed = federations.build(plain | {"scaling": "mnist"})
     assert (fed.mean, fed.std) == (0.1307, 0.3081) and fed.settings["scaling"] == "mnist"
-    again = federations.build(fed.settings)
-    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+    rebuilt(fed)
     base = {key: value for key, value in plain.items() if key != "dataset"}
-    for layer in (
-        {"kind": "held_out", "base": base | {"scaling": "mnist"}},
-        {"kind": "held_out", "base": base, "scaling": "mnist"},
-        {"kind": "changing", "base": base | {"scaling": "mnist"}, "events": [{"round": 3, "drift": 2}]},
-        {"kind": "changing", "base": base, "events": [{"round": 3, "drift": 2}], "scaling": "mnist"},
-    ):
-        over = federations.build({"dataset": "digits"} | layer)
-        assert federations.build(over.settings).fingerprint() == over.fingerprint()
-        every = [phase.fed for phase in over.phases] if layer["kind"] == "changing" else []
-        assert {one.mean for one in (over, *every)} == {0.1307}
-    coloured = federations.build(
-        {"kind": "backdoor_colours", "dataset": "digits", "n_clients": 3, "scaling": "imagenet"}
-    )
+    for kind in ({"kind": "held_out"}, {"kind": "changing", "events": [{"round": 3, "drift": 2}]}):
+        for layer in ({"base": base | {"scaling": "mnist"}}, {"base": base, "scaling": "mnist"}):
+            over = rebuilt(federations.build({"dataset": "digits"} | kind | layer))
+            every = [phase.fed for phase in over.phases] if kind["kind"] == "changing" else []
+            assert {one.mean for one in (over, *every)} == {0.1307}
+    painted = {"kind": "backdoor_colours", "dataset": "digits", "n_clients": 3, "scaling": "imagenet"}
+    coloured = federations.build(painted)
     other = federations.attacked(coloured)
     assert other.mean == coloured.mean == (0.485, 0.456, 0.406) and other.settings["test"] == "backdoored"
-    with pytest.raises(FltnbError, match="Unknown scaling"):
-        federations.build(plain | {"scaling": "big"})
+    refused("Unknown scaling", federations.build, plain | {"scaling": "big"})
 
 
-def test_a_base_lacks_nothing_and_names_no_data_set(digits):
-    for kind in ("held_out", "divided", "shuffled", "changing"):
-        more = {"events": [{"round": 3, "drift": 2}]} if kind == "changing" else {}
-        make = federations.KINDS[kind]
-        with pytest.raises(FltnbError, match="base names a data set, but the images are given already"):
-            make(digits, {"kind": "dirichlet", "dataset": "digits", "n_clients": 4}, **more)
-        with pytest.raises(FltnbError, match="needs n_clients"):
-            make(digits, {"kind": "dirichlet"}, **more)
+@pytest.mark.parametrize("kind", ["held_out", "divided", "shuffled", "changing"])
+def test_a_base_lacks_nothing_and_names_no_data_set(digits, kind):
+    make, more = federations.KINDS[kind], {"events": [{"round": 3, "drift": 2}]} if kind == "changing" else {}
+    named = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4}
+    refused("base names a data set, but the images are given already", make, digits, named, **more)
+    refused("needs n_clients", make, digits, {"kind": "dirichlet"}, **more)
 
 
 def test_fingerprint_follows_the_data_used():
@@ -215,10 +183,7 @@ def test_described_by_hand():
         **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "as_written"},
         **{"samples_per_client": None, "max_train": None},
     }
-
-
-def test_unequal_classes_are_levelled():
-    """2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5 of the large one."""
+    # 2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5 of the large one
     assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [[2, 5], [2, 5]]
 
 
@@ -233,9 +198,7 @@ def test_shared_classes_form_a_ring():
     assert fed.sizes.tolist() == [29] * 10
     everything = np.concatenate(fed.train)
     assert len(everything) == len(np.unique(everything))
-
-
-def test_two_clusters_share_once():
+    # two clusters share once
     held = [set(np.flatnonzero(row)) for row in label_clusters(counted([9] * 5), 2, 2, 3, 1).label_counts()]
     assert len(held[0] & held[1]) == 1 and len(held[0] | held[1]) == 5
 
@@ -268,24 +231,19 @@ def test_described_properties(pick):
     assert all(np.array_equal(a, b) for a, b in zip(fed.train, again.train, strict=True))
 
 
-def test_seed_changes_the_classes_and_the_images(digits):
-    feds = [label_clusters(digits, 20, 5, 2, seed=s) for s in range(4)]
+def test_digits_by_default_and_by_seed(digits):
+    """The demo: 20 clients of 5 clusters hold 70 or 71 of the 1,438 training images each."""
+    feds = [label_clusters(digits, n_clients=20, n_clusters=5, classes_per_cluster=2, seed=s) for s in range(4)]
+    x, _ = feds[0].client(3, "test")
+    assert feds[0].input_shape == (1, 8, 8) and set(feds[0].sizes) <= {70, 71} and x.min() >= 0 and x.max() == 1
     assert len({fed.fingerprint() for fed in feds}) == 4
     assert len({str(fed.label_counts()[::4] > 0) for fed in feds}) == 4
-
-
-def test_digits_by_default(digits):
-    """The demo: 20 clients of 5 clusters hold 70 or 71 of the 1,438 training images each."""
-    fed = label_clusters(digits, n_clients=20, n_clusters=5, classes_per_cluster=2, shared_classes=0, seed=0)
-    x, _ = fed.client(3, "test")
-    assert fed.input_shape == (1, 8, 8) and set(fed.sizes) <= {70, 71} and x.min() >= 0 and x.max() == 1
 
 
 def test_samples_per_client_is_kept_or_refused():
     images = counted([20] * 4)
     assert label_clusters(images, 4, 2, 2, samples_per_client=7).sizes.tolist() == [7] * 4
-    with pytest.raises(FltnbError, match="at most 20 different images each"):
-        label_clusters(images, 4, 2, 2, samples_per_client=21)
+    refused("at most 20 different images each", label_clusters, images, 4, 2, 2, samples_per_client=21)
 
 
 PUBLISHED_LISTS = [[5, 3], [7, 9], [6, 2], [0, 1], [8, 4]]
@@ -298,11 +256,8 @@ def test_published_lists_blocks_and_filling():
     members = [np.flatnonzero((images.labels == c) & (images.split == 0)) for c in range(10)]
     for i in range(10):
         a, b = PUBLISHED_LISTS[i // 2]
-        j = i % 2
-        if i == 1:
-            assert fed.train[i].tolist() == [36, members[3][1]]  # class 5 has run out: the last of 37 images
-        else:
-            assert fed.train[i].tolist() == [members[a][j], members[b][j]]
+        first = 36 if i == 1 else members[a][i % 2]  # class 5 has run out: the last of 37 images
+        assert fed.train[i].tolist() == [first, members[b][i % 2]]
         assert np.array_equal(fed.test[i], images.test_index[np.isin(images.labels[37:], [a, b])])
     other_seed = label_clusters(images, 10, 5, 2, variant="as_run", seed=0)
     assert fed.fingerprint() == other_seed.fingerprint()
@@ -323,22 +278,15 @@ def test_published_sharers_hold_the_same_images():
 def test_published_works_on_digits(digits):
     fed = label_clusters(digits, 20, 5, 2, variant="as_run")
     assert fed.sizes.tolist() == [70] * 20  # floor(1438 / 20) = 71, halved to 35
-    assert [set(np.flatnonzero(row)) for row in fed.label_counts("test")[::4]] == [
-        set(pair) for pair in PUBLISHED_LISTS
-    ]
+    held = [set(np.flatnonzero(row)) for row in fed.label_counts("test")[::4]]
+    assert held == list(map(set, PUBLISHED_LISTS))
 
 
-@pytest.fixture(scope="module")
-def mnist():
-    if not (REAL / "mnist.npz").is_file():
-        pytest.skip("data/mnist.npz is not prepared")
-    return data.load("mnist", REAL)
-
-
-def test_published_partition_of_mnist(mnist):
+@prepared("mnist")
+def test_published_and_described_partitions_of_mnist():
     """The facts read from the public code: 1,138 fillers in six clients, 58,862 different images."""
+    mnist, last = data.load("mnist", paths.ROOT / "data"), 59_999
     fed = label_clusters(mnist, 100, 5, 2, variant="as_run")
-    last = 59_999
     assert mnist.labels[last] == 8 and (fed.sizes == 600).all()
     fillers = {i: int((index == last).sum()) for i, index in enumerate(fed.train) if last in index}
     # client 99 holds the last image in its own right, too
@@ -350,14 +298,10 @@ def test_published_partition_of_mnist(mnist):
     assert np.flatnonzero(foreign).tolist() == [18, 19, 39, 59, 79]
     assert [len(fed.test[20 * c]) for c in range(5)] == [1902, 2037, 1990, 2115, 1956]
 
-
-def test_published_scenario_2_of_mnist(mnist):
-    fed = label_clusters(mnist, 100, 5, 3, 1, variant="as_run")
+    fed = label_clusters(mnist, 100, 5, 3, 1, variant="as_run")  # scenario 2
     assert sorted(np.unique(fed.label_counts())) == [0, 200]
     assert len(np.unique(np.concatenate(fed.train))) == 40_000 and (fed.sizes == 600).all()
 
-
-def test_described_partition_of_mnist(mnist):
     for per_cluster, shared in ((2, 0), (3, 1)):
         fed = label_clusters(mnist, 100, 5, per_cluster, shared, seed=0)
         everything = np.concatenate(fed.train)
@@ -366,9 +310,9 @@ def test_described_partition_of_mnist(mnist):
             assert fed.sizes.max() == 600 and fed.sizes.min() >= 540  # the two smallest classes: 271 + 292
 
 
-@pytest.mark.skipif(not (REAL / "cifar10.npz").is_file(), reason="data/cifar10.npz is not prepared")
+@prepared("cifar10")
 def test_published_partition_of_cifar10():
-    cifar = data.load("cifar10", REAL)
+    cifar = data.load("cifar10", paths.ROOT / "data")
     one = label_clusters(cifar, 100, 5, 2, variant="as_run")
     assert (one.sizes == 500).all() and len(np.unique(np.concatenate(one.train))) == 50_000
     two = label_clusters(cifar, 100, 5, 3, 1, variant="as_run")
@@ -391,7 +335,7 @@ def test_from_arrays_by_hand():
     # two test samples of four and two: shares 4/3 and 2/3, so one of each class
     assert fed.label_counts("test").tolist() == [[1, 1], [1, 1]]
     assert fed.client(1, "test")[0].ravel().tolist() == [float(k) for k in fed.test[1]]
-    assert json.dumps(fed.settings) and fed.settings["kind"] == "from_arrays"
+    assert json.dumps(fed.settings) and fed.settings["kind"] == "from_arrays" and fed.name == "own data"
 
 
 @settings(max_examples=60, deadline=None)
@@ -407,8 +351,7 @@ def test_from_arrays_properties(samples, test_fraction, val_fraction, seed):
     lonely = np.unique(ids)[np.unique(ids, return_counts=True)[1] == 1]
     options = {"test_fraction": test_fraction, "val_fraction": val_fraction, "seed": seed, "class_names": "abc"}
     if len(lonely):
-        with pytest.raises(FltnbError, match=f"Client {lonely[0]} has a single sample"):
-            from_arrays(x, y, ids, **options)
+        refused(f"Client {lonely[0]} has a single sample", from_arrays, x, y, ids, **options)
         return
     fed = from_arrays(x, y, ids, **options)
     for i, client in enumerate(np.unique(ids)):
@@ -430,15 +373,10 @@ def test_from_arrays_seed_and_content():
     assert fed.settings["content"] != from_arrays(x + 1, y, ids).settings["content"]
     assert fed.settings["content"] != from_arrays(x, y, ids, clusters=[0, 1, 0]).settings["content"]
     # splitting one client does not depend on the others
-    alone = from_arrays(x[:20], y[:20], ids[:20])
-    assert np.array_equal(alone.test[0], fed.test[0])
-
-
-def test_from_arrays_keeps_its_name_and_scales_colour_images():
-    fed = from_arrays(np.full((4, 2, 2, 3), 255, dtype=np.uint8), [0, 1, 0, 1], [0, 0, 1, 1])
-    assert fed.name == "own data" and fed.input_shape == (3, 2, 2)
-    assert fed.client(0)[0].max() == 1 and (fed.mean, fed.std) == (0.5, 0.5)
-    assert Federation.from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 1, 1], name="wards").name == "wards"
+    alone = from_arrays(x[:20], y[:20], ids[:20], name="wards")
+    assert np.array_equal(alone.test[0], fed.test[0]) and alone.name == "wards"
+    colour = from_arrays(np.full((4, 2, 2, 3), 255, dtype=np.uint8), [0, 1, 0, 1], [0, 0, 1, 1])
+    assert colour.client(0)[0].max() == 1 and (colour.mean, colour.std, colour.input_shape) == (0.5, 0.5, (3, 2, 2))
 
 
 @settings(max_examples=60, deadline=None)
@@ -455,24 +393,17 @@ def test_dirichlet_properties(pick):
     assert fed.sizes.min() >= least and fed.n_clusters == n_clusters
 
 
-def test_dirichlet_concentration(digits):
-    share = [
-        [dirichlet(digits, 10, alpha, seed).summary()["largest_share"].mean() for seed in range(3)]
+def test_dirichlet_concentration_one_mixture_per_cluster_and_tests_like_training(digits):
+    shares = [
+        np.mean([dirichlet(digits, 10, alpha, seed).summary()["largest_share"].mean() for seed in range(3)])
         for alpha in (0.05, 1.0, 1000.0)
     ]
-    means = np.mean(share, axis=1)
-    assert means[0] > 0.6 and means[2] < 0.13 and all(a > b for a, b in pairwise(means))
-
-
-def test_dirichlet_clusters_have_one_mixture(digits):
+    assert shares[0] > 0.6 and shares[2] < 0.13 and shares[0] > shares[1] > shares[2]
     fed = dirichlet(digits, 12, 0.3, seed=1, min_samples=1, n_clusters=3)
     counts = fed.label_counts()
     for cluster in range(3):
         assert np.ptp(counts[fed.clusters == cluster], axis=0).max() <= 1
     assert np.abs(counts[0] - counts[4]).max() > 5
-
-
-def test_dirichlet_tests_follow_training(digits):
     fed = dirichlet(digits, 4, 0.3, seed=0)
     train, test = fed.label_counts("train"), fed.label_counts("test")
     expected = train / train.sum(axis=0) * test.sum(axis=0)
@@ -507,20 +438,15 @@ def test_max_train_is_balanced_seeded_and_recorded():
     ],
 )
 def test_build_makes_the_same_federation(digits, make):
-    fed = make(digits)
-    again = federations.build(json.loads(json.dumps(fed.settings)))
-    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+    fed = rebuilt(make(digits))
     assert federations.complete(fed.settings) == fed.settings
 
 
-def test_build_fills_in_defaults(digits):
+def test_defaults_are_filled_in_and_left_out_of_canonical_settings():
     short = {"kind": "label_clusters", "dataset": "digits", "n_clients": 20, "n_clusters": 5, "classes_per_cluster": 2}
     full = federations.complete(short)
     assert full["seed"] == 0 and full["variant"] == "as_written" and "seed" not in short
     assert federations.build(short).settings == full
-
-
-def test_canonical_settings_leave_defaults_out():
     least = {"kind": "dirichlet", "dataset": "digits", "n_clients": 4, "alpha": 1}
     full = federations.complete(least | {"alpha": 1.0, "seed": np.int64(0)})
     assert federations.canonical(full) == least and json.dumps(federations.canonical(full)) == json.dumps(least)
@@ -532,8 +458,7 @@ def test_canonical_settings_leave_defaults_out():
     assert federations.build(federations.canonical(fed.settings)).fingerprint() == fed.fingerprint()
     turned = {"kind": "rotated", "dataset": "mnist", "n_clients": 8}  # loads nothing
     assert federations.canonical(turned | {"angles": [[0.0], [90], [180], [270]]}) == turned
-    with pytest.raises(FltnbError, match="alpha must be a number above 0"):
-        federations.canonical(over | {"base": base | {"alpha": 0}})
+    refused("alpha must be a number above 0", federations.canonical, over | {"base": base | {"alpha": 0}})
 
 
 ARRAYS = {"x": np.ones((4, 2)), "y": [0, 1, 0, 1], "client_ids": [0, 0, 1, 1]}
@@ -567,10 +492,7 @@ REFUSED = [
     (
         lambda given: label_clusters(counted([20] * 10), *given),
         [
-            ((10, 6, 2), "6 clusters of 2 classes need 12 classes but toy has 10"),
             ((10, 6, 3, 1), "6 clusters of 3 classes sharing 1 with the next need 12 classes but toy has 10"),
-            ((10, 2, 6, 1), "need 11 classes"),
-            ((3, 5, 2), r"more clusters \(5\) than clients \(3\)"),
             ((500, 5, 2), "more clients than samples: 500 clients"),
             ((105, 5, 2, 0, 0, "as_written", 2), "class '.' has 20 training images for the 21 clients"),
             ((10, 5, 2, 2), "at most half"),
@@ -580,7 +502,6 @@ REFUSED = [
             ((10, 5, 2, -1), "shared_classes must be a whole number of at least 0"),
             ((10, 5, 2, 0, -3), "seed must be a whole number of at least 0"),
             ((10, 5, 2, 0, 0, "publised"), "Unknown variant 'publised': choose one of as_written, as_run"),
-            ((10, 5, 2, 0, 0, "as_written", 1), "more clients than samples"),
             ((10, 5, 2, 0, 0, "published"), "write variant='as_run'"),
             ((10, 5, 2, 0, 0, "as_written", 0), "samples_per_client must be"),
         ],
@@ -588,16 +509,12 @@ REFUSED = [
     (
         lambda given: from_arrays(**(ARRAYS | given)),
         [
-            ({"y": [0.0, 1, 0, 1]}, r"Labels must be integers.*np\.unique"),
             ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be integers.*np\.unique"),
             ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 with only 2 different values: number them 0 to 1"),
-            ({"y": [0, -1, 0, 1]}, "Labels run from -1"),
             ({"y": [0, 2, 0, 2], "class_names": ["a", "b"]}, "Labels run from 0 to 2 but n_classes is 2"),
             ({"y": [0, 1, 0]}, r"shapes are \(4, 2\), \(3,\) and \(4,\)"),
-            ({"client_ids": [0, 0, 0, 7]}, "Client 7 has a single sample"),
             ({"client_ids": np.array([0, 0, "a", "a"], dtype=object)}, "client_ids mix values"),
             ({"x": np.array([[0.0, 1], [2, np.inf], [0, 0], [0, 0]])}, "NaN or infinite"),
-            ({"x": np.zeros((4, 2), dtype=int)}, "Samples of type int64"),
             ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
             ({"clusters": [0, 1, 1]}, "clusters must be 2 integers, one per client"),
             ({"test_fraction": 0.0}, "test_fraction must be a number above 0 and below 1"),
@@ -609,9 +526,7 @@ REFUSED = [
     (
         lambda given: dirichlet(counted([20] * 10), *given),
         [
-            ((10, 0.0), "alpha must be a number above 0, not 0.0"),
             ((10, float("nan")), "alpha must be a number"),
-            ((10, "a"), "alpha must be a number"),
             ((10, 1.0, 0, 30), "more clients than samples: 10 clients with at least 30 training"),
             ((25, 1.0, 0, 1), "200 training and 20 test images"),
             ((10, 1.0, 0, 0), "min_samples must be"),
@@ -624,10 +539,7 @@ REFUSED = [
         [
             ({}, "Unknown kind of federation None"),
             ({"kind": "rotations"}, "Unknown kind of federation 'rotations': choose one of .*label_clusters, "),
-            (
-                {"kind": "dirichlet", "dataset": "digits", "aplha": 1},
-                "Unknown option of a dirichlet federation 'aplha'",
-            ),
+            ({"kind": "dirichlet", "dataset": "digits", "aplha": 1}, "option of a dirichlet federation 'aplha'"),
             ({"kind": "dirichlet", "dataset": "digits"}, "A dirichlet federation needs n_clients"),
             ({"kind": "dirichlet", "n_clients": 3, "alpha": 1}, "dirichlet federation need a dataset"),
             ({"kind": "dirichlet", "dataset": "nope", "n_clients": 3, "alpha": 1}, "Unknown data set 'nope'"),
@@ -642,6 +554,4 @@ REFUSED = [
     ("make", "given", "message"), [(make, given, message) for make, cases in REFUSED for given, message in cases]
 )
 def test_refused(make, given, message):
-    with pytest.raises(FltnbError, match=message) as caught:
-        make(given)
-    assert "\n" not in str(caught.value)
+    refused(message, make, given)

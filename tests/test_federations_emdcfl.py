@@ -2,17 +2,16 @@
 
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from toys import toy_set
+from toys import prepared, rebuilt, refused, toy_set
 
 import fltnb as fl
-from fltnb import federations, paths
+from fltnb import federations
 from fltnb.data import load, pacs
 from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
 from fltnb.federations.rotations import turn
@@ -25,11 +24,6 @@ def images(per_class=12, classes=4, size=6, colour=False, tests=6, **more):
     shape = (len(labels), size, size, 3) if colour else (len(labels), size, size)
     pixels = np.random.default_rng(0).integers(1, 256, shape, dtype=np.uint8)
     return toy_set(pixels, labels, np.repeat([0, 1], [classes * per_class, classes * tests]), classes, **more)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return fl.load("digits")
 
 
 @settings(max_examples=60, deadline=None)
@@ -58,11 +52,8 @@ def test_dealing_properties(pick):
     assert np.abs(share - counted[0] / counted[0].sum()).max() <= 1 / len(back) + 1e-9
 
 
-def test_spread_by_hand():
-    assert spread(4, 2).tolist() == [1, 3] and spread(5, 5).tolist() == [0, 1, 2, 3, 4] and spread(3, 0).tolist() == []
-
-
 def test_every_rotation_has_a_copy_of_everything():
+    assert spread(4, 2).tolist() == [1, 3] and spread(5, 5).tolist() == [0, 1, 2, 3, 4] and spread(3, 0).tolist() == []
     toy = images()
     fed = rotated_copies(toy, n_clients=6, angles=((0,), (90,), (180,)), val_fraction=0.25)
     assert fed.clusters.tolist() == [0, 0, 1, 1, 2, 2]
@@ -87,8 +78,7 @@ def test_the_papers_sizes_and_versions(digits):
     assert rotated_copies(digits, 8, ((-3, -1, 1, 3),)).n_clusters == 1
     base = rotated_copies(digits, 4, ((0,),))
     assert base.n_clusters == 1 and np.isin(base.images[base.train[0][:5]], digits.images).all()
-    again = federations.build(json.loads(json.dumps(two.settings)))
-    assert again.fingerprint() == two.fingerprint()
+    rebuilt(two)
     assert rotated_copies(digits, 12, seed=1).fingerprint() != fed.fingerprint()
 
 
@@ -170,9 +160,8 @@ def test_attacked_is_the_other_test_of_the_same_clients(digits):
     misled = attacked(fed)
     assert misled.settings == fed.settings | {"test": "backdoored"} and misled.fingerprint() != fed.fingerprint()
     assert attacked(misled, "clean").fingerprint() == fed.fingerprint()
-    assert federations.build(json.loads(json.dumps(misled.settings))).fingerprint() == misled.fingerprint()
-    with pytest.raises(fl.FltnbError, match="has no backdoor"):
-        attacked(rotated_copies(digits, 4))
+    rebuilt(misled)
+    refused("has no backdoor", attacked, rotated_copies(digits, 4))
 
 
 def test_a_run_ends_with_the_probe(digits):
@@ -206,7 +195,7 @@ def test_domains_by_hand():
     assert domains(toy, 20, samples_per_client=18).sizes.tolist() == [14] * 6
 
 
-@pytest.mark.skipif(not (paths.ROOT / "data" / "pacs.npz").exists(), reason="PACS is not prepared here")
+@prepared("pacs")
 def test_pacs_has_the_papers_18_clients():
     fed = federations.build({"kind": "domains", "dataset": "pacs"})
     assert fed.n_clients == 18 and np.bincount(fed.clusters).tolist() == [4, 4, 3, 7]
@@ -237,26 +226,15 @@ def test_the_official_folders_are_converted_once(tmp_path, capsys):
     assert fed.n_clients == 4
 
 
-@pytest.mark.parametrize(
-    ("skip", "domains", "message"),
-    [
-        ((("photo", "house"),), pacs.DOMAINS, "lacks the class 'house' of domain 'photo'"),
-        ((), pacs.DOMAINS[:3], "lacks the domain 'sketch'"),
-    ],
-)
-def test_an_incomplete_release_is_refused(tmp_path, skip, domains, message):
-    release(tmp_path / "PACS", skip, domains)
-    with pytest.raises(fl.FltnbError, match=message):
-        load("pacs", tmp_path)
-
-
-def test_damaged_and_missing_pacs(tmp_path):
-    with pytest.raises(fl.FltnbError, match="no download of its own"):
-        load("pacs", tmp_path)
+def test_missing_incomplete_and_damaged_pacs(tmp_path):
+    refused("no download of its own", load, "pacs", tmp_path)
+    release(tmp_path / "one" / "PACS", skip=[("photo", "house")])
+    refused("lacks the class 'house' of domain 'photo'", load, "pacs", tmp_path / "one")
+    release(tmp_path / "two" / "PACS", domains=pacs.DOMAINS[:3])
+    refused("lacks the domain 'sketch'", load, "pacs", tmp_path / "two")
     release(tmp_path / "PACS")
     (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
-    with pytest.raises(fl.FltnbError, match="cannot be read as an image"):
-        load("pacs", tmp_path)
+    refused("cannot be read as an image", load, "pacs", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -267,9 +245,7 @@ def test_damaged_and_missing_pacs(tmp_path):
         (lambda d: rotated_copies(d, 8, samples_per_client=800), "2 clients with 800 training images each need 1600"),
         (lambda d: rotated_copies(d, 8, samples_per_client=9), "fewer than the 10 classes"),
         (lambda d: rotated_copies(d, 8, val_fraction=1.0), "val_fraction must be a number of at least 0 and below 1"),
-        (lambda d: rotated_copies(d, 8, val_fraction="0.1"), "val_fraction must be a number of at least 0 and below 1"),
         (lambda d: rotated_copies(d, 8, samples_per_client=12, val_fraction=0.01), "is no image"),
-        (lambda d: rotated_copies("digits"), "must be an ImageSet"),
         (lambda d: backdoor_colours(d, 2), "n_clients must be a whole number of at least 3"),
         (lambda d: backdoor_colours(d, 3, test="attack"), "Unknown test 'attack'"),
         (lambda d: backdoor_colours(images(colour=True), 3), "needs grey images"),
@@ -280,31 +256,20 @@ def test_damaged_and_missing_pacs(tmp_path):
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 80), "fewer than the 80"),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, test_fraction=0), "must be a number above 0"),
         (lambda d: domains(images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95), "leave nothing"),
-        (lambda d: federations.build({"kind": "domains", "dataset": "cifra"}), "Unknown data set 'cifra'"),
-        (lambda d: federations.build({"kind": "backdoor_colours", "dataset": "digits", "pach": 1}), "Unknown option"),
     ],
 )
 def test_bad_input_is_refused(digits, make, message):
-    with pytest.raises(fl.FltnbError, match=message) as caught:
-        make(digits)
-    assert "\n" not in str(caught.value)
+    refused(message, make, digits)
 
 
-@pytest.mark.parametrize("make", ["backdoor_colours", "backdoor_patches"])
-def test_both_tests_in_one_federation_are_those_of_two(make):
+@pytest.mark.parametrize("build", [backdoor_colours, backdoor_patches])
+def test_both_tests_in_one_federation_are_those_of_two(build):
     """The probe of test="both" is the test of test="backdoored"; training and clean test are untouched."""
-    images = fl.load("digits")
-    if make == "backdoor_patches":
-        images = dataclasses.replace(images, images=np.repeat(images.images[..., None], 3, axis=3))
-    build = getattr(fl.federations, make)
-    clean, wrong, both = (
-        build(images, n_clients=3, samples_per_client=60, test_per_client=20, test=test)
-        for test in ("clean", "backdoored", "both")
-    )
+    pictures = images(colour=build is backdoor_patches)
+    clean, wrong, both = (build(pictures, n_clients=3, test=test) for test in ("clean", "backdoored", "both"))
     for split, other in (("train", clean), ("val", clean), ("test", clean), ("probe", wrong)):
         for i in range(3):
-            ours, theirs = both.client(i, split), other.client(i, "test" if split == "probe" else split)
-            np.testing.assert_array_equal(ours[0], theirs[0])
-            np.testing.assert_array_equal(ours[1], theirs[1])
+            theirs = other.client(i, "test" if split == "probe" else split)
+            assert all(map(np.array_equal, both.client(i, split), theirs))
     assert both.probed and not clean.probed
     assert len({fed.fingerprint() for fed in (clean, wrong, both)}) == 3

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from toys import toy_set
+from toys import rebuilt, refused, toy_set
 
 import fltnb as fl
 from fltnb import data, federations
 from fltnb.data import celeba as leaf_celeba
-from fltnb.errors import FltnbError
 from fltnb.federations import Federation, divided, shuffled
 from fltnb.results.job import names_in
 
@@ -38,11 +37,6 @@ def held(fed):
     return [sorted([*train, *test]) for train, test in zip(fed.train, fed.test, strict=True)]
 
 
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
-
-
 def registered(monkeypatch, **fields):
     """Let the kind "odd" be a federation of these parts, for bases that no kind of ours makes."""
 
@@ -64,12 +58,11 @@ def test_division_by_hand():
     assert divided(images, persons(4), 0.99).sizes.tolist() == [9, 4, 2, 1]
 
 
+SIZES = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=6)
+
+
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=6),
-    st.floats(0.01, 0.99),
-    st.integers(0, 99),
-)
+@given(SIZES, st.floats(0.01, 0.99), st.integers(0, 99))
 def test_division_keeps_everybodys_samples(sizes, fraction, seed):
     images = by_persons(*map(list, zip(*sizes, strict=True)))
     bare = federations.writers(images, len(sizes))
@@ -102,10 +95,7 @@ def test_division_keeps_clusters_and_drops_repeats(monkeypatch):
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=6),
-    st.integers(0, 99),
-)
+@given(SIZES, st.integers(0, 99))
 def test_shuffle_keeps_numbers_and_deals_each_sample_once(sizes, seed):
     images = by_persons(*map(list, zip(*sizes, strict=True)))
     fed = shuffled(images, persons(len(sizes)), seed)
@@ -146,12 +136,10 @@ def test_shuffled_pseudo_writers_mix_hands(digits):
 @pytest.mark.parametrize("base", [SKEWED, HANDS, {"kind": "rotated_copies", "n_clients": 8, "val_fraction": 0}])
 def test_settings_round_trip(base):
     short = {"kind": "shuffled", "dataset": "digits", "base": {"kind": "divided", "base": base, "seed": 4}, "seed": 5}
-    fed = federations.build(short)
-    full = json.loads(json.dumps(fed.settings))
+    fed = rebuilt(federations.build(short))
+    full = fed.settings
     assert federations.complete(full) == full and federations.complete(short)["seed"] == 5
     assert full["base"]["train_fraction"] == 0.8 and "dataset" not in full["base"] | full["base"]["base"]
-    again = federations.build(full)
-    assert again.settings == full and again.fingerprint() == fed.fingerprint()
     # the inner division decides the sizes, the inner federation who holds what before
     inner = federations.build({**short["base"], "dataset": "digits"})
     assert np.array_equal(inner.sizes, fed.sizes)
@@ -164,8 +152,7 @@ def test_a_set_of_ones_own_is_named_by_its_content():
     for make in (divided, shuffled):
         fed = make(images, persons(2))
         assert fed.settings["content"] == images.digest and "content" not in fed.settings["base"]
-        with pytest.raises(FltnbError, match="which is your own, cannot be rebuilt"):
-            federations.build(fed.settings)
+        refused("which is your own, cannot be rebuilt", federations.build, fed.settings)
 
 
 def test_changing_and_held_out_go_over_a_division():
@@ -187,8 +174,6 @@ def test_changing_and_held_out_go_over_a_division():
         ({"kind": "nothing"}, "Unknown kind of federation 'nothing'"),
         ({"kind": "from_arrays"}, "your own arrays"),
         (SKEWED | {"colour": 1}, "'colour'"),
-        ({"kind": "dirichlet", "alpha": 1.0}, "needs n_clients"),
-        (SKEWED | {"dataset": "digits"}, "names a data set"),
         (SKEWED | {"n_clients": 5000}, "more clients than samples"),
         ({"kind": "changing", "base": SKEWED, "events": [{"round": 2, "join": 1}]}, "changing federation cannot be"),
         ({"kind": "rotated_copies", "n_clients": 8}, "validation samples or a second test set"),
@@ -200,35 +185,28 @@ def test_changing_and_held_out_go_over_a_division():
     ],
 )
 def test_bases_that_cannot_be_dealt_anew(kind, base, words):
-    with pytest.raises(FltnbError, match=words) as caught:
-        federations.build({"kind": kind, "dataset": "digits", "base": base})
-    assert "\n" not in str(caught.value)
+    refused(words, federations.build, {"kind": kind, "dataset": "digits", "base": base})
 
 
 def test_a_single_sample_and_a_second_test_set(monkeypatch):
     images = by_persons([6], [4])
     base = registered(monkeypatch, train=[[0, 1], [5]], test=[[2], [5]])
-    with pytest.raises(FltnbError, match="Client 1 has a single sample"):
-        divided(images, base)
+    refused("Client 1 has a single sample", divided, images, base)
     base = registered(monkeypatch, train=[[0], [5]], test=[[1], [6]], probe=[[2], [3]])
     for make in (divided, shuffled):
-        with pytest.raises(FltnbError, match="second test set"):
-            make(images, base)
+        refused("second test set", make, images, base)
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"train_fraction": 0}, "train_fraction must be a number above 0 and below 1"),
-        ({"train_fraction": 1.0}, "train_fraction must be a number"),
-        ({"train_fraction": "0.8"}, "train_fraction must be a number"),
         ({"seed": -1}, "seed must be a whole number"),
         ({"fraction": 0.8}, "'fraction'"),
     ],
 )
 def test_wrong_settings_of_a_division(change, words):
-    with pytest.raises(FltnbError, match=words):
-        federations.build({"kind": "divided", "dataset": "digits", "base": SKEWED} | change)
+    refused(words, federations.build, {"kind": "divided", "dataset": "digits", "base": SKEWED} | change)
 
 
 PEOPLE = {  # person: (training pictures with label, test pictures with label); labels as LEAF writes them
@@ -309,14 +287,11 @@ def test_persons_are_clients_and_a_network_trains_on_them(celeba):
 
 
 def test_celeba_says_where_to_get_it(tmp_path):
-    with pytest.raises(FltnbError) as caught:
-        data.load("celeba", tmp_path)
-    text = str(caught.value)
-    assert "github.com/TalwalkarLab/leaf" in text and "-s niid --sf 1.0 -k 5 -t sample --tf 0.8" in text
-    assert str(tmp_path / "celeba" / "data") in text and "raw/img_align_celeba" in text and "\n" not in text
+    text = refused("github.com/TalwalkarLab/leaf", data.load, "celeba", tmp_path)
+    assert "-s niid --sf 1.0 -k 5 -t sample --tf 0.8" in text
+    assert str(tmp_path / "celeba" / "data") in text and "raw/img_align_celeba" in text
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(FltnbError, match=r"no LEAF files .*-k 5 -t sample --tf 0\.8 in LEAF's folder data/celeba"):
-        leaf_celeba.read_celeba(tmp_path)
+    refused(r"no LEAF files .*-k 5 -t sample --tf 0\.8 in LEAF's folder data/celeba", leaf_celeba.read_celeba, tmp_path)
 
 
 def of_person_3(**entries):
@@ -329,7 +304,6 @@ def of_person_3(**entries):
         (of_person_3(y=[1.0, 0.0]), "Person '3' of .*train_8.json has 3 images but 2 labels"),
         (of_person_3(y=[1.0, 0.0, 2]), r"the label 2, which is not 0 \(not smiling\) or 1"),
         (of_person_3(y=[1.0, 0.0, 0.5]), r"the label 0\.5"),
-        (of_person_3(y=[1.0, 0.0, -1]), "the label -1"),
         (of_person_3(y=[1.0, 0.0, True]), "the label True"),
         (of_person_3(y=[1.0, 0.0, "1"]), "the label '1'"),
         (of_person_3(x=["000004.jpg", "000005.jpg", 6]), "has 6 in place of a picture's name"),
@@ -339,31 +313,23 @@ def test_unsound_celeba_files(celeba, change, words):
     train, test = celeba_json()
     change(train)
     write_json(celeba, train, test)
-    with pytest.raises(FltnbError, match=words) as caught:
-        leaf_celeba.read_celeba(celeba)
-    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+    refused(words, leaf_celeba.read_celeba, celeba)
 
 
 def test_pictures_twice_missing_or_damaged(celeba):
     # parts from two runs of LEAF's script, which draws anew each time: a test picture is trained on
     mixed = PEOPLE | {"20": ({"000009.jpg": 1}, {"000009.jpg": 1})}
     write_json(celeba, *celeba_json(mixed))
-    with pytest.raises(FltnbError, match=r"list the picture '000009\.jpg' twice"):
-        leaf_celeba.read_celeba(celeba)
+    refused(r"list the picture '000009\.jpg' twice", leaf_celeba.read_celeba, celeba)
     write_json(celeba, *celeba_json())
     folder = celeba / leaf_celeba.PICTURES
     for damaged in ((folder / "000005.jpg").read_bytes()[:900], b"no picture"):
         (folder / "000005.jpg").write_bytes(damaged)
-        with pytest.raises(FltnbError, match=r"000005\.jpg cannot be read as a picture"):
-            leaf_celeba.read_celeba(celeba)
+        refused(r"000005\.jpg cannot be read as a picture", leaf_celeba.read_celeba, celeba)
     (folder / "000008.jpg").unlink()
     (folder / "000005.jpg").unlink()
-    with pytest.raises(FltnbError) as caught:
-        leaf_celeba.read_celeba(celeba)
-    text = str(caught.value)
-    assert f"'000005.jpg' is not in {folder} (2 of 9 are missing)" in text and "\n" not in text
+    refused(rf"'000005.jpg' is not in {folder} \(2 of 9 are missing\)", leaf_celeba.read_celeba, celeba)
     outside = PEOPLE | {"20": ({"../../secret.jpg": 1}, {"000009.jpg": 1})}
     (folder.parent.parent / "secret.jpg").write_bytes(b"")
     write_json(celeba, *celeba_json(outside))
-    with pytest.raises(FltnbError, match=r"'\.\./\.\./secret\.jpg' is not in"):
-        leaf_celeba.read_celeba(celeba)
+    refused(r"'\.\./\.\./secret\.jpg' is not in", leaf_celeba.read_celeba, celeba)

@@ -2,11 +2,10 @@ import json
 
 import numpy as np
 import pytest
-from toys import toy_set
+from toys import rebuilt, refused, toy_set
 
 from fltnb import data, federations
 from fltnb.data import ImageSet, leaf
-from fltnb.errors import FltnbError
 from fltnb.federations import apply_style, pseudo_writers, writer_styles, writers
 
 
@@ -57,8 +56,7 @@ def test_leaf_stops_early_and_opens_no_further_file(leaf_folder):
     images = leaf.read_leaf(leaf_folder, max_writers=2)
     assert images.writers.max() == 1 and "2 writers from 1 pairs" in images.origin
     assert leaf.read_leaf(leaf_folder, max_writers=1).labels.tolist() == [10, 11, 5]
-    with pytest.raises(FltnbError, match="not a sound JSON"):
-        leaf.read_leaf(leaf_folder, max_writers=3)
+    refused("not a sound JSON", leaf.read_leaf, leaf_folder, max_writers=3)
 
 
 def test_leaf_ignores_writers_it_dropped(tmp_path):
@@ -71,17 +69,11 @@ def test_leaf_ignores_writers_it_dropped(tmp_path):
 
 
 def changed(**entries):
-    def change(part):
-        part["user_data"]["a"].update(entries)
-
-    return change
+    return lambda part: part["user_data"]["a"].update(entries)
 
 
 def pixel(value):
-    def change(part):
-        part["user_data"]["a"]["x"][0][5] = value
-
-    return change
+    return lambda part: part["user_data"]["a"]["x"][0].__setitem__(5, value)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +82,9 @@ def pixel(value):
         (changed(y=[1]), "Writer 'a' .* has 2 images but 1 labels"),
         (changed(x=[], y=[]), "Writer 'a' .* has no images"),
         (changed(y=[1, 62]), "the label 62, which is not one of 0 to 61"),
-        (changed(y=[-1, 0]), "the label -1"),
         (changed(y=[0, True]), "the label True"),
         (changed(y=[0, 2.0]), r"the label 2\.0"),
         (changed(x=[[0] * 784, [0] * 783]), "an image of 783 pixels instead of 784"),
-        (changed(x=[[], []]), "an image of 0 pixels instead of 784"),
         (pixel(255), "pixels outside 0 to 1"),
         (pixel(None), "does not have LEAF's form|pixels outside"),
         (lambda part: part.update(num_samples=[3, 1]), "has 2 images but num_samples says 3"),
@@ -112,31 +102,22 @@ def test_unsound_leaf_file_is_named(tmp_path, change, message, damaged):
     parts = {"train": leaf_part({"a": [1, 2], "b": [3]}), "test": leaf_part({"a": [1, 2], "b": [3]})}
     change(parts[damaged])
     write(tmp_path, 0, parts["train"], parts["test"])
-    with pytest.raises(FltnbError, match=message) as caught:
-        leaf.read_leaf(tmp_path)
-    text = str(caught.value)
-    assert str(tmp_path / damaged / file_name(0, damaged)) in text and "\n" not in text and text.endswith(".")
+    assert str(tmp_path / damaged / file_name(0, damaged)) in refused(message, leaf.read_leaf, tmp_path)
 
 
 def test_leaf_files_that_do_not_fit_together(tmp_path):
-    with pytest.raises(FltnbError, match=r"no LEAF files .*train/\*\.json: run \./preprocess\.sh -s niid --sf 1\.0"):
-        leaf.read_leaf(tmp_path)
+    refused(r"no LEAF files .*train/\*\.json: run \./preprocess\.sh -s niid --sf 1\.0", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1], "b": [2]}), leaf_part({"a": [1]}))
-    with pytest.raises(FltnbError, match=r"Writer 'b' of .*train_9\.json is missing in .*test_9\.json \(1 such"):
-        leaf.read_leaf(tmp_path)
+    refused(r"Writer 'b' of .*train_9\.json is missing in .*test_9\.json \(1 such", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1]}), leaf_part({"a": [1], "c": [2]}))
-    with pytest.raises(FltnbError, match=r"Writer 'c' of .*test_9\.json is missing in .*train_9\.json"):
-        leaf.read_leaf(tmp_path)
+    refused(r"Writer 'c' of .*test_9\.json is missing in .*train_9\.json", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1]}), leaf_part({"a": [1]}))
     write(tmp_path, 1, leaf_part({"a": [1]}), leaf_part({"a": [1]}))
-    with pytest.raises(FltnbError, match=r"Writer 'a' is in both .*all_data_0.* and .*all_data_1"):
-        leaf.read_leaf(tmp_path)
+    refused(r"Writer 'a' is in both .*all_data_0.* and .*all_data_1", leaf.read_leaf, tmp_path)
     (tmp_path / "test" / file_name(1, "test")).unlink()
-    with pytest.raises(FltnbError, match=r"all_data_1.*train_9\.json has no test part .*all_data_1.*test_9\.json"):
-        leaf.read_leaf(tmp_path)
+    refused(r"all_data_1.*train_9\.json has no test part .*all_data_1.*test_9\.json", leaf.read_leaf, tmp_path)
     (tmp_path / "train" / file_name(0, "train")).write_bytes(b"\xff\xfe{")
-    with pytest.raises(FltnbError, match=r"all_data_0.* is not a sound JSON file"):
-        leaf.read_leaf(tmp_path)
+    refused(r"all_data_0.* is not a sound JSON file", leaf.read_leaf, tmp_path)
 
 
 def test_load_femnist_converts_once(leaf_folder, capsys):
@@ -153,11 +134,8 @@ def test_load_femnist_converts_once(leaf_folder, capsys):
 
 
 def test_load_femnist_says_where_to_get_it(tmp_path):
-    with pytest.raises(FltnbError) as caught:
-        data.load("femnist", tmp_path)
-    text = str(caught.value)
-    assert "github.com/TalwalkarLab/leaf" in text and "-s niid --sf 1.0 -k 0 -t sample --tf 0.9" in text
-    assert str(tmp_path / "femnist" / "data") in text and "\n" not in text
+    text = refused("github.com/TalwalkarLab/leaf", data.load, "femnist", tmp_path)
+    assert "-s niid --sf 1.0 -k 0 -t sample --tf 0.9" in text and str(tmp_path / "femnist" / "data") in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -167,8 +145,7 @@ def test_writers_of_femnist(leaf_folder):
     assert fed.n_clients == 3 and fed.clusters is None and fed.sizes.tolist() == [2, 3, 1]
     assert [fed.labels[index].tolist() for index in fed.test] == [[5], [4], [37, 38]]
     assert [fed.labels[index].tolist() for index in fed.train] == [[10, 11], [3, 61, 0], [36]]
-    again = federations.build(json.loads(json.dumps(fed.settings)), leaf_folder.parent)
-    assert again.fingerprint() == fed.fingerprint() and again.settings == fed.settings
+    rebuilt(fed, leaf_folder.parent)
     draws = {tuple(writers(data.load("femnist", leaf_folder.parent), 3, seed=s).sizes) for s in range(8)}
     assert len(draws) > 1
 
@@ -183,25 +160,11 @@ def test_writers_scattered_over_the_set():
     # writer 5 has no test image and 9 no training image
     assert [index.tolist() for index in fed.train] == [[3], [0, 4]]
     assert [index.tolist() for index in fed.test] == [[1], [2]]
-
-
-@pytest.mark.parametrize(
-    ("images", "options", "message"),
-    [
-        (toy(None, [0, 1]), {}, "toy does not say whose its images are"),
-        (toy([1, 1, 2], [0, 1, 0]), {"n_clients": 2}, "has 1 people with both training and test images but 2"),
-        (toy([1, 1], [0, 1]), {"n_clients": 0}, "n_clients must be a whole number"),
-        (toy([1, 1], [0, 1]), {"n_clients": 1, "seed": -1}, "seed must be a whole number"),
-    ],
-)
-def test_writers_refuse(images, options, message):
-    with pytest.raises(FltnbError, match=message):
-        writers(images, **options)
-
-
-@pytest.fixture(scope="module")
-def digits():
-    return data.load("digits")
+    refused("toy does not say whose its images are", writers, toy(None, [0, 1]))
+    few = toy([1, 1, 2], [0, 1, 0])
+    refused("has 1 people with both training and test images but 2", writers, few, n_clients=2)
+    refused("n_clients must be a whole number", writers, few, n_clients=0)
+    refused("seed must be a whole number", writers, few, n_clients=1, seed=-1)
 
 
 def bars(n=4):
@@ -246,13 +209,10 @@ def test_width_size_and_shift_by_hand():
     assert half[14].astype(bool).sum() == 2 and half[:, 14].astype(bool).sum() == 8
 
 
-def test_strokes_that_reach_the_border_are_kept():
+def test_strokes_at_the_border_are_kept_and_amounts_scale_with_the_image():
     full = np.full((1, 8, 8), 200, dtype=np.uint8)
     assert apply_style(full, 0.0, 0.0, 0.75, 0.0).mean() == pytest.approx(200 * 0.75**2, rel=0.01)
     assert apply_style(full, 0.0, 0.0, 1.0, 0.0).min() == 200
-
-
-def test_amounts_scale_with_the_image():
     # one pixel of 28 is a quarter of one of 7
     image = np.zeros((1, 7, 7), dtype=np.uint8)
     image[0, 3, 3] = 200
@@ -289,11 +249,10 @@ def test_digits_by_pseudo_writers(digits):
     assert np.array_equal(np.sort(held), np.arange(len(fed.images)))  # each drawn image in one place
     shares = fed.label_counts().sum(axis=0) / fed.sizes.sum()
     assert np.abs(shares - 0.1).max() < 0.02
-    settings = json.loads(json.dumps(fed.settings))
-    assert federations.build(settings).fingerprint() == fed.fingerprint()
+    rebuilt(fed)
     assert pseudo_writers(digits, 20, seed=6, strength=0.6).fingerprint() != fed.fingerprint()
     least = {"kind": "pseudo_writers", "dataset": "digits", "n_clients": 20, "seed": 5, "strength": 0.6}
-    assert federations.build(least).settings == settings
+    assert federations.complete(least) == fed.settings
 
 
 def numbered(n_train=900, n_test=120):
@@ -336,18 +295,14 @@ def test_measured_slant_and_width_order_writers_as_drawn(digits):
         ({"n_clients": 20, "mean_samples": 75, "train_fraction": 0.5}, "of 75 images on average want 7.. test images"),
         ({"n_clients": 2, "mean_samples": 1000}, "want 1800 train images but digits has 1438"),
         ({"n_clients": 2, "train_fraction": 1.0}, "train_fraction must be a number above 0 and below 1, not 1.0"),
-        ({"n_clients": 2, "train_fraction": "0.9"}, "train_fraction must be a number"),
         ({"n_clients": 2, "strength": -1}, "strength must be a number of at least 0 and at most 2, not -1"),
-        ({"n_clients": 2, "strength": float("nan")}, "strength must be"),
         ({"n_clients": 2, "mean_samples": 1}, "mean_samples must be a whole number of at least 2"),
     ],
 )
 def test_pseudo_writers_refuse(digits, options, message):
-    with pytest.raises(FltnbError, match=message):
-        pseudo_writers(digits, **options)
+    refused(message, pseudo_writers, digits, **options)
 
 
 def test_pseudo_writers_refuse_colour():
     colour = toy_set(np.zeros((4, 2, 2, 3)), [0] * 4, [0, 0, 1, 1], name="colour")
-    with pytest.raises(FltnbError, match="need grey images but those of colour have colours"):
-        pseudo_writers(colour, n_clients=1)
+    refused("need grey images but those of colour have colours", pseudo_writers, colour, n_clients=1)

@@ -1,16 +1,43 @@
 """What tests share: small made-up image sets, digits in two clusters, methods fed with models of a few numbers."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import fltnb as fl
+from fltnb import paths
 from fltnb.data import ImageSet
 from fltnb.methods import Context
 
 QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
 QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
+
+
+def refused(says, call, *arguments, **options):
+    """Return what the user reads when a call cannot work: one line that says this, and is a sentence."""
+    with pytest.raises(fl.FltnbError, match=says) as caught:
+        call(*arguments, **options)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    return text
+
+
+def prepared(name):
+    """Mark a test of a real data set, for machines where its file is."""
+    file = paths.ROOT / "data" / f"{name}.npz"
+    return pytest.mark.skipif(not file.is_file(), reason=f"data/{name}.npz is not prepared")
+
+
+def rebuilt(fed, *folder):
+    """The federation made again from what a result keeps of its settings, after checking that it is the same."""
+    again = fl.federations.build(json.loads(json.dumps(fed.settings)), *folder)
+    assert again.fingerprint() == fed.fingerprint()
+    assert again.settings == fed.settings
+    return again
 
 
 def two_clusters(n_clients, samples=20, **options):
