@@ -179,7 +179,7 @@ def workers(*abouts, error=None):
     return SimpleNamespace(run=run, scheduler=SimpleNamespace(address="tcp://s:1"))
 
 
-def test_workers_with_other_code_are_refused_and_other_packages_named():
+def test_workers_with_other_code_or_data_are_refused_and_other_packages_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(machines.check(workers(about(), about(packages={}, hardware="other")))) == 2
@@ -187,13 +187,10 @@ def test_workers_with_other_code_are_refused_and_other_packages_named():
     refused(r"worker tcp://w0:1 has Python 3\.1, this process 3\.", machines.check, workers(about(python="3.1.4")))
     none = ModuleNotFoundError("No module named 'fltnb'")
     refused(r"cannot use fltnb \(ModuleNotFoundError: No .*'fltnb'\): install", machines.check, workers(error=none))
-    with pytest.warns(UserWarning, match="has torch 1.0, this process"):
-        machines.check(workers(about(packages={"torch": "1.0"})))
-
-
-def test_a_worker_with_other_data_says_so():
     rest = "another key", "auto", "auto", 0.0, {}
     refused("its code or its data are not the caller's", computing._remote, quick(1), *rest)
+    with pytest.warns(UserWarning, match="has torch 1.0, this process"):
+        machines.check(workers(about(packages={"torch": "1.0"})))
 
 
 def test_the_page_s_slurm_cluster_asks_for_what_it_says(monkeypatch, capsys):

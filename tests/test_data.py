@@ -15,13 +15,9 @@ from fltnb.data import ImageSet
 
 def tiny(n=6, **changes):
     """Six 2x2 grey images of three classes, two of them for testing."""
-    arrays = {
-        "images": np.arange(n * 4, dtype=np.uint8).reshape(n, 2, 2),
-        "labels": np.arange(n, dtype=np.int64) % 3,
-        "split": np.array([0, 0, 0, 0, 1, 1] * (n // 6), dtype=np.uint8),
-        "class_names": np.array(["a", "b", "c"]),
-    }
-    return arrays | changes
+    arrays = {"images": np.arange(n * 4, dtype=np.uint8).reshape(n, 2, 2), "class_names": np.array(["a", "b", "c"])}
+    arrays["split"] = np.array([0, 0, 0, 0, 1, 1] * (n // 6), dtype=np.uint8)
+    return arrays | {"labels": np.arange(n, dtype=np.int64) % 3} | changes
 
 
 def image_set(**changes):
@@ -129,10 +125,8 @@ def test_official_test_part_is_divided_as_stand_in(tmp_path, no_network, name, o
     np.savez(tmp_path / f"{name}_test.npz", **arrays)
     images = data.load(name, tmp_path)
     assert images.name == f"{name}_test" and images.digest == data.load(f"{name}_test", tmp_path).digest
-    assert images.origin == (
-        f"stand-in: 72 EMNIST images ({name}_test), not the official {official} release; 6:1 division per class of our"
-        " own"
-    )
+    release = f"stand-in: 72 EMNIST images ({name}_test), not the official {official} release"
+    assert images.origin == f"{release}; 6:1 division per class of our own"
     assert images.summary()["train"].tolist() == [36, 18, 8] and images.summary()["test"].tolist() == [6, 3, 1]
     assert np.array_equal(images.images, arrays["images"]) and np.array_equal(images.labels, arrays["labels"])
     assert np.ptp(images.test_index[:6]) > 10  # drawn, not the first of each class
@@ -177,6 +171,15 @@ def test_without_network_or_download(tmp_path, no_network, capsys):
     assert len(no_network) == 1 and list(tmp_path.iterdir()) == []
     printed = capsys.readouterr().out
     assert printed.count("\n") == 1 and "170 MB" in printed
+
+
+@pytest.mark.parametrize(
+    ("name", "script"),
+    [("femnist", "-k 0 -t sample --tf 0.9"), ("celeba", "-k 5 -t sample --tf 0.8.*raw/img_align_celeba")],
+)
+def test_sets_of_leaf_say_where_to_get_them(tmp_path, name, script):
+    text = refused(f"github.com/TalwalkarLab/leaf.*-s niid --sf 1.0 {script}", data.load, name, tmp_path)
+    assert str(tmp_path / name / "data") in text and list(tmp_path.iterdir()) == []
 
 
 def fake_torchvision(kind, monkeypatch, names=("0 - zero", "1 - one")):

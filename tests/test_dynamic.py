@@ -48,8 +48,7 @@ def cache():
 
     def look_up(key, compute):
         name = json.dumps(key, sort_keys=True)
-        if name not in kept:
-            kept[name] = compute()
+        kept[name] = kept[name] if name in kept else compute()
         return kept[name]
 
     return look_up
@@ -133,10 +132,6 @@ def test_bad_events_are_refused_in_one_sentence(base, events, sentence):
     refused(sentence, with_events, base, events)
 
 
-def test_drift_that_cannot_leave_its_cluster_is_refused():
-    refused("2 of 3 drifting clients are of one", with_events, two_clusters(10), [{"round": 2, "drift": 3}])
-
-
 def state_of(models, row, weights, relation=None):
     relation = np.eye(len(models), dtype=np.uint8)[:, row] if relation is None else relation
     own = {"models": np.array(models, dtype=np.float32), "weights": np.array(weights, dtype=np.float64)}
@@ -148,7 +143,8 @@ def blocks(labels):
     return (labels[:, None] == labels[None]).astype(np.uint8), labels
 
 
-def test_new_clusters_start_from_what_their_members_were_served():
+def test_rewiring_by_hand():
+    # new clusters start from what their members were served
     state = state_of([[0, 0], [8, 4]], [0, 0, 1, 1], [10, 30, 20, 20])
     adjacency, labels = blocks([0, 1, 1, 0])
     new = rewire(state, adjacency, labels, [10, 30, 20, 20], np.ones(4, dtype=bool))
@@ -162,8 +158,7 @@ def test_new_clusters_start_from_what_their_members_were_served():
     new = rewire(state, adjacency, labels, [1, 1, 1, 1], np.array([True, False, True, False]))
     assert np.array_equal(new["models"][new["row"]], [[0, 0], [8, 4], [8, 4], [8, 4]])
 
-
-def test_unchanged_clusters_keep_their_bits():
+    # unchanged clusters keep their bits
     rng = np.random.default_rng(0)
     adjacency, labels = blocks([0, 1, 2, 1, 0, 2])
     relation, row = distinct_rows(adjacency)
@@ -171,8 +166,7 @@ def test_unchanged_clusters_keep_their_bits():
     new = rewire(state, adjacency, labels, state["weights"], np.array([True, False] * 3))
     assert np.array_equal(new["models"][new["row"]], state["models"][row])
 
-
-def test_newcomers_bring_the_mean_of_all_models():
+    # newcomers bring the mean of all models
     state = state_of([[0.0], [8.0]], [0, 1], [10, 30]) | {"memory": np.array([[1.0], [2.0]])}
     adjacency = widened(np.eye(2, dtype=np.uint8), 3)
     new = rewire(state, adjacency, None, [10, 30, 5], np.ones(3, dtype=bool))
@@ -241,7 +235,9 @@ def test_what_was_foreseen_is_what_happens(fed, cache, options):
 
 
 def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
-    check = lambda fed, **options: fl.rounds.check(DynamicFLT(fcr(), ENCODER, **options), fed, rounds=8)  # noqa: E731
+    def check(fed, **options):
+        fl.rounds.check(DynamicFLT(fcr(), ENCODER, **options), fed, rounds=8)
+
     with pytest.warns(UserWarning, match="lam = 9 never fires in these 8 rounds"):
         check(fed, lam=9)
     with pytest.warns(UserWarning, match="at most 0 ever stand"):
@@ -254,6 +250,7 @@ def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
 
 
 def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
+    refused("2 of 3 drifting clients are of one", with_events, two_clusters(10), [{"round": 2, "drift": 3}])
     refused("Nothing is dynamic", DynamicFLT, fcr())
     refused("needs FCR", DynamicFLT, fl.PCAKMeans(), newcomers="nearest")
     refused("scale must be a number above 0, not 0", SoftFLT, fcr(), scale=0)

@@ -378,12 +378,9 @@ def test_settings_come_back_and_bad_ones_are_refused(turned, digits):
     again = fl.methods.build(method.settings())
     assert again.settings() == method.settings() and again.clusterer.distance == "sliced"
     bare = fl.federations.rotated_copies(digits, **TURNED, val_fraction=0.0, samples_per_client=20)
-    for wrong, says in (
-        (lambda: EMDCFL(fl.FCR()), "EMDClustering"),
-        (lambda: EMDCFL(rule="last_aggregate"), "Unknown rule 'last_aggregate'"),
-        (lambda: EMDCFL(repeat="yes"), "repeat must be True or False"),
-        (lambda: run(EMDCFL(), bare), "client 0 has none"),
-        (lambda: run(EMDCFL(EMDClustering(tolerance=-1)), turned), "tolerance is a distance"),
-    ):
-        refused(says, wrong)
+    refused("EMDClustering", EMDCFL, fl.FCR())
+    refused("Unknown rule 'last_aggregate'", EMDCFL, rule="last_aggregate")
+    refused("repeat must be True or False", EMDCFL, repeat="yes")
+    refused("client 0 has none", run, EMDCFL(), bare)
+    refused("tolerance is a distance", run, EMDCFL(EMDClustering(tolerance=-1)), turned)
     assert run(Local(), turned, rounds=1).labels is None

@@ -108,6 +108,7 @@ def test_local_models_are_the_first_round_of_the_method(trained):
     method = fl.methods.EMDCFL(fl.EMDClustering(tolerance=0))  # everybody stays alone
     run = fl.run(method, fed, model="mlp32", rounds=1, participation=1.0, progress=False, **TRAINING)
     np.testing.assert_allclose(run.theta[run.rows], theta, atol=1e-6)
+    refused("client 0 diverged: choose a smaller lr", local_models, fed, "mlp32", TRAINING | {"lr": 1e20})
 
 
 @pytest.mark.usefixtures("own_store")
@@ -126,10 +127,6 @@ def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     assert len(calls) == 1
     by_hand = study.mean_distances(*(one.arrays["distance"] for one in first), held["clusters"])
     pd.testing.assert_frame_equal(table["tables"]["printed"], by_hand["tables"]["printed"])
-
-
-def test_training_that_diverges_is_named(trained):
-    refused("client 0 diverged: choose a smaller lr", local_models, trained[0], "mlp32", TRAINING | {"lr": 1e20})
 
 
 EMD = np.array([[0, 0.01, 0.3], [0.02, 0, 0.4], [0.2, 0.3, 0]])
@@ -184,7 +181,10 @@ def test_jobs_ask_for_what_exists(profile):
     assert {job.axes.get("table", "") for job in jobs if job.kind == "study"} == {"T4", "T5", "T9", ""}
 
 
-def test_seeds_of_five_sets(monkeypatch):
+def test_seeds_of_five_sets_and_the_papers_training(monkeypatch):
+    job = study.pairs("small", "rotated_mnist", study.emd(), "projection")
+    held = {"local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-6}
+    assert job.settings["training"] == held and job.settings["federation"]["n_clients"] == 40
     asked = []
 
     def fake(jobs, progress):
@@ -200,20 +200,11 @@ def test_seeds_of_five_sets(monkeypatch):
     assert asked[10].settings["federation"]["angles"] == [[-3, -1, 1, 3]]
 
 
-def test_training_is_the_papers():
-    job = study.pairs("small", "rotated_mnist", study.emd(), "projection")
-    held = {"local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-6}
-    assert job.settings["training"] == held and job.settings["federation"]["n_clients"] == 40
-
-
-def test_cost_of_one_method():
+def test_cost_of_one_method_and_of_none(capsys):
     row = cost.measure("fedavg", 2, DIGITS)
     net = models.make(cost.MODEL, (1, 8, 8), 10)
     assert row["kilobytes"] == pytest.approx(2 * 4 * net.n_parameters / 1000)  # down and up, every client
     assert row["peak"] >= row["before"] > 0 and row["first_round"] >= 0 and row["rounds"] == 2
-
-
-def test_cost_refuses_before_it_runs(capsys):
     for arguments, words in ((["nobody"], "unknown method nobody"), (["--rounds", "1"], "must be 2 or more")):
         with pytest.raises(SystemExit):
             cost.main(arguments)

@@ -81,13 +81,6 @@ def test_one_adam_step_by_hand():
         torch.testing.assert_close(p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5)
 
 
-def test_bad_specification():
-    for name, bad in {"epochs": 1.5, "latent": 0, "batch_size": 0, "lr": np.nan, "seed": -1}.items():
-        refused(f"{name} must be a", EncoderSpec, **{name: bad})
-    refused("Unknown kind", EncoderSpec, "vae")
-    refused("nothing to fine-tune", EncoderSpec, "pca", finetune_epochs=1)
-
-
 def test_defaults_are_the_papers_enc1_and_numbers_sent():
     spec = EncoderSpec()
     assert (spec.kind, spec.pretrain, spec.latent, spec.finetune_epochs) == ("convae", "emnist_balanced", 128, 0)
@@ -222,6 +215,10 @@ def test_residual_fine_tunes_with_a_last_batch_of_one(fed):
 
 
 def test_bad_input(fed):
+    for name, bad in {"epochs": 1.5, "latent": 0, "batch_size": 0, "lr": np.nan, "seed": -1}.items():
+        refused(f"{name} must be a", EncoderSpec, **{name: bad})
+    refused("Unknown kind", EncoderSpec, "vae")
+    refused("nothing to fine-tune", EncoderSpec, "pca", finetune_epochs=1)
     refused("pretraining set", embed_clients, fed, replace(SMALL, pretrain="emnist_unbalanced"))
     before = threading.active_count()
     wild = replace(SMALL, epochs=0, finetune_epochs=20, lr=1e38)

@@ -10,7 +10,7 @@ from PIL import Image
 from toys import rebuilt, refused, toy_set
 
 import fltnb as fl
-from fltnb import data, federations
+from fltnb import federations
 from fltnb.data import celeba as leaf_celeba
 from fltnb.federations import Federation, divided, shuffled
 from fltnb.results.job import names_in
@@ -188,25 +188,17 @@ def test_bases_that_cannot_be_dealt_anew(kind, base, words):
     refused(words, federations.build, {"kind": kind, "dataset": "digits", "base": base})
 
 
-def test_a_single_sample_and_a_second_test_set(monkeypatch):
+def test_wrong_settings_a_single_sample_and_a_second_test_set(monkeypatch):
+    plain = {"kind": "divided", "dataset": "digits", "base": SKEWED}
+    refused("train_fraction must be a number above 0 and below 1", federations.build, plain | {"train_fraction": 0})
+    refused("seed must be a whole number", federations.build, plain | {"seed": -1})
+    refused("'fraction'", federations.build, plain | {"fraction": 0.8})
     images = by_persons([6], [4])
     base = registered(monkeypatch, train=[[0, 1], [5]], test=[[2], [5]])
     refused("Client 1 has a single sample", divided, images, base)
     base = registered(monkeypatch, train=[[0], [5]], test=[[1], [6]], probe=[[2], [3]])
     for make in (divided, shuffled):
         refused("second test set", make, images, base)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"train_fraction": 0}, "train_fraction must be a number above 0 and below 1"),
-        ({"seed": -1}, "seed must be a whole number"),
-        ({"fraction": 0.8}, "'fraction'"),
-    ],
-)
-def test_wrong_settings_of_a_division(change, words):
-    refused(words, federations.build, {"kind": "divided", "dataset": "digits", "base": SKEWED} | change)
 
 
 PEOPLE = {  # person: (training pictures with label, test pictures with label); labels as LEAF writes them
@@ -286,14 +278,6 @@ def test_persons_are_clients_and_a_network_trains_on_them(celeba):
     assert np.isfinite(done.theta).all()
 
 
-def test_celeba_says_where_to_get_it(tmp_path):
-    text = refused("github.com/TalwalkarLab/leaf", data.load, "celeba", tmp_path)
-    assert "-s niid --sf 1.0 -k 5 -t sample --tf 0.8" in text
-    assert str(tmp_path / "celeba" / "data") in text and "raw/img_align_celeba" in text
-    assert list(tmp_path.iterdir()) == []
-    refused(r"no LEAF files .*-k 5 -t sample --tf 0\.8 in LEAF's folder data/celeba", leaf_celeba.read_celeba, tmp_path)
-
-
 def of_person_3(**entries):
     return lambda part: part["user_data"]["3"].update(entries)
 
@@ -303,9 +287,7 @@ def of_person_3(**entries):
     [
         (of_person_3(y=[1.0, 0.0]), "Person '3' of .*train_8.json has 3 images but 2 labels"),
         (of_person_3(y=[1.0, 0.0, 2]), r"the label 2, which is not 0 \(not smiling\) or 1"),
-        (of_person_3(y=[1.0, 0.0, 0.5]), r"the label 0\.5"),
-        (of_person_3(y=[1.0, 0.0, True]), "the label True"),
-        (of_person_3(y=[1.0, 0.0, "1"]), "the label '1'"),
+        *[(of_person_3(y=[1.0, 0.0, bad]), f"the label {bad!r}") for bad in (0.5, True, "1")],
         (of_person_3(x=["000004.jpg", "000005.jpg", 6]), "has 6 in place of a picture's name"),
     ],
 )
@@ -317,6 +299,8 @@ def test_unsound_celeba_files(celeba, change, words):
 
 
 def test_pictures_twice_missing_or_damaged(celeba):
+    says = r"no LEAF files .*-k 5 -t sample --tf 0\.8 in LEAF's folder data/celeba"
+    refused(says, leaf_celeba.read_celeba, celeba / leaf_celeba.PICTURES)
     # parts from two runs of LEAF's script, which draws anew each time: a test picture is trained on
     mixed = PEOPLE | {"20": ({"000009.jpg": 1}, {"000009.jpg": 1})}
     write_json(celeba, *celeba_json(mixed))

@@ -81,9 +81,7 @@ def pixel(value):
     [
         (changed(y=[1]), "Writer 'a' .* has 2 images but 1 labels"),
         (changed(x=[], y=[]), "Writer 'a' .* has no images"),
-        (changed(y=[1, 62]), "the label 62, which is not one of 0 to 61"),
-        (changed(y=[0, True]), "the label True"),
-        (changed(y=[0, 2.0]), r"the label 2\.0"),
+        *[(changed(y=[1, bad]), f"the label {bad}, which is not one of 0 to 61") for bad in (62, -1, True, 2.0)],
         (changed(x=[[0] * 784, [0] * 783]), "an image of 783 pixels instead of 784"),
         (pixel(255), "pixels outside 0 to 1"),
         (pixel(None), "does not have LEAF's form|pixels outside"),
@@ -131,12 +129,6 @@ def test_load_femnist_converts_once(leaf_folder, capsys):
     assert capsys.readouterr().out == ""
     assert again.digest == first.digest and again.origin == first.origin and again.class_names == first.class_names
     assert np.array_equal(again.writers, first.writers) and again.writers.dtype == np.int32
-
-
-def test_load_femnist_says_where_to_get_it(tmp_path):
-    text = refused("github.com/TalwalkarLab/leaf", data.load, "femnist", tmp_path)
-    assert "-s niid --sf 1.0 -k 0 -t sample --tf 0.9" in text and str(tmp_path / "femnist" / "data") in text
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_writers_of_femnist(leaf_folder):
@@ -194,8 +186,7 @@ def test_slant_is_what_moments_measure(slant):
 
 
 def test_width_size_and_shift_by_hand():
-    none = apply_style(bars(), 0.0, 0.0, 1.0, 0.0)
-    assert np.array_equal(none, bars())
+    assert np.array_equal(apply_style(bars(), 0.0, 0.0, 1.0, 0.0), bars())
     wide = apply_style(bars(1), 0.0, 1.0, 1.0, 0.0)[0]
     expected = np.zeros((28, 28))
     expected[5:23, 11:17] = 255  # one pixel more on each side
