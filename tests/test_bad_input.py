@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from toys import refused
 
 import fltnb as fl
@@ -17,6 +18,7 @@ from fltnb.results.finished import store_path
 from fltnb.training import serial
 
 DIGITS = {"kind": "label_clusters", "dataset": "digits", "n_clients": 10, "n_clusters": 5, "classes_per_cluster": 2}
+WRONG = {"lr": -1.0, "rounds": 0, "participation": 2, "momentum": 1.0, "batch_size": 0, "seed": -1, "eval_every": 0}
 DIRICHLET = {"kind": "dirichlet", "dataset": "digits", "n_clients": 5, "alpha": 1.0}
 
 pytestmark = pytest.mark.usefixtures("own_store")
@@ -164,13 +166,7 @@ def test_wrong_types_are_refused_before_work(fed, settings, says):
 @pytest.mark.parametrize(
     "bad",
     [
-        {"lr": -1.0},
-        {"rounds": 0},
-        {"participation": 2},
-        {"momentum": 1.0},
-        {"batch_size": 0},
-        {"seed": -1},
-        {"eval_every": 0},
+        *[{name: bad} for name, bad in WRONG.items()],
         {"method": {"name": "fedsem", "n_clusters": 11}},
         {"method": {"name": "flt", "clusterer": {"name": "FCR", "k": 999}}},
         {"method": {"name": "flt", "clusterer": {"name": "FCR", "threshold": -1}}},
@@ -260,12 +256,16 @@ class FullDisk:
         self.fsync(number)
 
 
-def test_a_full_disk_keeps_what_was_computed(monkeypatch):
+def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
     disk = FullDisk(monkeypatch)
-    (first,) = compute(spec())
+    (first,) = compute(spec(axes={"dataset": "digits"}))
     disk.on = True
     said = refused("No space left on device", compute, spec(), spec(seed=1))
     assert str(paths.store()) in said
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(paths, "ROOT", tmp_path)
+        refused(str(tmp_path / "figures"), fl.plots.save, Figure(), "00_x", "demo")
+        refused(str(tmp_path / "results"), Ledger("demo", "00").merge, [first])
     disk.on = False
     monkeypatch.setattr(work, "run", lambda *rest, **more: pytest.fail("computed again"))
     assert compute(spec())[0].curves.equals(first.curves)
@@ -287,17 +287,6 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_p
     monkeypatch.setattr(rounds, "_save", save)
     assert rounds._load(file, whole.settings).round == 2
     assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
-
-
-def test_a_full_disk_under_figures_and_tables(tmp_path, monkeypatch):
-    from matplotlib.figure import Figure
-
-    results = compute(spec(axes={"dataset": "digits"}))
-    monkeypatch.setattr(paths, "ROOT", tmp_path)
-    disk = FullDisk(monkeypatch)
-    disk.on = True
-    refused(str(tmp_path / "figures"), fl.plots.save, Figure(), "00_x", "demo")
-    refused(str(tmp_path / "results"), Ledger("demo", "00").merge, results)
 
 
 @pytest.mark.parametrize(

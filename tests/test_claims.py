@@ -11,12 +11,17 @@ CLAIMS = papers.claims()
 ID = re.compile(r'["\']((?:flt|fesem|mthfl|emdcfl)-(?:fig|t|thm|text-)[a-z0-9-]*)["\']')
 
 
-def test_ids_are_stable_names():
+def test_ids_are_stable_names_and_papers_have_their_own():
     assert CLAIMS["id"].is_unique
     assert CLAIMS["id"].str.fullmatch(r"[a-z]+-(fig|t|thm|text-)[a-z0-9]+(-[a-z0-9]+)?").all()
     assert (CLAIMS["id"].str.split("-").str[0] == CLAIMS["paper"]).all()
     assert set(CLAIMS["paper"]) <= set(papers.PAPERS)
     assert CLAIMS["claim"].str.endswith(".").all() and CLAIMS["claim"].is_unique
+    first = papers.claims("flt")
+    assert len(first) == (CLAIMS["paper"] == "flt").sum() > 40
+    first.loc[0, "claim"] = "changed"
+    assert papers.claims("flt").loc[0, "claim"] != "changed"
+    refused("paper with claims", papers.claims, "nobody")
 
 
 def test_every_figure_and_table_of_flt_with_something_to_claim_is_there():
@@ -34,14 +39,6 @@ def test_sources_print_numbers_and_notebooks_test_every_claim():
         for table in re.findall(r"Table (\w+)", claim.source):
             if (claim.paper, table) not in {("flt", name) for name in ("6", "11", "12", "13")}:
                 assert len(papers.numbers(claim.paper, f"T{table}")), claim.id
-
-
-def test_selecting():
-    assert len(papers.claims("flt")) == (CLAIMS["paper"] == "flt").sum() > 40
-    first = papers.claims("flt")
-    first.loc[0, "claim"] = "changed"
-    assert papers.claims("flt").loc[0, "claim"] != "changed"
-    refused("paper with claims", papers.claims, "nobody")
 
 
 def test_ids_used_anywhere_exist():

@@ -5,8 +5,6 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from toys import prepared, refused
 
 from fltnb import data, paths
@@ -73,16 +71,12 @@ def test_image_set_refuses(changes, message):
     refused(message, image_set, **changes)
 
 
-def test_digest_sees_every_array():
+def test_digest_sees_every_array_and_no_memory_layout():
     others = {"labels": np.zeros(6, dtype=np.int64), "split": np.array([0, 0, 0, 1, 1, 1], dtype=np.uint8)}
     others["images"] = image_set().images.reshape(6, 4, 1)
     assert len({image_set().digest, *(image_set(**{name: a}).digest for name, a in others.items())}) == 4
     assert image_set().digest == image_set(name="other").digest
-
-
-@given(st.lists(st.integers(0, 255), min_size=1, max_size=20))
-def test_array_digest_does_not_depend_on_memory_layout(values):
-    array = np.array([values, values], dtype=np.int64)
+    array = np.arange(6).reshape(2, 3)
     assert data.array_digest(array) == data.array_digest(np.asfortranarray(array))
     assert data.array_digest(array) != data.array_digest(array.astype(np.int32))
 
@@ -136,17 +130,11 @@ def test_official_test_part_is_divided_as_stand_in(tmp_path, no_network, name, o
     assert not no_network
 
 
-def flip(path):
-    raw = bytearray(path.read_bytes())
-    raw[200] ^= 255  # inside the images
-    path.write_bytes(bytes(raw))
-
-
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-100]), "not a zip file|File is not"),
-        (flip, "CRC"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(bytes([7, 8, 9]), bytes(3))), "CRC"),
         (lambda path: path.write_bytes(b""), "No data left"),
         (lambda path: path.write_text("hello"), "pickle"),
         (lambda path: np.savez(path, **{k: v for k, v in tiny().items() if k != "split"}), "it lacks split"),

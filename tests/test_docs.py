@@ -10,13 +10,10 @@ from fltnb.methods import RULES
 DOCS = paths.ROOT / "docs"
 
 
-def python_blocks(page):
-    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), flags=re.M | re.S)
-
-
 def test_the_method_of_the_page_runs(capsys):
     """Run the page from top to bottom, as a reader would; its own assertions are part of it."""
-    blocks = python_blocks("adding_a_method.md")
+    page = (DOCS / "adding_a_method.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
     assert len(blocks) == 4
     assert 25 <= len([line for line in blocks[0].splitlines() if line.strip()]) <= 40  # "about 30 lines"
     names = {"__name__": "page"}

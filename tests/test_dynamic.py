@@ -209,16 +209,14 @@ def test_schedule_by_hand(options, fired, most):
 class Spy(DynamicFLT):
     """Notes the rounds in which it clusters."""
 
-    def start(self, *arguments):
-        self.seen = []
-        return super().start(*arguments)
+    round = 0
 
     def revise(self, state, fed, round, context):
         self.round = round
         return super().revise(state, fed, round, context)
 
     def client_graph(self, *arguments):
-        self.seen.append(getattr(self, "round", 0))
+        self.seen.append(self.round)
         return super().client_graph(*arguments)
 
 
@@ -229,7 +227,8 @@ def test_what_was_foreseen_is_what_happens(fed, cache, options):
     rounds = 9
     drawn = [participants(20 if t < 3 else 25, 0.3, 0, t) for t in range(1, rounds + 1)]
     method = Spy(fcr(), ENCODER, **options)
-    run(method, fed, rounds=rounds, participation=0.3, cache=cache, **QUICK | {"local_epochs": 1})
+    method.seen = []
+    run(method, fed, rounds=rounds, participation=0.3, cache=cache, **QUICK | {"local_epochs": 1, "eval_every": 9})
     assert method.seen[1:] == list(method.schedule(phases(fed), drawn)[0])
     assert len(method.seen) > 1
 

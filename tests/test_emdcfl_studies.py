@@ -17,7 +17,7 @@ from fltnb.randomness import stream
 from fltnb.studies import emdcfl, emdcfl_backdoor, emdcfl_pacs, emdcfl_rotated
 
 
-def test_rendering_by_hand():
+def test_rendering_by_hand_and_what_cannot_be_rendered(digits):
     dot = np.zeros((1, 4, 4), dtype=np.uint8)
     dot[0, 1, 1] = 200
     square = np.zeros((4, 4), dtype=int)
@@ -26,6 +26,12 @@ def test_rendering_by_hand():
     assert (render(dot, "inverted")[0] == 255 - dot[0]).all()
     assert (render(dot, "thick")[0] == square).all()
     assert (render(dot, "outline")[0] == square - dot[0]).all()
+    colour = replace(digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3))
+    refused("Renderings are made of grey images", renderings, colour)
+    refused("fewer than the 500", renderings, digits, 500)
+    assert kinds.source(colour)["content"]  # a user's own set is named by its content
+    mine = replace(digits, name="mine")
+    assert renderings(mine, 200).settings["content"] == mine.digest
 
 
 def test_renderings_part_the_digits_over_four_domains(digits):
@@ -40,15 +46,6 @@ def test_renderings_part_the_digits_over_four_domains(digits):
     rebuilt(fed)
     other = renderings(digits, 200, 150, val_fraction=0.2, test_fraction=0.2, seed=4)
     assert other.fingerprint() != fed.fingerprint()
-
-
-def test_renderings_refuse_colour_and_too_few(digits):
-    colour = replace(digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3))
-    refused("Renderings are made of grey images", renderings, colour)
-    refused("fewer than the 500", renderings, digits, 500)
-    assert kinds.source(colour)["content"]  # a user's own set is named by its content
-    mine = replace(digits, name="mine")
-    assert renderings(mine, 200).settings["content"] == mine.digest
 
 
 def test_the_trigger_announces_another_class():

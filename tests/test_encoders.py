@@ -131,10 +131,9 @@ def test_damaged_cache_is_named_and_only_it_recomputed(damage):
     pretrain(kept)
     sizes = {path: path.stat().st_mtime_ns for path in cache_files()}
     path = max(cache_files(), key=lambda p: p.stat().st_size)
-    content = bytearray(path.read_bytes())
-    if damage == "flipped bit":
-        content[-5] ^= 1
-    path.write_bytes({"cut": content[:-100], "empty": b"", "not a file of weights": b"x" * 999}.get(damage, content))
+    content = path.read_bytes()
+    flipped = content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
+    path.write_bytes({"cut": content[:-100], "empty": b"", "flipped bit": flipped}.get(damage, b"x" * 999))
     with pytest.warns(UserWarning, match=path.name):
         weights = pretrain(SMALL)
     for name, value in expected.items():
