@@ -22,7 +22,7 @@ from fltnb.relatedness import FCR
 from fltnb.rounds import participants, run
 from fltnb.studies import dynamic
 
-QUICK = {"model": "mlp", "lr": 0.05, "local_epochs": 2, "progress": False, "backend": "serial"}
+QUICK = {"model": "mlp", "lr": 0.05, "local_epochs": 2, "progress": False, "backend": "stacked"}
 EVENTS = [{"round": 3, "join": 5, "drift": 4}]
 ENCODER = fl.encoders.EncoderSpec("pca", "digits", latent=16)
 
@@ -307,13 +307,6 @@ def test_groups_of_clients_add_up_and_before_the_event_all_is_as_in_the_first_ph
     assert history.loc[history["round"] <= 2, columns].reset_index(drop=True).equals(plain[columns])
 
 
-def test_soft_weights_by_hand():
-    distance = np.array([[0, 1, 4], [1, 0, np.inf], [4, np.inf, 0]])
-    near, far = np.exp(-0.25), np.exp(-4)
-    assert np.allclose(soft_graph(distance, 2.0), [[1, near, far], [near, 1, 0], [far, 0, 1]])
-    assert np.allclose(soft_graph(distance, 2.0, "linear"), [[1, 0.75, 0], [0.75, 1, 0], [0, 0, 1]])
-
-
 def four(M):
     """Up to four clients, and a model of two numbers."""
     fed = SimpleNamespace(n_clients=M, sizes=np.array([10, 30, 20, 20][:M]), input_shape=(1, 1, 2))
@@ -329,7 +322,11 @@ def soft_state(distance, rule="participants", weight="linear", scale=1.0):
     return method, method.start(*four(M), Context(0))
 
 
-def test_soft_average_by_hand():
+def test_soft_weights_and_averages_by_hand():
+    distance = np.array([[0, 1, 4], [1, 0, np.inf], [4, np.inf, 0]])
+    near, far = np.exp(-0.25), np.exp(-4)
+    assert np.allclose(soft_graph(distance, 2.0), [[1, near, far], [near, 1, 0], [far, 0, 1]])
+    assert np.allclose(soft_graph(distance, 2.0, "linear"), [[1, 0.75, 0], [0.75, 1, 0], [0, 0, 1]])
     method, state = soft_state([[0, 1], [1, 0]])  # weight 1/2
     state = method.collect(state, np.array([0, 1]), np.array([[4, 0], [0, 8]], dtype=np.float32), 1)
     served = state["models"][state["row"]]

@@ -1,13 +1,11 @@
 """FeSEM's federations: 80/20 division and IID shuffle of another federation; CelebA by persons from LEAF's files."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from toys import rebuilt, refused, toy_set
+from toys import leaf_file, rebuilt, refused, toy_set, write_leaf
 
 import fltnb as fl
 from fltnb import federations
@@ -173,7 +171,6 @@ def test_changing_and_held_out_go_over_a_division():
         (SKEWED | {"colour": 1}, "'colour'"),
         (SKEWED | {"n_clients": 5000}, "more clients than samples"),
         ({"kind": "changing", "base": SKEWED, "events": [{"round": 2, "join": 1}]}, "changing federation cannot be"),
-        ({"kind": "rotated_copies", "n_clients": 8}, "validation samples or a second test set"),
         ({"kind": "held_out", "base": SKEWED}, "validation samples or a second test set"),
         (TWO_EACH, "Clients 0 and 1 of this label_clusters federation have samples in common, such as a shared test"),
     ],
@@ -202,37 +199,25 @@ PEOPLE = {  # person: (training pictures with label, test pictures with label); 
 }
 
 
+CELEBA = "all_data_niid_1_keep_5_{}_8.json"
+
+
 def celeba_json(people=PEOPLE):
-    contents = []
     for part in (0, 1):
-        user_data = {name: {"x": list(own[part]), "y": list(own[part].values())} for name, own in people.items()}
-        sizes = [len(own[part]) for own in people.values()]
-        contents.append({"users": list(people), "num_samples": sizes, "user_data": user_data})
-    return contents
-
-
-def write_json(base, train, test):
-    for part, content in (("train", train), ("test", test)):
-        (base / part).mkdir(parents=True, exist_ok=True)
-        (base / part / f"all_data_niid_1_keep_5_{part}_8.json").write_text(json.dumps(content))
-
-
-def write_pictures(base, names):
-    """Pictures of CelebA's size: the upper half red as the number says, the lower half blue."""
-    folder = base / leaf_celeba.PICTURES
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        pixels = np.zeros((218, 178, 3), dtype=np.uint8)
-        pixels[:109, :, 0], pixels[109:, :, 2] = 20 * int(name[:6]), 200
-        Image.fromarray(pixels).save(folder / name, quality=95)
-    return folder
+        yield leaf_file({name: {"x": list(own[part]), "y": list(own[part].values())} for name, own in people.items()})
 
 
 @pytest.fixture
 def celeba(tmp_path):
+    """LEAF's folder with pictures of CelebA's size: the upper half red as the number says, the lower half blue."""
     base = tmp_path / "celeba" / "data"
-    write_json(base, *celeba_json())
-    write_pictures(base, [name for parts in PEOPLE.values() for part in parts for name in part])
+    write_leaf(base, CELEBA, *celeba_json())
+    folder = base / leaf_celeba.PICTURES
+    folder.mkdir(parents=True)
+    for name in [name for parts in PEOPLE.values() for part in parts for name in part]:
+        pixels = np.zeros((218, 178, 3), dtype=np.uint8)
+        pixels[:109, :, 0], pixels[109:, :, 2] = 20 * int(name[:6]), 200
+        Image.fromarray(pixels).save(folder / name, quality=95)
     return base
 
 
@@ -288,7 +273,7 @@ def of_person_3(**entries):
 def test_unsound_celeba_files(celeba, change, words):
     train, test = celeba_json()
     change(train)
-    write_json(celeba, train, test)
+    write_leaf(celeba, CELEBA, train, test)
     refused(words, leaf_celeba.read_celeba, celeba)
 
 
@@ -297,9 +282,9 @@ def test_pictures_twice_missing_or_damaged(celeba):
     refused(says, leaf_celeba.read_celeba, celeba / leaf_celeba.PICTURES)
     # parts from two runs of LEAF's script, which draws anew each time: a test picture is trained on
     mixed = PEOPLE | {"20": ({"000009.jpg": 1}, {"000009.jpg": 1})}
-    write_json(celeba, *celeba_json(mixed))
+    write_leaf(celeba, CELEBA, *celeba_json(mixed))
     refused(r"list the picture '000009\.jpg' twice", leaf_celeba.read_celeba, celeba)
-    write_json(celeba, *celeba_json())
+    write_leaf(celeba, CELEBA, *celeba_json())
     folder = celeba / leaf_celeba.PICTURES
     for damaged in ((folder / "000005.jpg").read_bytes()[:900], b"no picture"):
         (folder / "000005.jpg").write_bytes(damaged)
@@ -309,5 +294,5 @@ def test_pictures_twice_missing_or_damaged(celeba):
     refused(rf"'000005.jpg' is not in {folder} \(2 of 9 are missing\)", leaf_celeba.read_celeba, celeba)
     outside = PEOPLE | {"20": ({"../../secret.jpg": 1}, {"000009.jpg": 1})}
     (folder.parent.parent / "secret.jpg").write_bytes(b"")
-    write_json(celeba, *celeba_json(outside))
+    write_leaf(celeba, CELEBA, *celeba_json(outside))
     refused(r"'\.\./\.\./secret\.jpg' is not in", leaf_celeba.read_celeba, celeba)

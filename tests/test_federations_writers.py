@@ -1,8 +1,6 @@
-import json
-
 import numpy as np
 import pytest
-from toys import rebuilt, refused, toy_set
+from toys import leaf_file, rebuilt, refused, toy_set, write_leaf
 
 from fltnb import data, federations
 from fltnb.data import ImageSet, leaf
@@ -12,27 +10,26 @@ from fltnb.federations import apply_style, pseudo_writers, writer_styles, writer
 def leaf_part(people, seed=0):
     """Content of one LEAF file; people maps a name to its labels. Pixels are bytes / 255, as LEAF writes them."""
     rng = np.random.default_rng(seed)
-    user_data = {
-        name: {"x": [(rng.integers(0, 256, 784) / 255).tolist() for _ in y], "y": list(y)} for name, y in people.items()
-    }
-    return {"users": list(people), "num_samples": [len(y) for y in people.values()], "user_data": user_data}
+    pixels = {name: [(rng.integers(0, 256, 784) / 255).tolist() for _ in y] for name, y in people.items()}
+    return leaf_file({name: {"x": pixels[name], "y": list(y)} for name, y in people.items()})
 
 
-def file_name(k, part):
+def file_name(k, part="{}"):
     return f"all_data_{k}_niid_0_keep_0_{part}_9.json"
 
 
 def write(folder, k, train, test):
-    for part, content in (("train", train), ("test", test)):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        (folder / part / file_name(k, part)).write_text(json.dumps(content))
+    write_leaf(folder, file_name(k), train, test)
 
 
 @pytest.fixture
 def leaf_folder(tmp_path):
     """Three pairs of files with two, two and one writers, in LEAF's own layout."""
     base = tmp_path / "femnist" / "data"
-    write(base, 10, leaf_part({"a": [7]}, 1), leaf_part({"a": [8]}, 2))
+    parts = leaf_part({"a": [7]}, 1), leaf_part({"a": [8]}, 2)
+    for part in parts:  # LEAF leaves writers with one sample in user_data, empty, but not in users
+        part["user_data"]["dropped"] = {"x": [], "y": []}
+    write(base, 10, *parts)
     write(base, 0, leaf_part({"f2_01": [3, 61, 0], "f1_09": [10, 11]}, 3), leaf_part({"f2_01": [4], "f1_09": [5]}, 4))
     write(base, 2, leaf_part({"z": [1, 2], "b": [36]}, 5), leaf_part({"z": [1], "b": [37, 38]}, 6))
     return tmp_path / "femnist"
@@ -57,15 +54,6 @@ def test_leaf_stops_early_and_opens_no_further_file(leaf_folder):
     assert images.writers.max() == 1 and "2 writers from 1 pairs" in images.origin
     assert leaf.read_leaf(leaf_folder, max_writers=1).labels.tolist() == [10, 11, 5]
     refused("not a sound JSON", leaf.read_leaf, leaf_folder, max_writers=3)
-
-
-def test_leaf_ignores_writers_it_dropped(tmp_path):
-    # LEAF leaves writers with one sample in user_data, empty, but not in users
-    train, test = leaf_part({"a": [1, 2]}), leaf_part({"a": [3]})
-    for part in (train, test):
-        part["user_data"]["dropped"] = {"x": [], "y": []}
-    write(tmp_path, 0, train, test)
-    assert leaf.read_leaf(tmp_path).labels.tolist() == [1, 2, 3]
 
 
 def changed(**entries):
@@ -198,9 +186,7 @@ def test_width_size_and_shift_by_hand():
     half = apply_style(bars(1), 0.0, 0.0, 0.5, 0.0)[0]
     assert half.mean() == pytest.approx(bars(1).mean() / 4, rel=0.02)
     assert half[14].astype(bool).sum() == 2 and half[:, 14].astype(bool).sum() == 8
-
-
-def test_strokes_at_the_border_are_kept_and_amounts_scale_with_the_image():
+    # strokes at the border are kept
     full = np.full((1, 8, 8), 200, dtype=np.uint8)
     assert apply_style(full, 0.0, 0.0, 0.75, 0.0).mean() == pytest.approx(200 * 0.75**2, rel=0.01)
     assert apply_style(full, 0.0, 0.0, 1.0, 0.0).min() == 200

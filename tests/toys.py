@@ -40,6 +40,19 @@ def rebuilt(fed, *folder):
     return again
 
 
+def leaf_file(user_data):
+    """Content of one file as LEAF writes them, from the pictures x and the labels y of every person."""
+    sizes = [len(own["y"]) for own in user_data.values()]
+    return {"users": list(user_data), "num_samples": sizes, "user_data": user_data}
+
+
+def write_leaf(folder, name, *parts):
+    """Write the training and the test part of a pair of LEAF's files; ``{}`` in their name is the part."""
+    for part, content in zip(("train", "test"), parts, strict=True):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        (folder / part / name.format(part)).write_text(json.dumps(content))
+
+
 def two_clusters(n_clients, samples=20, **options):
     """Clients of two clusters with two digits each."""
     options = {"n_clusters": 2, "classes_per_cluster": 2, "seed": 0} | options
