@@ -253,7 +253,7 @@ def test_bad_embeddings_are_refused(train, held, message):
 
 TURNED = {"n_clients": 6, "angles": ((0,), (90,))}
 SHORT = {"model": "mlp_plain", "rounds": 3, "local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
-QUICK = {"backend": "serial", "progress": False, "participation": 1.0, "eval_every": 3}
+QUICK = {"backend": "stacked", "progress": False, "participation": 1.0, "eval_every": 3}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What tests share: small made-up image sets, digits in two clusters, methods fed with models of a few numbers."""
+"""What tests share: refusals, small made-up image sets, digits in two clusters, methods fed with a few numbers."""
 
 import json
 from dataclasses import replace
