@@ -329,7 +329,7 @@ def confusion(
             for begin in range(0, len(parts[client]), SLICE):
                 index = parts[client][begin : begin + SLICE]
                 x = torch.from_numpy(fed.inputs(index)).to(device, params[0].dtype)
-                predicted = model.forward(params, x).argmax(1).cpu().numpy()
+                predicted = model.predict(params, x).argmax(1).cpu().numpy()
                 np.add.at(out[client], (fed.labels[index], predicted), 1)
     return out
 

@@ -117,7 +117,7 @@ class _Worker:
         params = self.model.unflatten(self.own.copy_(tensor(self.thetas[slot])))
         index = self.samples.splits[split][client][start:stop]
         x, y = self.samples.inputs(index, self.own.dtype), self.samples.targets(index)
-        return score(lambda x: self.model.forward(params, x), x, y)
+        return score(lambda x: self.model.predict(params, x), x, y)
 
 
 class _Crew:
