@@ -7,7 +7,7 @@ from torch.nn import functional
 from torchvision.models import ResNet18_Weights, get_model, get_model_weights
 
 import fltnb as fl
-from fltnb import methods, models, training
+from fltnb import methods, models
 from fltnb.errors import FltnbError
 from fltnb.methods.base import Context
 from fltnb.methods.cfl import cosines
@@ -233,7 +233,8 @@ def test_dropout_mixed_precision_and_threads(small):
     model, fed = small(), federation()
     theta, spec = model.init(0)[None], TrainSpec(batch_size=7, lr=0.1)
     full = SerialEngine(fed, model, spec).train(theta, [0], [0], 1).theta
-    mixed = SerialEngine(fed, model, spec, mixed=True).train(theta, [0], [0], 1).theta  # autocast works on a CPU too
+    low = TrainSpec(batch_size=7, lr=0.1, precision="bfloat16")
+    mixed = SerialEngine(fed, model, low).train(theta, [0], [0], 1).theta  # autocast works on a CPU too
     assert mixed.dtype == np.float32 and not np.array_equal(mixed, full)
     assert np.abs(mixed - full).max() < 0.05 * np.abs(full - theta).max()
     model, fed, before, seen = small(), federation(), torch.get_num_threads(), []
@@ -355,7 +356,6 @@ def test_refusals(monkeypatch):
         (8, {"backend": "stacked"}, "serial back end only, not in 'stacked'"),
         (64, {}, r"single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"),
         (1, {}, "another batch_size than 1,"),
-        (10, {"device": "cpu", "mixed": True}, "Mixed precision"),
     ):
         with pytest.raises(FltnbError, match=says):
             make_engine(fed, model, TrainSpec(batch_size=size), **options)
@@ -368,7 +368,6 @@ def test_refusals(monkeypatch):
             models.make(name, shape, 3)
     with pytest.raises(FltnbError, match="Unknown model 'resnet18:imagenet'"):
         models.make("resnet18:imagenet", (3, 32, 32), 3)
-    assert training.make_engine(fed, models.make("cnn_small", (3, 32, 32), 3), TrainSpec(), "serial").mixed is False
 
     def refuse(*args, **options):
         assert options["check_hash"] and options["weights_only"]
