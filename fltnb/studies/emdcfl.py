@@ -7,6 +7,7 @@ From the authors' public configuration, where the text at hand has no number: 10
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..results import Job
@@ -45,21 +46,21 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     return {}
 
 
-def local(size: dict[str, Any]) -> dict[str, Any]:
-    """Return how a client trains by itself: as ``size`` says, else as :data:`TRAINING` does."""
-    return {name: size.get(name, TRAINING[name]) for name in ("local_epochs", "batch_size", "lr", "momentum")}
+def training(size: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a table's networks are trained: as ``size`` says, else as :data:`TRAINING` does."""
+    return {name: size.get(name, value) for name, value in TRAINING.items()}
+
+
+def local(size: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """Return the part of it that decides how a client trains by itself, and ``more``."""
+    return {name: training(size)[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
 
 
 def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
-    """Return the settings of one row.
+    """Return the settings of one row of :data:`METHODS`, as its own paper describes it or as the table's code ran it.
 
-    Parameters
-    ----------
-    name : str, one of :data:`METHODS`
-    n_clusters : int, K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
-        tuned their thresholds to the truth instead, which need not give the same.
-    variant : {"as_written", "as_run"}, the method as its own paper describes it, or as the table's code ran it
-    options, further options of the method
+    ``n_clusters`` is K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
+    tuned their thresholds to the truth instead, which need not give the same. ``options`` go to the method.
     """
     settings: dict[str, Any] = {"name": name} | options
     if name in ("oracle", "fedavg"):
@@ -88,20 +89,33 @@ def row(
     federation: dict[str, Any],
     dataset: str,
     seed: int,
-    *,
-    model: str,
+    size: Mapping[str, Any],
     n_clusters: int,
     variant: str = "as_written",
     options: dict[str, Any] | None = None,
     axes: dict[str, Any] | None = None,
-    **training: Any,
+    **changes: Any,
 ) -> Job:
-    """Return one run of a table; ``options`` go to the method, ``training`` replaces what :data:`TRAINING` says."""
-    return Job.training(
-        federation,
-        method(name, n_clusters, variant, **(options or {})),
-        model,
-        seed=seed,
-        axes={"dataset": dataset, "method": name, "variant": variant} | (axes or {}),
-        **TRAINING | training,
-    )
+    """Return one run of a table.
+
+    ``size`` has the ``model`` and what departs from :data:`TRAINING`, as ``changes`` do; ``options`` go to the method.
+    """
+    how = method(name, n_clusters, variant, **(options or {}))
+    axes = {"dataset": dataset, "variant": variant} | (axes or {})
+    return Job.training(federation, how, size["model"], seed=seed, axes=axes, **training(size) | changes)
+
+
+def clustering(
+    federation: dict[str, Any],
+    dataset: str,
+    seed: int,
+    size: Mapping[str, Any],
+    tolerance: float | str,
+    axes: dict[str, Any],
+    keep: tuple[str, ...] = (),
+) -> Job:
+    """Return EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves."""
+    encoder = {"kind": "own", "model": size["model"], **local(size), "seed": seed}
+    made = {"name": "EMDClustering", "tolerance": tolerance}
+    axes = {"dataset": dataset, "method": "emdcfl"} | axes
+    return Job.clustering(federation, made, encoder, seed=seed, axes=axes, keep=keep)
