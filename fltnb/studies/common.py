@@ -9,6 +9,8 @@ from ..encoders import EncoderSpec
 from ..methods.base import resolve_rule
 from ..results import Job
 
+Settings = dict[str, Any]
+"""What a job's federation, clusterer, encoder, method or training is made of; JSON-able."""
 VARIANTS = ("as_written", "as_run")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
 FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
@@ -27,7 +29,7 @@ def datasets(profile: str) -> tuple[str, ...]:
 
 def federation(
     dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int | None = None
-) -> dict[str, Any]:
+) -> Settings:
     """FLT scenarios 1 and 2: the clean partition drawn from ``seed``, or the one fixed partition of the tables."""
     return {
         **{"kind": "label_clusters", "dataset": dataset, "variant": variant},
@@ -37,17 +39,17 @@ def federation(
     }
 
 
-def spec(kind: str, *how: Any, **options: Any) -> dict[str, Any]:
+def spec(kind: str, *how: Any, **options: Any) -> Settings:
     """Return the settings of an encoder; parameters as those of :class:`fltnb.encoders.EncoderSpec`."""
     return asdict(EncoderSpec(kind, *how, **options))
 
 
-def pixels() -> dict[str, Any]:
+def pixels() -> Settings:
     """Return the encoder that is none."""
     return spec("pixels")
 
 
-def unseen(dataset: str) -> dict[str, Any]:
+def unseen(dataset: str) -> Settings:
     """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
     if dataset == "digits":
         return spec("pca", "digits", latent=16)
@@ -58,7 +60,7 @@ def unseen(dataset: str) -> dict[str, Any]:
     )
 
 
-def encoder(dataset: str, which: str, variant: str, profile: str) -> dict[str, Any]:
+def encoder(dataset: str, which: str, variant: str, profile: str) -> Settings:
     """FLT's two encoders: Enc1 has seen such data before, Enc2 has not and is tuned on each client."""
     written = variant == "as_written"
     if dataset == "digits":
@@ -74,9 +76,9 @@ def encoder(dataset: str, which: str, variant: str, profile: str) -> dict[str, A
     return spec("residual", "cifar100_disjoint", 10, 5 if written else 30, latent=64)
 
 
-def clusterer(dataset: str, variant: str, n_classes: int = 2, **options: Any) -> dict[str, Any]:
+def clusterer(dataset: str, variant: str, n_classes: int = 2, **options: Any) -> Settings:
     """FCR as the paper writes it, or as the code ran it (matching distance, k = the client's true ``n_classes``)."""
-    settings: dict[str, Any] = {"name": "FCR", "k": 5, "distance": "min", "threshold": 1.0, "random_state": 42}
+    settings: Settings = {"name": "FCR", "k": 5, "distance": "min", "threshold": 1.0, "random_state": 42}
     if variant == "as_run":
         settings |= {"k": n_classes, "distance": "matching"}
     if dataset == "digits":
@@ -86,27 +88,20 @@ def clusterer(dataset: str, variant: str, n_classes: int = 2, **options: Any) ->
     return settings | options
 
 
-def transport(dataset: str) -> dict[str, Any]:
+def transport(dataset: str) -> Settings:
     """Our transport signatures, never told the number of clusters."""
     return {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
 
 
 def table_row(
-    name: str,
-    variant: str,
-    n_clusters: int,
-    graph: str,
-    *,
-    pca: dict[str, Any],
-    found: dict[str, Any],
-    encoder: dict[str, Any],
-) -> dict[str, Any]:
+    name: str, variant: str, n_clusters: int, graph: str, *, pca: Settings, found: Settings, encoder: Settings
+) -> Settings:
     """Return the settings of one row of FLT's tables.
 
     ``n_clusters`` is told to PCA+kM+HC, whose further options are ``pca``, and to FedSEM. Other names than those two,
     FedAvg and the oracle are FLT on the clusterer ``found`` and the ``encoder``.
     """
-    settings: dict[str, Any] = {"name": name, "rule": resolve_rule(None, variant)}
+    settings: Settings = {"name": name, "rule": resolve_rule(None, variant)}
     if name in ("fedavg", "oracle"):
         return settings
     if name == "fedsem":
@@ -117,7 +112,7 @@ def table_row(
     return settings | {"kind": "FLT", "graph": graph, "clusterer": found, "encoder": encoder}
 
 
-def method(name: str, dataset: str, variant: str, profile: str, n_classes: int = 2) -> dict[str, Any]:
+def method(name: str, dataset: str, variant: str, profile: str, n_classes: int = 2) -> Settings:
     """Return the settings of one row of Tables 1 and 2; a client truly holds ``n_classes`` labels."""
     if name == "local":
         return {"name": "local"}
@@ -127,7 +122,7 @@ def method(name: str, dataset: str, variant: str, profile: str, n_classes: int =
     return table_row(name, variant, 5, GRAPHS[variant], pca={"n_components": latent}, found=found, encoder=enc)
 
 
-def training(dataset: str, variant: str, profile: str) -> dict[str, Any]:
+def training(dataset: str, variant: str, profile: str) -> Settings:
     """Training settings of scenarios 1 and 2 (FLT, section 4: T = 100, rho = 0.2, B = 10, lr 0.01)."""
     settings = {
         "mnist": {"model": "mlp", "rounds": 100, "local_epochs": 1, "eval_every": 5},
@@ -145,7 +140,7 @@ def row(
     seed: int,
     profile: str,
     shared_classes: int = 0,
-    how: dict[str, Any] | None = None,
+    how: Settings | None = None,
     rounds: int | None = None,
     **switch: Any,
 ) -> Job:

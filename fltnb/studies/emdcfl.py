@@ -7,10 +7,10 @@ From the authors' public configuration, where the text at hand has no number: 10
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ..results import Job
+from .common import Settings
 
 METHODS = (
     *("oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca", "fesem"),
@@ -46,54 +46,51 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     return {}
 
 
-def training(size: Mapping[str, Any]) -> dict[str, Any]:
+def training(size: Settings) -> Settings:
     """Return how a table's networks are trained: as ``size`` says, else as :data:`TRAINING` does."""
     return {name: size.get(name, value) for name, value in TRAINING.items()}
 
 
-def local(size: Mapping[str, Any], *more: str) -> dict[str, Any]:
+def local(size: Settings, *more: str) -> Settings:
     """Return the part of it that decides how a client trains by itself, and ``more``."""
-    return {name: training(size)[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
+    whole = training(size)
+    return {name: whole[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
 
 
-def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
+def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> Settings:
     """Return the settings of one row of :data:`METHODS`, as its own paper describes it or as the table's code ran it.
 
     ``n_clusters`` is K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
     tuned their thresholds to the truth instead, which need not give the same. ``options`` go to the method.
     """
-    settings: dict[str, Any] = {"name": name} | options
-    if name in ("oracle", "fedavg"):
-        return {"rule": "participants"} | settings
-    if name in GIVEN_K or name == "fedclust":
-        settings |= {"n_clusters": n_clusters}
-    if name == "fedprox":
-        settings |= {"mu": 0.1, "rule": "participants"}
-    elif name == "cfl":
-        settings |= {"warmup": 1, "weighting": "samples"}
-    elif name == "ifca":
-        settings |= {"split": "val"}
-    elif name == "fesem":
-        settings = {"lam": 0.05, "rule": "participants"} | settings  # twice that pulls: 0.1, as FedProx's mu
-    elif name == "pacfl":
-        settings |= {"clusterer": {"name": "PACFL", "n_clusters": n_clusters}, "rule": "participants"}
-    elif name == "emdcfl":
-        settings |= {"clusterer": {"name": "EMDClustering", "tolerance": TOLERANCE} | settings.get("clusterer", {})}
-    if variant == "as_run" and name not in ("ifca", "cfl"):
+    sampled = {"rule": "participants"}
+    own: dict[str, Settings] = {
+        "oracle": sampled,
+        "fedavg": sampled,
+        "fedprox": sampled | {"mu": 0.1},
+        "fesem": sampled | {"lam": 0.05},  # twice that pulls: 0.1, as FedProx's mu
+        "cfl": {"warmup": 1, "weighting": "samples"},
+        "ifca": {"split": "val"},
+        "pacfl": sampled | {"clusterer": {"name": "PACFL", "n_clusters": n_clusters}},
+        "emdcfl": {"clusterer": {"name": "EMDClustering", "tolerance": TOLERANCE}},
+    }
+    given = {"n_clusters": n_clusters} if name in (*GIVEN_K, "fedclust") else {}
+    settings = {"name": name} | given | own.get(name, {}) | options
+    if variant == "as_run" and name not in ("oracle", "fedavg", "ifca", "cfl"):
         settings = {key: value for key, value in settings.items() if key != "rule"} | {"variant": variant}
     return settings
 
 
 def row(
     name: str,
-    federation: dict[str, Any],
+    federation: Settings,
     dataset: str,
     seed: int,
-    size: Mapping[str, Any],
+    size: Settings,
     n_clusters: int,
     variant: str = "as_written",
-    options: dict[str, Any] | None = None,
-    axes: dict[str, Any] | None = None,
+    options: Settings | None = None,
+    axes: Settings | None = None,
     **changes: Any,
 ) -> Job:
     """Return one run of a table.
@@ -106,13 +103,13 @@ def row(
 
 
 def clustering(
-    federation: dict[str, Any],
+    federation: Settings,
     dataset: str,
     seed: int,
-    size: Mapping[str, Any],
+    size: Settings,
     tolerance: float | str,
-    axes: dict[str, Any],
-    keep: tuple[str, ...] = (),
+    axes: Settings,
+    keep: tuple = (),
 ) -> Job:
     """Return EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves."""
     encoder = {"kind": "own", "model": size["model"], **local(size), "seed": seed}

@@ -101,8 +101,7 @@ def emd(distance: str = "exact", projection: float | None = 0.9, reference: str 
 def pairs(profile: str, dataset: str, measure: dict[str, Any], part: str, seed: int = 0, **changes: Any) -> Job:
     """Return the job of one matrix; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
     own = DATASETS[profile]
-    size = own.get(dataset) or own[dataset.rpartition("_")[0]]  # or another version of the same set
-    size = size | changes
+    size = (own.get(dataset) or own[dataset.rpartition("_")[0]]) | changes  # or another version of the same set
     training = emdcfl.local(size, "weight_decay")
     axes = {"dataset": dataset, "part": part, "measure": measure["name"], "local_epochs": training["local_epochs"]}
     if measure["name"] == "EMDClustering":
@@ -140,14 +139,10 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 
 def _table4(profile: str, seed: int) -> dict[str, Any]:
     """Return the settings of Table 4's pair of runs."""
-    dataset, size = next(iter(DATASETS[profile].items()))
-    rounds, fed = 10, federation(dataset, size, seed)
-    if profile == "demo":
-        rounds = 3
-    else:
-        fed["test_per_client"] = 220
-    about = {"dataset": dataset, "federation": fed, "model": size["model"], "seed": seed, "rounds": rounds}
-    return about | {"batch_size": size.get("batch_size", 64)}
+    (dataset, size), demo = next(iter(DATASETS[profile].items())), profile == "demo"
+    fed = federation(dataset, size, seed) | ({} if demo else {"test_per_client": 220})
+    about = {"dataset": dataset, "federation": fed, "model": size["model"], "seed": seed}
+    return about | {"rounds": 3 if demo else 10, "batch_size": size.get("batch_size", 64)}
 
 
 def _pair(dataset: str, federation: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:

@@ -21,7 +21,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness import EigenRelevance, eigen
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import SEEDS, pixels, spec
+from .common import SEEDS, Settings, pixels, spec
 
 EIGENVECTORS = 5  # "only five" (Section III)
 SEEDS_OF = {
@@ -56,7 +56,7 @@ def datasets(profile: str) -> tuple[str, ...]:
     return ("digits",) if profile == "demo" else ("fashion_mnist", "cifar10")
 
 
-def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -> dict[str, Any]:
+def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -> Settings:
     """Return the federation of 10 users with one, two or three tasks."""
     tasks, users, samples = _TASKS[dataset][count]
     return {
@@ -67,7 +67,7 @@ def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -
 
 
 @functools.cache
-def features(dataset: str) -> dict[str, dict[str, Any]]:
+def features(dataset: str) -> dict[str, Settings]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
     if dataset == "digits":
         return {"pixels": pixels(), "PCA": spec("pca", "digits", latent=16)}
@@ -87,7 +87,7 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _tables(profile: str) -> Iterator[Job]:
-    def study(function: str, dataset: str, settings: dict[str, Any], **axes: Any) -> Job:
+    def study(function: str, dataset: str, settings: Settings, **axes: Any) -> Job:
         axes = {"method": "mthfl", "variant": "as_written", "dataset": dataset} | axes
         return Job.study(f"mthfl_similarity.{function}", settings, axes=axes)
 
@@ -114,7 +114,7 @@ def _tables(profile: str) -> Iterator[Job]:
             yield Job.study("mthfl_similarity.mean_image", settings, axes=at)
 
 
-def clusterer(name: str, dataset: str, n_clusters: int | None, **options: Any) -> tuple[dict[str, Any], str]:
+def clusterer(name: str, dataset: str, n_clusters: int | None, **options: Any) -> tuple[Settings, str]:
     """Return the settings of a clusterer, eigen-relevance as the paper has it, and the feature map it needs."""
     digits = dataset == "digits"
     phi = "PCA" if digits else "ConvAE"
@@ -177,8 +177,8 @@ def _job(
     tasks: int,
     seed: int,
     part: str,
-    phi: str | None = None,
-    options: dict[str, Any] | None = None,
+    phi: str = "",
+    options: Settings | None = None,
     **axes: Any,
 ) -> Job:
     """One clustering; T is told but where the part is that it is "chosen"."""
@@ -200,13 +200,13 @@ def _trainings(profile: str) -> Iterator[Job]:
             yield Job.training(federation("digits", 3, seed), how, **training, seed=seed, axes=axes)
 
 
-def users(settings: dict[str, Any], encoder: dict[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+def users(settings: Settings, encoder: Settings | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
     fed = federations.build(settings)
     return encoders.embed_clients(fed, encoders.EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
 
 
-def _curve(settings: dict[str, Any], encoder: dict[str, Any], most: int) -> tuple[np.ndarray, np.ndarray]:
+def _curve(settings: Settings, encoder: Settings, most: int) -> tuple[np.ndarray, np.ndarray]:
     z, tasks = users(settings, encoder)
     return eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
 
@@ -223,7 +223,7 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     return {name: float(value) for name, value in (found | {"ari": adjusted_rand_index(tasks, labels)}).items()}
 
 
-def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
+def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> Settings:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
     Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
@@ -243,14 +243,14 @@ def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, mo
     return {"tables": tables1(table, pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"]))}
 
 
-def tables1(separation, pairs) -> dict[str, Any]:
+def tables1(separation, pairs) -> Settings:
     """Add to the tables of :func:`table1` what stands beside the printed numbers: of the map nearest to the paper's."""
     name, otherwise = _nearest(pairs["features"])
     own = pairs[pairs["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
     return {"separation": separation, "pairs": pairs, "printed": own.assign(seed=0, otherwise=otherwise)}
 
 
-def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
+def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> Settings:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
@@ -265,7 +265,7 @@ def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, mo
     return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
 
 
-def tables2(similarity) -> dict[str, Any]:
+def tables2(similarity) -> Settings:
     """Add to the table of :func:`table2` what stands beside the printed numbers."""
     name, otherwise = _nearest(similarity["features"])
     own = similarity[(similarity["features"] == name) & (similarity["eigenvectors"] == EIGENVECTORS)]
@@ -281,7 +281,7 @@ def _nearest(features) -> tuple[str, str]:
     return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
 
 
-def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
+def scales(federation: Settings, seeds: int) -> Settings:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
     rows = []
     for seed in range(seeds):
@@ -293,7 +293,7 @@ def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
 
 
-def figure4(federation: dict[str, Any]) -> dict[str, Any]:
+def figure4(federation: Settings) -> Settings:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
@@ -310,7 +310,7 @@ def figure4(federation: dict[str, Any]) -> dict[str, Any]:
     return {"tables": {"curve": pd.DataFrame(curve, columns=columns), "separation": pd.DataFrame(rows)}}
 
 
-def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32", k: int = 5) -> dict[str, Any]:
+def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> Settings:
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
@@ -340,7 +340,7 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
 
 
-def mean_image(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
+def mean_image(federation: Settings, seeds: int) -> Settings:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
     found = []
     for seed in range(seeds):

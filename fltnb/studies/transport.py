@@ -5,11 +5,11 @@ This project's own method, not part of any paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ..results import Job
-from .common import SEEDS, federation, method, pixels, row, unseen
+from .common import SEEDS, Settings, federation, method, pixels, row, unseen
 
 ROTATIONS = {"4": [[0], [90], [180], [270]], "Two": [[-3, 3], [177, 183]], "Min": [[-3, -1, 1, 3]], "Base": [[0]]}
 """EMD-CFL's four versions of Rotated MNIST: four clusters, two, one, one."""
@@ -54,7 +54,7 @@ def _study(profile: str) -> Iterator[Job]:
             yield _job("transport", dataset, drawn, seed, keep=keep, part="picture", federation=shown)
 
 
-def _federations(profile: str) -> Iterator[tuple[str, str, dict[str, Any], bool]]:
+def _federations(profile: str) -> Iterator[tuple[str, str, Settings, bool]]:
     """Name, data set, settings, whether the other clusterers run on it too."""
     groups = {"kind": "dirichlet", "alpha": 0.3, "n_clusters": 5}
     structured = {"kind": "structured", "classes_per_cluster": 2, "n_clients": 40}
@@ -98,7 +98,7 @@ def _curves(profile: str) -> Iterator[Job]:
             yield _job("transport", dataset, settings, seed, options, part="noise", level=float(epsilon))
 
 
-def _labels(dataset: str, classes: int, shared: int) -> dict[str, Any]:
+def _labels(dataset: str, classes: int, shared: int) -> Settings:
     held = federation(dataset, "as_written", 0)
     return held | {"classes_per_cluster": classes, "shared_classes": shared}
 
@@ -106,10 +106,10 @@ def _labels(dataset: str, classes: int, shared: int) -> dict[str, Any]:
 def _job(
     name: str,
     dataset: str,
-    settings: dict[str, Any],
+    settings: Settings,
     seed: int,
-    options: dict[str, Any] | None = None,
-    keep: Sequence[str] = (),
+    options: Settings | None = None,
+    keep: tuple = (),
     **axes: Any,
 ) -> Job:
     """One clustering, by a clusterer that is not told the number of clusters."""
