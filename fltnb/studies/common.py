@@ -55,9 +55,8 @@ def unseen(dataset: str) -> Settings:
         return spec("pca", "digits", latent=16)
     if dataset in ("colours", "cifar10"):
         return pixels()
-    return (
-        spec("convae", "emnist_balanced", 8, 0) if dataset == "fashion_mnist" else spec("convae", "fashion_mnist", 5, 0)
-    )
+    source = ("emnist_balanced", 8) if dataset == "fashion_mnist" else ("fashion_mnist", 5)
+    return spec("convae", *source, 0)
 
 
 def encoder(dataset: str, which: str, variant: str, profile: str) -> Settings:

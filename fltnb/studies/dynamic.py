@@ -38,19 +38,12 @@ SOFT_METHODS = ("flt", "flt_full", "flt_soft", "flt_soft_linear", "oracle")
 def jobs(profile: str) -> list[Job]:
     """Both events, soft against hard graphs, when each method clusters again, and the distances behind the graphs."""
     dataset = "digits" if profile == "demo" else "mnist"
-    runs = [
-        _training(name, profile, dataset, seed, event=event)
-        for event, names in EVENT_METHODS.items()
-        for name in names
-        for seed in SEEDS[profile]
-    ]
+    wanted: list[tuple[str, dict[str, Any]]] = []
+    wanted += [(name, {"event": event}) for event, names in EVENT_METHODS.items() for name in names]
     # where no label is shared all graphs are one, which the demo need not show
-    runs += [
-        _training(name, profile, dataset, seed, shared_classes=shared)
-        for shared in ((1,) if profile == "demo" else (0, 1))
-        for name in SOFT_METHODS
-        for seed in SEEDS[profile]
-    ]
+    shares = (1,) if profile == "demo" else (0, 1)
+    wanted += [(name, {"shared_classes": shared}) for shared in shares for name in SOFT_METHODS]
+    runs = [_training(name, profile, dataset, seed, **axes) for name, axes in wanted for seed in SEEDS[profile]]
     runs += [_course(event, profile, dataset) for event in EVENT_METHODS]
     flt, fed = (
         settings_of("flt_full", dataset, profile, 3),

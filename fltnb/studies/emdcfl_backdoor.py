@@ -2,8 +2,8 @@
 
 From the paper: 30 and 15 clients in three groups, a tenth of the training data for validation, three runs. Attackers
 hold twice as many digits as the others, and colours are scaled by ImageNet's mean and deviation: both are in the
-authors' public code and not in the paper, so they are the table's. ``demo`` also paints the attackers' shades farther
-apart than the paper does, by :data:`INTENSITY`: of a few small digits a network learns next to nothing of them.
+authors' public code and not in the paper, so they are the table's. ``demo`` also paints the attackers' shades four
+times as far from the targets' green as the paper does: of a few small digits a network learns next to nothing of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from . import emdcfl
 from .common import FEWER_SEEDS
 
 CLUSTERS = 3  # targets, attackers, others
-INTENSITY = 4.0
-"""Times the published difference between the attackers' shades and the targets' green, in ``demo``."""
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
 BOTH_WAYS = {"demo": (), "small": ("fedclust", "flexcfl", "fedem", "fedrc"), "paper": emdcfl.DEPARTS}
@@ -39,7 +37,7 @@ STRONGER = PUBLISHED | {"batch_size": 32, "lr": 0.02}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
-        | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY}
+        | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": 4.0}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 1}, {"intensity": 1.0, "seeds": 1})}
         | {"studies": ({}, {"intensity": 1.0})},
     },
@@ -81,12 +79,12 @@ def jobs(profile: str) -> list[Job]:
         wanted = [("as_written", name) for name in size.get("methods", emdcfl.METHODS)]
         wanted += [("as_run", name) for name in BOTH_WAYS[profile] if "methods" not in size]
         rows += [
-            emdcfl.row(name, federation(profile, data, seed), dataset(data), seed, size, CLUSTERS, variant)
+            emdcfl.row(name, federation(profile, data, seed), f"backdoor_{data}", seed, size, CLUSTERS, variant)
             for variant, name in wanted
             for seed in FEWER_SEEDS[profile]
         ]
         others += [*_clusterings(profile, data), *_distances(profile, data)]
-        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": dataset(data)}))
+        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
     return [*rows, *others, _by_class(profile)]
 
 
@@ -104,7 +102,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
         for seed in range(changes["seeds"]):
             fed = federation(profile, data, seed, **changes) | {"test": "clean"}
             about = axes | {"tolerance": str(tolerance), "scaling": fed.get("scaling", "usual")}
-            yield emdcfl.clustering(fed, dataset(data), seed, size, tolerance, about)
+            yield emdcfl.clustering(fed, f"backdoor_{data}", seed, size, tolerance, about)
 
 
 def _distances(profile: str, data: str) -> Iterator[Job]:
@@ -112,13 +110,8 @@ def _distances(profile: str, data: str) -> Iterator[Job]:
     for changes in SIZES[profile][data].get("studies", ({},)):
         size = SIZES[profile][data] | changes
         fed, own = federation(profile, data, 0, **changes) | {"test": "clean"}, emdcfl.local(size, "weight_decay")
-        axes = {"dataset": dataset(data), **_shown(size)}
+        axes = {"dataset": f"backdoor_{data}", **_shown(size)}
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
-
-
-def dataset(data: str) -> str:
-    """Return the data set's name in tables."""
-    return f"backdoor_{data}"
 
 
 def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, Any]:
@@ -140,7 +133,7 @@ def _by_class(profile: str) -> Job:
     data, size = next(iter(SIZES[profile].items()))
     settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
     settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
-    axes = {"dataset": dataset(data), "model": size["model"], "variant": "as_written", "seed": 0}
+    axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
     return Job.study("emdcfl_backdoor.by_class", settings, axes=axes)
 
 

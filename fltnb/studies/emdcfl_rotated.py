@@ -67,8 +67,10 @@ def jobs(profile: str) -> list[Job]:
     """Return the rows of all tables, what is shown beside them, and EMD-CFL's clustering alone over more seeds."""
     found = []
     for data, size in SIZES[profile].items():
+        methods, seeds = size.get("methods", emdcfl.METHODS), SEEDS[profile][: size.get("seeds")]
         for version in size.get("versions", VERSIONS):
-            found += _table(profile, data, version)
+            here = seeds[:1] if profile == "small" and version != "rotated" else seeds
+            found += [row(profile, data, version, name, seed) for name in methods for seed in here]
         if "methods" not in size:
             found += _beside(profile, data)
     return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
@@ -109,15 +111,6 @@ def row(profile: str, data: str, version: str, name: str, seed: int, **options: 
     rounds = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
     own = {"options": FESEM if name == "fesem" else None, "rounds": rounds}
     return emdcfl.row(name, fed, dataset(data, version), seed, size, told(name, version), **own | options)
-
-
-def _table(profile: str, data: str, version: str) -> Iterator[Job]:
-    size = SIZES[profile][data]
-    seeds = range(size.get("seeds", len(SEEDS[profile])))
-    if profile == "small" and version != "rotated":
-        seeds = seeds[:1]
-    for name in size.get("methods", emdcfl.METHODS):
-        yield from (row(profile, data, version, name, seed) for seed in seeds)
 
 
 def _beside(profile: str, data: str) -> Iterator[Job]:

@@ -77,6 +77,7 @@ TOLD_K = ("flt_given", "pacfl", "fedclust", "flt_eigen", "pca_km_hc", "mthfl")
 NO_CLUSTERS = ("fedavg", "fedprox", "local", "pfedgraph", "fedsac")
 METHODS = (*NO_CLUSTERS, "cfl", "emdcfl", "transport", "flt", "flt_soft", *TOLD_K, *NEEDS_K, "oracle")
 """Rows of the comparison: without clusters; with clusters that they find by themselves; told K; told the clusters."""
+DEMO_KINDS = ("labels", "rotated", "tasks", "backdoor")
 DEMO_METHODS = ("fedavg", "emdcfl", "transport", "pacfl", "ifca", "oracle")
 
 
@@ -140,35 +141,28 @@ def kinds(profile: str) -> dict[str, Kind]:
     tested = {"samples_per_client": each, "test_per_client": 20 if digits else 100}
     turned = {"kind": "rotated_copies", "dataset": grey, "n_clients": m} | tested
     labels = {"kind": "label_clusters", "n_clients": 10 if digits else m, "n_clusters": 5, "samples_per_client": each}
-    # colours have three channels, and with the others' step of 0.05 networks die there: equal outputs for all images
-    coloured = {"kind": "backdoor_colours", "dataset": grey, "n_clients": 6 if digits else 15} | tested
-    of_tasks = {"kind": "tasks", "tasks": [list(t) for t in (DIGITS_TASKS if digits else FASHION_TASKS)]}
-    of_tasks |= {"users_per_task": [4, 2, 2] if digits else [8, 6, 4], "samples_per_user": each, "minority": 0.1}
-    some = {
-        "labels": Kind(grey, with_validation(grey, **labels, classes_per_cluster=2), 5),
-        "rotated": Kind(grey, turned, 4),
-        "tasks": Kind(clothes, with_validation(clothes, **of_tasks), 3),
-        "backdoor": Kind("colours", coloured, 3, options={} if digits else {"lr": 0.01}),
-    }
-    if digits:
-        return some
-    shared = with_validation(grey, **labels, classes_per_cluster=3, shared_classes=1)
+    shared = {"classes_per_cluster": 3, "shared_classes": 1}
     mixtures = {"kind": "dirichlet", "n_clients": m, "alpha": 0.3, "n_clusters": 4, "max_train": m * each}
     power = {"kind": "structured", "n_clients": 30, "max_per_class": 120 * size}
     hands = {"kind": "pseudo_writers", "n_clients": m, "mean_samples": each}
+    of_tasks = {"kind": "tasks", "tasks": [list(t) for t in (DIGITS_TASKS if digits else FASHION_TASKS)]}
+    of_tasks |= {"users_per_task": [4, 2, 2] if digits else [8, 6, 4], "samples_per_user": each, "minority": 0.1}
+    coloured = {"kind": "backdoor_colours", "dataset": grey, "n_clients": 6 if digits else 15} | tested
     patches = {"kind": "backdoor_patches", "dataset": "cifar10", "n_clients": 9} | tested
-    return {
-        "labels": some["labels"],
-        "labels, one shared": Kind(grey, shared, 5),
+    every = {
+        "labels": Kind(grey, with_validation(grey, **labels, classes_per_cluster=2), 5),
+        "labels, one shared": Kind(grey, with_validation(grey, **labels, **shared), 5),
         "mixtures": Kind("fashion_mnist", with_validation("fashion_mnist", **mixtures), 4),
         "power law": Kind("emnist", with_validation("emnist_balanced_small", **power), 10),
         "writers": Kind("emnist", with_validation("emnist_byclass", **hands), 3),
-        "tasks": some["tasks"],
-        "rotated": some["rotated"],
+        "tasks": Kind(clothes, with_validation(clothes, **of_tasks), 3),
+        "rotated": Kind(grey, turned, 4),
         "one cluster": Kind(grey, turned | {"angles": [[0]]}, 1),
-        "backdoor": some["backdoor"],
+        # colours have three channels, and with the others' step of 0.05 networks die: equal outputs for all images
+        "backdoor": Kind("colours", coloured, 3, options={} if digits else {"lr": 0.01}),
         "backdoor patches": Kind("cifar10", patches, 3, "lenet", {"lr": 0.01}),
     }
+    return {name: every[name] for name in DEMO_KINDS} if digits else every
 
 
 def method(name: str, kind: Kind) -> dict[str, Any]:

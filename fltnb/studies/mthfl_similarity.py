@@ -7,7 +7,7 @@ the clusters as the paper does it is notebook 10; here FLT trains on them, on th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -223,12 +223,12 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     return {name: float(value) for name, value in (found | {"ari": adjusted_rand_index(tasks, labels)}).items()}
 
 
-def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> Settings:
+def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
     Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
     lowest ARI), ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and
-    ``printed``.
+    ``printed``, of the map nearest to the paper's.
     """
     rows, pairs = [], []
     for name, encoder in encoders.items():
@@ -240,17 +240,14 @@ def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
                 pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
     over = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
     table = over[["within", "within_min", "across", "across_max"]].mean().assign(ari=over["ari"].min()).reset_index()
-    return {"tables": tables1(table, pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"]))}
+    every = pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"])
+    name, otherwise = _nearest(encoders)
+    own = every[every["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
+    printed = own.assign(seed=0, otherwise=otherwise)
+    return {"tables": {"separation": table, "pairs": every, "printed": printed}}
 
 
-def tables1(separation, pairs) -> Settings:
-    """Add to the tables of :func:`table1` what stands beside the printed numbers: of the map nearest to the paper's."""
-    name, otherwise = _nearest(pairs["features"])
-    own = pairs[pairs["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
-    return {"separation": separation, "pairs": pairs, "printed": own.assign(seed=0, otherwise=otherwise)}
-
-
-def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> Settings:
+def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
@@ -259,13 +256,12 @@ def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     for name, encoder in encoders.items():
         for seed in range(seeds):
             curve, _ = _curve(federation | {"seed": seed}, encoder, most)
-            rows += [
-                (name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)
-            ]
+            counts = [p for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)]
+            rows += [(name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in counts]
     return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
 
 
-def tables2(similarity) -> Settings:
+def tables2(similarity) -> dict[str, Any]:
     """Add to the table of :func:`table2` what stands beside the printed numbers."""
     name, otherwise = _nearest(similarity["features"])
     own = similarity[(similarity["features"] == name) & (similarity["eigenvectors"] == EIGENVECTORS)]
@@ -274,14 +270,14 @@ def tables2(similarity) -> Settings:
     return {"similarity": similarity, "printed": own.assign(user_i=1, otherwise=otherwise)}
 
 
-def _nearest(features) -> tuple[str, str]:
+def _nearest(features: Iterable[str]) -> tuple[str, str]:
     """Name the feature map that is nearest to the paper's ImageNet ResNet-18, and say how it departs."""
     names = {"ResNet-18, ImageNet": "", "ResNet-18, random": ", random weights for ImageNet's", "pixels": ", pixels"}
     name = next(name for name in names if name in set(features))
     return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
 
 
-def scales(federation: Settings, seeds: int) -> Settings:
+def scales(federation: Settings, seeds: int) -> dict[str, Any]:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
     rows = []
     for seed in range(seeds):
@@ -293,7 +289,7 @@ def scales(federation: Settings, seeds: int) -> Settings:
     return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
 
 
-def figure4(federation: Settings) -> Settings:
+def figure4(federation: Settings) -> dict[str, Any]:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
@@ -310,7 +306,7 @@ def figure4(federation: Settings) -> Settings:
     return {"tables": {"curve": pd.DataFrame(curve, columns=columns), "separation": pd.DataFrame(rows)}}
 
 
-def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> Settings:
+def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> dict[str, Any]:
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
@@ -324,14 +320,14 @@ def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5)
     five, most = (EigenRelevance(3, p).fit(z) for p in (EIGENVECTORS, None))
     net = models.make(model, fed.input_shape, fed.n_classes)
     body = net.n_parameters - sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
-    spec = encoders.EncoderSpec(**sent)
-    encoder = encoders.sent_parameters(spec, fed.input_shape)
+    other = encoders.EncoderSpec(**sent)
+    encoder = encoders.sent_parameters(other, fed.input_shape)
     rows = [
         (f"MT-HFL, p = {EIGENVECTORS}", "M(p d + M - 1) + M(M - 1) p d", five.sent_[0], five.received_[0]),
         (f"MT-HFL, p = {most.eigenvalues_.shape[1]}, all there are", "the same", most.sent_[0], most.received_[0]),
         (f"MT-HFL, p = d = {d}", "the same", d**2 + M - 1, (M - 1) * d**2),
-        ("FLT's FCR", "M k e + M W_enc", k * spec.latent, encoder),
-        ("Transport signatures (ours)", "M(2k(e + 1) + 3) + M W_enc", 2 * 10 * (spec.latent + 1) + 3, encoder),
+        ("FLT's FCR", "M k e + M W_enc", k * other.latent, encoder),
+        ("Transport signatures (ours)", "M(2k(e + 1) + 3) + M W_enc", 2 * 10 * (other.latent + 1) + 3, encoder),
         ("EMD-CFL, models of all pairs", "2 M(M - 1) W_emb", (M - 1) * body, (M - 1) * body),
         ("comparing model weights", "2 M W", net.n_parameters, net.n_parameters),
     ]
@@ -340,7 +336,7 @@ def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5)
     return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
 
 
-def mean_image(federation: Settings, seeds: int) -> Settings:
+def mean_image(federation: Settings, seeds: int) -> dict[str, Any]:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
     found = []
     for seed in range(seeds):
