@@ -360,19 +360,6 @@ def test_studies_stand_beside_the_numbers_that_their_tables_name():
     assert list(ran(hours, "emdcfl", "T4")["mean"]) == [2.5]
 
 
-def test_accuracy_and_variance_pairs():
-    results = Fake(
-        {"accuracy": 86.0, "variance": 110.0},
-        {"accuracy": 84.0, "variance": 38.0, "variant": "as_run"},
-        {"method": "oracle", "accuracy": 99.0, "variance": 0.5},
-    )
-    table = papers.plane(results, "flt", "T1", "mnist", beside=["oracle"])
-    points = {(r.method, r.source): (r.accuracy, r.variance) for r in table.itertuples()}
-    assert points["fedavg", "printed"] == (82.73, 44.65) and points["oracle", "as written"] == (99, 0.5)
-    assert points["fedavg", "as written"] == (86, 110) and points["fedavg", "as run"] == (84, 38)
-    assert table["method"].iloc[0] == "fedavg" and ("oracle", "printed") not in points
-
-
 def test_checks_are_one_line_each(root, capsys):
     real, standing = Fake({}, {"seed": 1, "key": "k9"}), Fake({"dataset": "pseudo_writers"})
     papers.check("flt-t1-1", "FLT finds the clusters", np.bool_(True), "ARI 1.00", results=real, must=True)
