@@ -15,7 +15,7 @@ import fltnb as fl
 from fltnb import federations, paths
 from fltnb.data import load, pacs
 from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
-from fltnb.federations.rotations import turn
+from fltnb.federations.domains import turn
 from fltnb.federations.shares import deal, hold_out, spread
 
 
