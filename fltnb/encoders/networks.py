@@ -15,7 +15,6 @@ from ..errors import FltnbError, choose
 def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
     """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
 
-    ``kind`` is "convae" or "residual", ``input_shape`` the (C, H, W) of one image, ``latent`` the embedding dimension.
     Raises FltnbError unless H and W are divisible by 4: both networks halve them twice.
     """
     choose(kind, NETWORKS, "autoencoder")
@@ -31,8 +30,7 @@ def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dic
     """Build an autoencoder that holds a copy of the given weights."""
     with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
         network = make(kind, input_shape, latent)
-    state = {name: torch.tensor(value) for name, value in weights.items()}
-    network.load_state_dict(state, assign=True)
+    network.load_state_dict({name: torch.tensor(value) for name, value in weights.items()}, assign=True)
     return network.requires_grad_()
 
 
@@ -66,9 +64,7 @@ class ConvAE(nn.Module):
     linear back; two transposed 2x2 convolutions of stride 2, to 16 channels (ReLU) and to the image (sigmoid).
     51,577 parameters for 28 x 28 grey images and e = 128, of which 25,956 are the encoder's: Table 13's total. The
     table lists one pooling where that count needs two (28 -> 14 -> 7, 4 * 7 * 7 = 196 inputs of the linear layer), and
-    16 output channels for the last layer where it needs one.
-
-    Images are scaled to [0, 1].
+    16 output channels for the last layer where it needs one. Pixels are scaled to [0, 1].
     """
 
     mean, std = 0.0, 1.0
@@ -94,8 +90,7 @@ class ConvAE(nn.Module):
 
     def encoder_state(self) -> dict[str, torch.Tensor]:
         """Weights that embedding alone needs."""
-        parts = ("conv1", "conv2", "embed")
-        return {name: value for name, value in self.state_dict().items() if name.split(".")[0] in parts}
+        return {name: value for name, value in self.state_dict().items() if name.startswith(("conv", "embed"))}
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""

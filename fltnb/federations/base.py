@@ -41,9 +41,8 @@ class Federation:
     name, origin : str
         What the samples are and where they come from; stored with every result.
     settings : dict
-        JSON-able settings from which :func:`fltnb.federations.build` makes the same federation.
-    class_names : sequence of str, length K, optional
-        Default: "0", "1", ...
+        What :func:`fltnb.federations.build` makes the same federation from; JSON-able.
+    class_names : sequence of str, length K, default "0", "1", ...
     clusters : ndarray of int, shape (M,), optional
         True cluster of each client.
     mean, std : float or C floats
@@ -82,7 +81,7 @@ class Federation:
         colours = images.shape[3] if images.ndim == 4 else 1
         if any(len(values) not in (1, colours) for values in scaling.values()):
             raise FltnbError(
-                f"The pixel scaling has mean {self.mean} and std {self.std}, but the samples of {self.name} have {colours}"
+                f"The pixel scaling has mean {self.mean} and std {self.std}, but samples of {self.name} have {colours}"
                 " channel(s): give one number for all channels, or one for each."
             )
         try:
@@ -259,9 +258,7 @@ class Federation:
             ", ".join(self.class_names[c] for c in row[: min(n, 5)]) + (", ..." if n > 5 else "")
             for row, n in zip(order, classes, strict=True)
         ]
-        columns = {"client": np.arange(self.n_clients)}
-        if self.clusters is not None:
-            columns["cluster"] = self.clusters
+        columns = {"client": np.arange(self.n_clients)} | ({} if self.clusters is None else {"cluster": self.clusters})
         columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS[:3]}
         columns["repeated"] = [len(index) - len(np.unique(index)) for index in self.train]
         columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}

@@ -53,10 +53,7 @@ def source(images: ImageSet) -> dict[str, str]:
 
 
 def complete(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return federation settings with every default filled in; loads nothing.
-
-    Raises FltnbError for an unknown kind or option, a bad value, or something that is missing.
-    """
+    """Return federation settings with every default filled in, or raise FltnbError for bad ones; loads nothing."""
     if not isinstance(settings, dict):
         raise FltnbError(f"The settings of a federation must be a dict with a kind, not {settings!r}.")
     settings = dict(settings)
@@ -79,7 +76,6 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     """Return federation settings without what equals its default, also in the ``base``; loads nothing.
 
     Settings that differ only in spelled-out defaults, or in 1 and 1.0, have one canonical form: it is what to hash.
-    Raises FltnbError as :func:`complete`.
     """
     full = complete(settings)
     short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
@@ -93,14 +89,9 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
 def build(settings: dict[str, Any], root: Path | str | None = None) -> Federation:
     """Make the federation that ``settings`` describe; FltnbError as :func:`complete`, the data set or the kind.
 
-    Parameters
-    ----------
-    settings : dict
-        ``kind`` (one of :data:`KINDS`), ``dataset`` (a name that :func:`fltnb.load` knows) and options of the kind.
-        Any kind takes ``scaling``, one of :data:`SCALINGS`, in place of the usual one: colour images to [-1, 1], grey
-        ones to [0, 1]. ``Federation.settings`` is such a dict.
-    root : path, optional
-        Folder of prepared data sets, as for :func:`fltnb.load`.
+    ``Federation.settings`` is such a dict: ``kind`` (one of :data:`KINDS`), ``dataset`` (a name that :func:`fltnb.load`
+    knows, which ``root`` is for) and options of the kind. Any kind takes ``scaling``, one of :data:`SCALINGS`, in place
+    of the usual one: colour images to [-1, 1], grey ones to [0, 1].
     """
     return made(load(complete(settings)["dataset"], root), settings)
 

@@ -122,7 +122,7 @@ def _blocks(
 def _wanted(
     images: ImageSet, by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, target: int, exact: bool
 ) -> np.ndarray:
-    """Return images per client and class (M, K), the same number per class for every client of a cluster."""
+    """Return images per client and class (M, K), the same for every client of a cluster."""
     there = np.array([len(held) for held in by_class])
     holders = np.zeros_like(there)
     np.add.at(holders, lists, np.bincount(clusters)[:, None])

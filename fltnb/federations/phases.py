@@ -45,8 +45,7 @@ def phases(fed: Federation) -> tuple[Phase, ...]:
 class ChangingFederation(Federation):
     """A federation with phases, two at least; its own fields are those of the last one, when everybody has joined.
 
-    Made by :func:`with_events` or :func:`changing`. The first phase begins with round 1, and the number of clients
-    never falls.
+    The first phase begins with round 1, and the number of clients never falls.
     """
 
     phases: tuple[Phase, ...]

@@ -45,12 +45,10 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: N
     """Make another federation and divide every client's samples anew into training and test part.
 
     FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
-    90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay.
-    Shares are rounded to whole samples, one at least on either side. Samples are drawn at random, not class by class,
-    and what a client's draw gives does not depend on the other clients.
-
-    Raises FltnbError for a base that changes, that has validation samples or a second test set, or whose clients have
-    samples in common, such as one test set for many; or for a client with a single sample.
+    90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay. Samples
+    are drawn at random, client by client, not class by class; one at least is on either side. Raises FltnbError for a
+    base that changes, that has validation samples or a second test set, or whose clients have samples in common, such
+    as one test set for many; or for a client with a single sample.
     """
     fed, held = _held(images, base)
     parts = {"train": [], "test": []}

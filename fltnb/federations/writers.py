@@ -135,9 +135,9 @@ def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.nd
 def apply_style(images: np.ndarray, slant: float, width: float, size: float, shift: float) -> np.ndarray:
     """Redraw images (n, H, W) uint8, bright strokes on black, in one hand of :func:`writer_styles`.
 
-    Shear, magnification and shift are one linear map about the image's centre with linear interpolation; black comes
-    in from outside. Strokes are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion; fractions of a
-    pixel mix the images before and after a step.
+    Shear, magnification and shift are one linear map about the image's centre with linear interpolation, black outside.
+    Strokes are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion; fractions of a pixel mix the
+    images before and after a step.
     """
     from scipy import ndimage
 
