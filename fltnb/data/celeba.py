@@ -7,7 +7,6 @@ files hold the pictures' names only; the pictures themselves (Liu et al., ICCV 2
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -34,19 +33,14 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)
-    names, pictures = list(chain.from_iterable(listed)), base / PICTURES
+    names, pictures = [name for own in listed for name in own], base / PICTURES
     _check_pictures(names, pictures)
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
     for place, name in enumerate(progress_bar(names, progress, desc="celeba: pictures", unit="picture")):
         images[place] = read_picture(pictures / name, SIZE, "BILINEAR")
-    return ImageSet(
-        name=CELEBA.name,
-        images=images,
-        class_names=CLASS_NAMES,
-        origin=f"LEAF CelebA (smiling), {arrays['writers'][-1] + 1} persons, pictures reduced to {SIZE} x {SIZE} pixels"
-        " (bilinear)",
-        **arrays,
-    )
+    persons = arrays["writers"][-1] + 1
+    origin = f"LEAF CelebA (smiling), {persons} persons, pictures reduced to {SIZE} x {SIZE} pixels (bilinear)"
+    return ImageSet(CELEBA.name, images, class_names=CLASS_NAMES, origin=origin, **arrays)
 
 
 def _smiles(x: list, y: list) -> Part:

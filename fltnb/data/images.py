@@ -100,10 +100,7 @@ class ImageSet:
         return array_digest(self.images, self.labels, self.split)
 
     def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
-        """Return the images at ``index`` (positions or a mask of length N), in that order, with the same classes.
-
-        Raises FltnbError where a position lies outside the set.
-        """
+        """Return the images at ``index`` (positions or a mask), with the same classes; FltnbError: outside the set."""
         try:
             part = {name: value[index] for name in ARRAYS if (value := getattr(self, name)) is not None}
         except IndexError as error:

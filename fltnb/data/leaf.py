@@ -48,23 +48,16 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
 
     Pixels keep LEAF's polarity, dark strokes (0) on a white page (255), which is what FLT's public code trains on;
     MNIST, EMNIST and Fashion-MNIST have it the other way round, so an encoder pretrained on them sees negatives.
-    LEAF stores bytes divided by 255, so the rounding to uint8 here gives these very bytes back.
-
-    Writers are numbered in the order of the files (``all_data_2`` before ``all_data_10``) and by name within each.
-    The first 200 are thus the writers of ``all_data_0`` and ``all_data_1``, the ones FLT took.
+    LEAF stores bytes divided by 255; rounding gives these very bytes back. Writers are numbered in the order of the
+    files (``all_data_2`` before ``all_data_10``) and by name within each: FLT's 200 are those of the first two files.
 
     ``folder`` holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout). After ``max_writers`` no
     further file is opened. Raises FltnbError where there are no such files, or something in one of them does not fit.
     """
     images, arrays, n_files = read_people(base_folder(folder), FEMNIST, max_writers)
-    return ImageSet(
-        name=FEMNIST.name,
-        images=np.concatenate(images),
-        class_names=CLASS_NAMES,
-        origin=f"LEAF FEMNIST, {arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files, pixels as LEAF"
-        " has them (dark on white)",
-        **arrays,
-    )
+    found = f"{arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files"
+    origin = f"LEAF FEMNIST, {found}, pixels as LEAF has them (dark on white)"
+    return ImageSet(FEMNIST.name, np.concatenate(images), class_names=CLASS_NAMES, origin=origin, **arrays)
 
 
 def base_folder(folder: Path | str) -> Path:
@@ -90,7 +83,11 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
     for path in files:
         if most is not None and len(seen) >= most:
             break
-        other = _partner(path, base / "test", form)
+        head, word, tail = path.name.rpartition("train")
+        other = base / "test" / (f"{head}test{tail}" if word else path.name)
+        if not other.is_file():
+            mend = f"add it, or run {form.command} in LEAF's data/{form.name}"
+            raise FltnbError(f"{path} has no test part {other}: {mend}.")
         parts = [_read_part(path, form), _read_part(other, form)]
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
@@ -116,15 +113,6 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
 def _natural(name: str) -> list:
     """Sort key that puts file 2 before file 10."""
     return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", name)]
-
-
-def _partner(path: Path, folder: Path, form: Form) -> Path:
-    """Return the test file that belongs to a training file."""
-    head, found, tail = path.name.rpartition("train")
-    other = folder / (f"{head}test{tail}" if found else path.name)
-    if not other.is_file():
-        raise FltnbError(f"{path} has no test part {other}: add it, or run {form.command} in LEAF's data/{form.name}.")
-    return other
 
 
 def _read_part(path: Path, form: Form) -> dict[str, Part]:

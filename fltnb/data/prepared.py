@@ -1,8 +1,7 @@
 """Image sets by name: embedded digits, prepared files, torchvision downloads, pretraining sets of the encoders.
 
-A *prepared* set is one file ``<name>.npz`` without pickles: ``images`` uint8 (N, H, W) or (N, H, W, 3), ``labels``
-int64 (N,), ``split`` uint8 (N,) with 0 for training and 1 for test, ``class_names`` unicode (K,), and optionally
-``writers`` int32 (N,), ``domains`` uint8 (N,) and ``origin`` (one unicode string). Files written here also have a
+A *prepared* set is one file ``<name>.npz`` without pickles that holds the arrays of an :class:`ImageSet`, its
+``class_names`` unicode (K,) and, optionally, ``origin`` (one unicode string). Files written here also have a
 ``<name>.npz.json`` beside them with their SHA-256, which every later load verifies.
 """
 
@@ -203,11 +202,10 @@ def _read(path: Path) -> ImageSet:
     if images.name in STAND_INS:
         _, official = STAND_INS[images.name]
         origin = f"stand-in: {len(images):,} EMNIST images ({images.name}), not the official {official} release"
-        if len(images.train_index):
-            return replace(images, origin=origin)
-        return replace(
-            images, split=fixed_split(images.labels, 7), origin=f"{origin}; 6:1 division per class of our own"
-        )
+        if not len(images.train_index):
+            images = replace(images, split=fixed_split(images.labels, 7))
+            origin += "; 6:1 division per class of our own"
+        return replace(images, origin=origin)
     if images.origin:
         return images
     unknown = f"prepared file without stated origin (sha256 {images.digest})"
@@ -255,10 +253,8 @@ def _converted(name: str, folders: list[Path]) -> Path:
     inside, read, get = RELEASES[name]
     folder = next((folder for folder in folders if (folder / inside).is_dir()), None)
     if folder is None:
-        raise FltnbError(
-            f"The data set {name!r} is in none of the data folders and has no download of its own:"
-            f" {get.format(folders[0])}."
-        )
+        how = get.format(folders[0])
+        raise FltnbError(f"The data set {name!r} is in none of the data folders and has no download of its own: {how}.")
     path = folder / f"{name}.npz"
     print(f"{name}: converting the files in {folder / inside} once, into {path}")
     return _write(path, read(folder / inside))

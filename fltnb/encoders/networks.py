@@ -37,8 +37,8 @@ def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dic
 def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray], batch_size: int, lr: float) -> None:
     """Fit an autoencoder to ``inputs`` in place: Adam on the mean squared error, one epoch for every order given.
 
-    One core does all the sums, so that the weights do not depend on how many there are; batches are too small for more
-    cores to pay. A last batch of a single image is left out where the network has BatchNorm, which cannot normalise it.
+    One core does all the sums, so that weights do not depend on how many there are; more would not pay. A last batch of
+    a single image is left out where the network has BatchNorm, which cannot normalise it.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -75,8 +75,7 @@ class ConvAE(nn.Module):
         cells = 4 * self.grid[0] * self.grid[1]
         self.conv1 = nn.Conv2d(channels, 16, 3, padding=1)
         self.conv2 = nn.Conv2d(16, 4, 3, padding=1)
-        self.embed = nn.Linear(cells, latent)
-        self.expand = nn.Linear(latent, cells)
+        self.embed, self.expand = nn.Linear(cells, latent), nn.Linear(latent, cells)
         self.up1 = nn.ConvTranspose2d(4, 16, 2, stride=2)
         self.up2 = nn.ConvTranspose2d(16, channels, 2, stride=2)
         # Positions, in the flattened image with a frame of one pixel, of each pixel's 3 x 3 patch ...
@@ -95,7 +94,7 @@ class ConvAE(nn.Module):
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""
         # ReLU and pooling commute; pooling first leaves a quarter of the work. A product with the 3 x 3 patches comes
-        # out with channels last, which makes pooling and its gradient several times faster than the library's layout.
+        # out with channels last, which makes pooling and its gradient several times faster.
         n, _, height, width = x.shape
         patches = F.pad(x, (1, 1, 1, 1)).flatten(1).index_select(1, self.patch).view(n * height * width, -1)
         x = torch.addmm(self.conv1.bias, patches, self.conv1.weight.flatten(1).t())
@@ -114,11 +113,9 @@ class ConvAE(nn.Module):
         return F.mse_loss(self._decode(self.encode(x)), x.flatten(1).index_select(1, self.order))
 
     def _decode(self, z: torch.Tensor) -> torch.Tensor:
-        """(n, latent) -> (n, H * W * C), the pixel ``order[j]`` of the image in column j.
-
-        A transposed convolution whose stride equals its kernel is a matrix product per pixel; the 2 x 2 outputs of
-        every pixel stay together, which spares the library's slow path and every transposition of a gradient.
-        """
+        """(n, latent) -> (n, H * W * C), the pixel ``order[j]`` of the image in column j."""
+        # A transposed convolution whose stride equals its kernel is a matrix product per pixel; the 2 x 2 outputs of
+        # every pixel stay together, which spares the library's slow path and every transposition of a gradient.
         h = self.expand(z).view(len(z), 4, *self.grid).permute(0, 2, 3, 1)
         h = F.relu(_double(h, self.up1))
         return torch.sigmoid(_double(h, self.up2)).flatten(1)  # (n, height, width, 2, 2, 2, 2, C)

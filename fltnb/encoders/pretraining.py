@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -16,9 +18,8 @@ from ..errors import FltnbError, choose
 from ..federations import to_inputs
 from ..randomness import integer, stream
 from ..settings import Count, Natural, Positive, checked
-from . import cache
-from .cache import Weights
 
+Weights = dict[str, np.ndarray]
 Kind = Literal["convae", "residual", "resnet18", "pca", "pixels"]
 KINDS = get_args(Kind)
 NETWORK_KINDS = ("convae", "residual")
@@ -97,11 +98,11 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
         settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
     path = folder / f"{key}.safetensors"
-    weights = cache.read(path)
+    weights = read_weights(path)
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
         weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
-        cache.write(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
+        write_weights(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
     return weights
 
 
@@ -160,3 +161,35 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) ->
     solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
     fitted = PCA(spec.latent, svd_solver=solver).fit(x)
     return {"mean": fitted.mean_.astype(np.float32), "components": fitted.components_.astype(np.float32)}
+
+
+def write_weights(path: Path, weights: Weights, settings: dict) -> None:
+    """Write weights, with the settings that they belong to, in one step."""
+    from safetensors.numpy import save
+
+    # one digest over everything: safetensors itself notices a cut file but not a flipped bit
+    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
+    contiguous = {name: np.ascontiguousarray(value) for name, value in weights.items()}
+    paths.write_atomically(path, lambda file: file.write(save(contiguous, metadata=notes)))
+
+
+def read_weights(path: Path) -> Weights | None:
+    """Read weights; None if there are none, or (with a warning that names the file) if they are damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            intact = (file.metadata() or {}).get("digest") == _digest(weights)
+    except (SafetensorError, OSError, ValueError):
+        intact = False
+    if intact:
+        return weights
+    warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
+    return None
+
+
+def _digest(weights: Weights) -> str:
+    return array_digest(*(weights[name] for name in sorted(weights)))

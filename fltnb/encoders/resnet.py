@@ -12,8 +12,7 @@ from torchvision.models import ResNet18_Weights, resnet18
 from ..errors import FltnbError
 from ..models.vision import MEAN, STD, download
 from ..randomness import integer
-from . import cache
-from .cache import Weights
+from .pretraining import Weights, read_weights, write_weights
 
 AT_ONCE = 256  # images per forward pass
 
@@ -21,20 +20,19 @@ AT_ONCE = 256  # images per forward pass
 def weights(source: str, seed: int, path: Path) -> Weights:
     """Weights of the network without its classifier.
 
-    ``source`` is "imagenet", torchvision's published weights, kept in the file ``path`` once they are there, or
-    "random", an initialisation from ``seed``, which shows what the architecture alone does. Raises FltnbError where the
-    published weights cannot be downloaded.
+    ``source`` is "imagenet", torchvision's published weights, kept in the file ``path`` (FltnbError: no download), or
+    "random", an initialisation from ``seed``, which shows what the architecture alone does.
     """
     if source == "random":
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(seed, "encoder"))
             return {name: value.numpy() for name, value in _network().state_dict().items()}
-    kept = cache.read(path)
+    kept = read_weights(path)
     if kept is None:
         published = ResNet18_Weights.IMAGENET1K_V1
         state = download(published, "choose kind='convae' or kind='pixels'")
         kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
-        cache.write(path, kept, {"kind": "resnet18", "origin": published.url})
+        write_weights(path, kept, {"kind": "resnet18", "origin": published.url})
     return kept
 
 
