@@ -255,7 +255,7 @@ def test_damaged_and_missing_pacs(tmp_path):
         load("pacs", tmp_path)
     release(tmp_path / "PACS")
     (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
-    with pytest.raises(fl.FltnbError, match="cannot be read as an image"):
+    with pytest.raises(fl.FltnbError, match="cannot be read as a picture"):
         load("pacs", tmp_path)
 
 

@@ -26,10 +26,10 @@ SIZE = 84
 def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     """Read LEAF's CelebA from ``train``, ``test`` and ``raw/img_align_celeba`` in a folder, or in ``data`` in it.
 
-    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square. It leaves the interpolation to
+    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square, and leaves the interpolation to
     Pillow, whose default has changed since; here it is bilinear. Persons are numbered in the order of the files and,
-    within each, by their number in CelebA. All pictures are in memory at once: 4.2 GB for the complete set. Raises
-    FltnbError as :func:`fltnb.data.leaf.read_leaf`, or where a picture is listed twice, missing or unreadable.
+    within each, by their number in CelebA. All pictures are in memory at once: 4.2 GB. Raises FltnbError as
+    :func:`fltnb.data.leaf.read_leaf`, or where a picture is listed twice, missing or unreadable.
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)

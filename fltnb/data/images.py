@@ -71,10 +71,8 @@ class ImageSet:
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.images.shape[1:]))
-        return (
-            f"ImageSet {self.name}: {len(self.train_index):,} training and {len(self.test_index):,} test images"
-            f" {shape}, {self.n_classes} classes; {self.origin}"
-        )
+        sizes = f"{len(self.train_index):,} training and {len(self.test_index):,} test images {shape}"
+        return f"ImageSet {self.name}: {sizes}, {self.n_classes} classes; {self.origin}"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -111,9 +109,9 @@ class ImageSet:
         """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
         import pandas as pd
 
-        parts = (self.train_index, self.test_index)
-        counts = [np.bincount(self.labels[part], minlength=self.n_classes) for part in parts]
-        return pd.DataFrame({"class": self.class_names, "train": counts[0], "test": counts[1]})
+        parts = {"train": self.train_index, "test": self.test_index}
+        counts = {name: np.bincount(self.labels[part], minlength=self.n_classes) for name, part in parts.items()}
+        return pd.DataFrame({"class": self.class_names} | counts)
 
 
 def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:

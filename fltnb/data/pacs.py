@@ -1,7 +1,4 @@
-"""PACS (Li et al., ICCV 2017): 9,991 images of 7 classes in 4 domains, read from the official folders.
-
-The official release, one folder per domain with one folder per class inside, has no download that a program may use.
-"""
+"""PACS (Li et al., ICCV 2017): 9,991 images of 7 classes in 4 domains; it has no download that a program may use."""
 
 from __future__ import annotations
 
@@ -20,10 +17,9 @@ PARTS = 5  # one of five equal parts of every domain and class is the test part
 
 
 def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
-    """Read the official folders ``<domain>/<class>/*.jpg`` (also inside ``kfold``), reduced to ``size`` x ``size``.
+    """Read the official folders ``<domain>/<class>/*.jpg`` (also inside ``kfold``), reduced to ``size`` pixels a side.
 
-    The official pictures have 227 x 227 pixels. Raises FltnbError, naming what is wrong, where a domain or class is
-    missing or empty, or an image cannot be read.
+    Raises FltnbError, naming what is wrong, where a domain or class is missing or empty, or an image cannot be read.
     """
     folder = Path(folder)
     top = folder / "kfold" if (folder / "kfold").is_dir() else folder

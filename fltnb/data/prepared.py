@@ -107,9 +107,8 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     ``femnist`` (62 classes by writers) and ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA; 4.2 GB) from the
     files that LEAF's own scripts make, ``pacs`` from the official folders in ``PACS``.
 
-    ``name`` is one of :data:`NAMES`; ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then
-    ``data/``, where a download goes to the first. Raises FltnbError for an unknown name, a damaged prepared file,
-    nothing prepared and no network, or bad files of LEAF or PACS.
+    ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then ``data/``; a download goes to the first.
+    Raises FltnbError for a name not in :data:`NAMES`, bad files, or nothing prepared and no network.
     """
     choose(name, NAMES, "data set")
     if name == "digits":
@@ -174,17 +173,12 @@ def _digits() -> ImageSet:
     )
 
 
-def _note(path: Path) -> Path:
-    """File beside a prepared set that holds its checksum."""
-    return path.with_name(f"{path.name}.json")
-
-
 def _read(path: Path) -> ImageSet:
     """Read and check one prepared file."""
-    mend = "delete it and load again, or prepare it anew"
+    mend, note = "delete it and load again, or prepare it anew", Path(f"{path}.json")
     try:
-        if _note(path).is_file() and json.loads(_note(path).read_text())["sha256"] != checksum(path):
-            mend = f"delete both it and {_note(path).name} and load again, or prepare it anew"
+        if note.is_file() and json.loads(note.read_text())["sha256"] != checksum(path):
+            mend = f"delete both it and {note.name} and load again, or prepare it anew"
             raise ValueError("its SHA-256 is not the one noted when it was written")
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
@@ -266,5 +260,5 @@ def _write(path: Path, images: ImageSet) -> Path:
     arrays |= {"class_names": np.array(images.class_names), "origin": np.array(images.origin)}
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
     note = json.dumps({"sha256": checksum(path), "origin": images.origin})
-    paths.write_atomically(_note(path), lambda file: file.write(note.encode()))
+    paths.write_atomically(f"{path}.json", lambda file: file.write(note.encode()))
     return path

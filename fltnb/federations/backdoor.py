@@ -58,9 +58,7 @@ def backdoor_colours(
     n_clients : int
         M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
     samples_per_client, test_per_client : int, optional
-        Training and validation images, and test images; default: all are dealt.
-    val_fraction : float
-        Share of the samples held back for validation; the paper has 0.1.
+        Training and validation images (``val_fraction``, 0.1 in the paper), and test images; default: all are dealt.
     test : {"clean", "backdoored", "both"}
         Clean test images; the same with the wrong class's feature; or the former and, after the last round, the latter
         as a run's split "probe". Training looks at none of them: all three end with the same models, bit for bit.
@@ -143,8 +141,7 @@ def _federation(
 def attacked(fed: Federation, test: str = "backdoored") -> Federation:
     """Return a backdoor federation again with the other test: the same clients, training samples and test images.
 
-    An engine made for it evaluates a finished run. Raises FltnbError for another kind of federation, or one of a user's
-    own images (build that again with ``test=``).
+    An engine made for it evaluates a finished run. FltnbError: another kind of federation, or a user's own images.
     """
     if fed.settings.get("kind") not in ("backdoor_colours", "backdoor_patches"):
         raise FltnbError(f"{fed.name} has no backdoor: make one with backdoor_colours or backdoor_patches.")

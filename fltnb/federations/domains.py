@@ -18,7 +18,8 @@ from .kinds import kind
 from .shares import Pool, copies, deal, hold_out, in_turn
 
 STYLES = ("plain", "inverted", "thick", "outline")
-"""Domains 0 to 3 of :func:`renderings`."""
+"""Domains 0 to 3 of :func:`renderings`. "thick" takes the brightest of each pixel's 3 x 3 neighbours; "outline" is that
+less the image itself."""
 
 
 def _angles(name: str, angles: Any) -> list[list[float]]:
@@ -99,9 +100,7 @@ def rotated_copies(
     samples_per_client, test_per_client : int, optional
         Training and validation images, and test images, of a client. Default: the whole copy is dealt (6,000 and 1,000
         of MNIST with 10 clients an angle; the public code first cuts all classes to one size, which leaves 5,420). The
-        printed MNIST tables fit 220 test images (docs/differences.md).
-    val_fraction : float
-        Share of the samples held back for validation; the paper has 0.1.
+        printed MNIST tables fit 220 test images (docs/differences.md). Paper: a ``val_fraction`` of 0.1.
     """
     turns = [(cluster, angle) for cluster, group in enumerate(angles) for angle in group]
     if n_clients < len(turns):
@@ -191,10 +190,7 @@ def renderings(images: ImageSet, /, **options: Any) -> Federation:
 
 
 def render(grey: np.ndarray, style: str) -> np.ndarray:
-    """Draw images (n, H, W) uint8 in one of the :data:`STYLES`.
-
-    "thick" takes the brightest of each pixel's 3 x 3 neighbours; "outline" is that less the image itself.
-    """
+    """Draw images (n, H, W) uint8 in one of the :data:`STYLES`."""
     from scipy.ndimage import maximum_filter
 
     thick = maximum_filter(grey, size=(1, 3, 3))

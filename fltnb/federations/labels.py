@@ -260,20 +260,17 @@ def dirichlet(
 
     For each class, shares :math:`p \sim \mathrm{Dir}(\alpha, \dots, \alpha)` over the clients are drawn and its images
     dealt out accordingly, every training and every test image to exactly one client; clients then differ in size, too.
-    With ``n_clusters`` the shares are drawn over clusters and divided evenly within each, so that
-    the true clusters are known. Test images follow the shares of the training images of their class.
+    With ``n_clusters`` the shares are drawn over clusters and divided evenly within each, so that the true clusters are
+    known. Test images follow the shares of the training images of their class. Shares over clients are drawn so by
+    Yurochkin et al. (Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, experiments).
 
     A client short of ``min_samples`` training images gets the missing ones from the largest client, of that one's
     most frequent class; a client without test image gets one of the class that it trains on most, where there is any.
-    Shares over clients are drawn so by Yurochkin et al. (Bayesian Nonparametric Federated Learning of Neural Networks,
-    ICML 2019, experiments).
 
     Parameters
     ----------
     alpha : float
-        Concentration, above 0: small is strong skew, large approaches equal mixtures.
-    min_samples : int
-        Least number of training images of a client.
+        Concentration: small is strong skew, large approaches equal mixtures.
     n_clusters : int, optional
         C, number of different mixtures. Default: every client its own, true clusters unknown.
     max_train : int, optional

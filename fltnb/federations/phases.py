@@ -1,8 +1,8 @@
 """Federations that change: clients that join, clients whose data become other data (FLT, arXiv 2103.15947, Alg. 3).
 
 Such a federation is a sequence of ordinary ones, its phases, each from some round on. Client i is the same client in
-all of them; who joins later gets the next free numbers, as in the paper (lines 22-26), where M' newcomers are clients
-M + 1 to M + M'. So a phase holds exactly the clients that are there, and nothing has to be masked.
+all of them; who joins later gets the next free numbers, as in the paper (lines 22-26). So a phase holds exactly the
+clients that are there, and nothing has to be masked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ChangingFederation(Federation):
 
 
 def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0) -> ChangingFederation:
-    """Let clients of a federation join late or get other data.
+    """Let clients of a federation, drawn by ``seed``, join late or get other data.
 
     Raises FltnbError for unknown keys, an event without effect, more clients than there are, or nobody at the start.
 
@@ -96,8 +96,6 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
         ``drift``: so many clients, 2 at least, hold other data from then on: they pass on what they have (training,
         validation and test samples) in a ring whose members come evenly from the true clusters, so that everybody gets
         the data of another cluster. Nobody drifts who came late or has drifted before.
-    seed : int
-        Who joins and who drifts.
 
     Examples
     --------

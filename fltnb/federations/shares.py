@@ -26,10 +26,7 @@ def of_classes(images: ImageSet, index: np.ndarray, classes: Sequence[int]) -> n
 
 
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
-    """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more.
-
-    Raises FltnbError where there are more clusters than clients.
-    """
+    """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more."""
     if n_clients < n_clusters:
         raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
     return np.sort(np.arange(n_clients) % n_clusters)
@@ -102,8 +99,7 @@ def deal(
     """Divide images at random over clients, so that all have every class in the same numbers (to within one or two).
 
     ``index`` are positions in ``labels``, ``each`` the images per client (None deals all), ``what`` names the images in
-    messages. Returns ``n_clients`` disjoint arrays, each sorted by class, or raises FltnbError for too few images, or
-    fewer per client than there are classes.
+    messages. Returns ``n_clients`` disjoint arrays, each sorted by class.
     """
     index = rng.permutation(index)
     index = index[np.argsort(labels[index], kind="stable")]
@@ -120,10 +116,7 @@ def deal(
 
 
 def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Divide one client's images, sorted by class, into those to keep and a share of every class held back.
-
-    Raises FltnbError where the share comes to no image.
-    """
+    """Divide one client's images, sorted by class, into those to keep and a share of every class held back."""
     held = round(fraction * len(own))
     if fraction > 0 and held == 0:
         raise FltnbError(f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more.")
