@@ -23,7 +23,7 @@ from .errors import FltnbError, choose
 from .paths import remove_left_over, write_atomically
 from .progress import bar as progress_bar
 from .randomness import stream
-from .settings import Count, Within, checked
+from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -381,15 +381,6 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
     for phase in parts:
         net.check(phase.fed, spec.batch_size)
     return spec, net
-
-
-def plain(value: Any) -> Any:
-    """Return settings with NumPy's numbers and arrays as Python's own, which JSON can hold."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def _save(path, settings, done: _Progress) -> None:
