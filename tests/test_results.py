@@ -20,7 +20,6 @@ from fltnb import methods, paths
 from fltnb.errors import FltnbError
 from fltnb.results import Finished, Job, Ledger, Results, compute, computing, missing, plan, prepare, stored, work
 from fltnb.results import job as jobs_module
-from fltnb.results.finished import store_path
 
 FED = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
 FLT = {"name": "flt_pixels", "kind": "FLT", "clusterer": {"name": "EigenRelevance", "n_clusters": 2}}
@@ -50,9 +49,6 @@ def finished(key="a" * 20, accuracy=50.0, axes=None, **numbers) -> Finished:
     )
 
 
-# ---- jobs and keys
-
-
 def test_settings_that_mean_the_same_have_one_key():
     plain, full = training(), training({"name": "fedavg", "rule": "participants"}, lr=0.01, momentum=0.0)
     assert plain.id == full.id and prepare(plain).key == prepare(full).key
@@ -68,23 +64,18 @@ def test_a_version_enters_the_key_of_what_uses_it_alone(monkeypatch):
     assert prepare(training("oracle")).key != before["oracle"]
 
 
-@pytest.mark.parametrize(
-    ("axes", "says"),
-    [({"k": [1]}, "cannot be a column"), ({"accuracy": 1}, "cannot be a column"), ({"key": "x"}, "cannot")],
-)
-def test_axes_are_plain_values(axes, says):
-    with pytest.raises(FltnbError, match=says):
+@pytest.mark.parametrize("axes", [{"k": [1]}, {"accuracy": 1}, {"key": "x"}])
+def test_axes_are_plain_values(axes):
+    with pytest.raises(FltnbError, match="cannot be a column"):
         training(axes=axes)
 
 
 def test_unknown_options_and_methods_are_refused_before_work():
     with pytest.raises(FltnbError, match="Unknown training option 'epochs'"):
         training(epochs=3)
-    with pytest.raises(FltnbError, match="Unknown method 'fedavgg'"):
-        compute([training(), training("fedavgg")])
-    assert not list((paths.store() / "jobs").glob("*"))
     with pytest.raises(FltnbError, match="has a new name: write variant='as_run'"):
-        compute([training({"name": "fedavg", "variant": "published"})])
+        compute([training(), training({"name": "fedavg", "variant": "published"})])
+    assert not list((paths.store() / "jobs").glob("*"))
 
 
 def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
@@ -108,7 +99,7 @@ def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
 
 
 def test_moving_code_about_leaves_keys_alone(tmp_path):
-    """Two checkouts, one with a renamed module and other docstrings, name a job's result the same."""
+    """A checkout with a renamed module and other docstrings names a job's result the same."""
     other = tmp_path / "other"
     shutil.copytree(Path(fl.__file__).parent, other / "fltnb", ignore=shutil.ignore_patterns("__pycache__"))
     (other / "fltnb/methods/ifca.py").rename(other / "fltnb/methods/several_models.py")
@@ -123,9 +114,6 @@ def test_moving_code_about_leaves_keys_alone(tmp_path):
     assert key == prepare(training({"name": "ifca", "n_clusters": 2})).key
 
 
-# ---- computing
-
-
 def test_what_is_stored_is_not_computed_again(monkeypatch):
     first = compute([training(seed=1)])[0]
     monkeypatch.setattr(work, "run", lambda *a, **k: pytest.fail("computed again"))
@@ -133,21 +121,8 @@ def test_what_is_stored_is_not_computed_again(monkeypatch):
     assert again.numbers == first.numbers and again.axes["k"] == 7
     pd.testing.assert_frame_equal(again.curves, first.curves)
     pd.testing.assert_frame_equal(again.clients, first.clients)
-
-
-def test_fresh_computes_again():
-    first = compute([training()])[0]
-    again = compute([training()], fresh=True)[0]
-    assert again.numbers["accuracy"] == first.numbers["accuracy"]
-    assert store_path(first.key).stat().st_mtime >= time.time() - 60
-
-
-def test_a_damaged_entry_is_named_and_computed_alone():
-    one, two = compute([training(), training("local")])
-    store_path(one.key).write_bytes(store_path(one.key).read_bytes()[:200])
-    with pytest.warns(UserWarning, match="only this job is computed again"):
-        assert compute([training()])[0].numbers["accuracy"] == one.numbers["accuracy"]
-    assert store_path(two.key).exists()
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        compute([training(seed=1)], fresh=True)
 
 
 def test_two_processes_give_the_same():
@@ -193,12 +168,6 @@ def test_clusterings_share_one_embedding(monkeypatch):
     assert two.arrays["adjacency"].shape == (6, 6) and two.numbers["ari"] == 1
 
 
-def test_own_networks_are_for_emd_alone():
-    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4, "samples_per_client": 40}
-    with pytest.raises(FltnbError, match="for EMDClustering alone"):
-        compute([Job.clustering(fed, {"name": "FCR"}, {"kind": "own"})])
-
-
 def test_a_diverging_run_is_kept_with_its_reason():
     with pytest.warns(UserWarning, match="not finite"):
         done = compute([training(lr=1e18, rounds=3)])[0]
@@ -211,9 +180,9 @@ def test_a_killed_run_continues_and_leaves_nothing_behind(tmp_path):
 import fltnb.rounds as rounds
 rounds.CHECKPOINT_SECONDS = 0.0
 from fltnb.results import Job, compute
-compute([Job.training({FED}, {{"name": "fedavg"}}, "mlp", 400, eval_every=10)], progress=False)
+compute([Job.training({FED}, {{"name": "fedsem", "n_clusters": 2}}, "mlp", 400, eval_every=10)], progress=False)
 """
-    job = Job.training(FED, {"name": "fedavg"}, "mlp", 400, eval_every=10)
+    job = training({"name": "fedsem", "n_clusters": 2}, rounds=400, eval_every=10)
     checkpoint = work.checkpoint_path(prepare(job).key)
     child = subprocess.Popen([sys.executable, "-c", code], cwd=paths.ROOT)
     while not checkpoint.exists() and child.poll() is None:
@@ -222,10 +191,9 @@ compute([Job.training({FED}, {{"name": "fedavg"}}, "mlp", 400, eval_every=10)], 
     child.wait()
     done = compute([job])[0]
     assert not list(checkpoint.parent.glob(".*")) and not checkpoint.exists()
-    assert done.numbers["accuracy"] == compute([job], fresh=True)[0].numbers["accuracy"]
-
-
-# ---- the ledger
+    again = compute([job], fresh=True)[0]
+    pd.testing.assert_frame_equal(done.curves.drop(columns="seconds"), again.curves.drop(columns="seconds"))
+    pd.testing.assert_frame_equal(done.clients, again.clients)
 
 
 def test_ledgers_of_two_machines_add_up(tmp_path):
@@ -320,9 +288,6 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
         stored("nb")
 
 
-# ---- reading
-
-
 def table() -> Results:
     rows = [("fedavg", 0, 50.0, 2), ("fedavg", 1, 54.0, 2), ("fedavg", 0, 60.0, 3), ("oracle", 0, 90.0, 2)]
     return Results.of(
@@ -341,16 +306,15 @@ def test_mean_and_where():
     }
     assert len(table().where(variant="as run", method=["oracle", "fedavg"], accuracy=lambda a: a > 52)) == 3
     assert len(table() + table()) == 4
-    with pytest.raises(FltnbError, match="Seed 0 occurs twice where method is fedavg: keep k apart"):
-        table().mean(["method"])
-    with pytest.raises(FltnbError, match="No result has method 'flt': there is fedavg, oracle"):
-        table().where(method="flt")
-    with pytest.raises(FltnbError, match="Unknown column of the results 'metod'"):
-        table().where(metod="flt")
-    with pytest.raises(FltnbError, match="has a new name: write 'as_run'"):
-        table().where(variant="published")
-    with pytest.raises(FltnbError, match="no job"):
-        table().arrays("nothing")
+    for ask, says in (
+        (lambda: table().mean(["method"]), "Seed 0 occurs twice where method is fedavg: keep k apart"),
+        (lambda: table().where(method="flt"), "No result has method 'flt': there is fedavg, oracle"),
+        (lambda: table().where(metod="flt"), "Unknown column of the results 'metod'"),
+        (lambda: table().where(variant="published"), "has a new name: write 'as_run'"),
+        (lambda: table().arrays("nothing"), "no job"),
+    ):
+        with pytest.raises(FltnbError, match=says):
+            ask()
 
 
 def test_paper_results_take_the_place_of_a_whole_cell():
@@ -362,23 +326,19 @@ def test_paper_results_take_the_place_of_a_whole_cell():
 
 
 def test_nothing_stored_says_what_to_run():
-    with pytest.raises(
-        FltnbError, match=r"Nothing is stored for 01_scenario1: run `python -m fltnb compute 01_scenario1"
+    for asked, says in (
+        (["01"], r"Nothing is stored for 01_scenario1: run `python -m fltnb compute 01_scenario1"),
+        (["zz"], "Unknown notebook 'zz'"),
+        (["01", "big"], "Unknown profile 'big'"),
     ):
-        fl.results("01")
-    with pytest.raises(FltnbError, match="Unknown notebook 'zz'"):
-        fl.results("zz")
-    with pytest.raises(FltnbError, match="Unknown profile 'big'"):
-        fl.results("01", "big")
+        with pytest.raises(FltnbError, match=says):
+            fl.results(*asked)
 
 
 @pytest.mark.parametrize(("old", "new"), [("experiments", "studies"), ("published", "papers"), ("store", "results")])
 def test_old_names_say_the_new_one(old, new):
     with pytest.raises(AttributeError, match=f"use fltnb.{new}"):
         getattr(fl, old)
-
-
-# ---- plans and budgets
 
 
 def test_first_seeds_come_first_and_a_budget_is_kept():
@@ -394,12 +354,8 @@ def test_first_seeds_come_first_and_a_budget_is_kept():
     assert 0 < count < 4 and len(done) == count
 
 
-@pytest.mark.parametrize(("text", "minutes"), [("150m", 150), ("2.5h", 150), ("90s", 1.5)])
-def test_budgets_are_times(text, minutes):
-    assert plan.minutes(text) == minutes
-
-
-@pytest.mark.parametrize("text", ["", "150", "m", "-3m", "soon"])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(FltnbError, match="is no time"):
-        plan.minutes(text)
+def test_budgets_are_times():
+    assert [plan.minutes(text) for text in ("150m", "2.5h", "90s")] == [150, 150, 1.5]
+    for text in ("", "150", "m", "-3m", "soon"):
+        with pytest.raises(FltnbError, match="is no time"):
+            plan.minutes(text)
