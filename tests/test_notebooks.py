@@ -34,42 +34,20 @@ def check(notebook, tmp_path):
     return problems(file)
 
 
-def test_a_good_notebook_has_no_problem(tmp_path):
-    assert check(good(), tmp_path) == []
-
-
 def source(cell, text):
-    def change(notebook):
-        notebook.cells[cell].source = text
-
-    return change
+    return lambda notebook: notebook.cells[cell].update(source=text)
 
 
 def tag(cell, *names):
-    def change(notebook):
-        notebook.cells[cell].metadata["tags"] = list(names)
-
-    return change
+    return lambda notebook: notebook.cells[cell].metadata.update(tags=list(names))
 
 
 def output(cell, item):
-    def change(notebook):
-        notebook.cells[cell].outputs = [item]
-
-    return change
+    return lambda notebook: notebook.cells[cell].update(outputs=[item])
 
 
-def all_code(text):
-    def change(notebook):
-        for cell in notebook.cells[3::2]:
-            cell.source = text
-
-    return change
-
-
-def no_outputs(notebook):
-    for cell in notebook.cells[1::2]:
-        cell.outputs = []
+def all_code(**change):
+    return lambda notebook: [cell.update(change) for cell in notebook.cells[1::2]]
 
 
 BAD = {
@@ -85,11 +63,11 @@ BAD = {
     "not run once each from top to bottom": lambda nb: nb.cells[5].update(execution_count=7),
     "with outputs kept": lambda nb: nb.cells[5].update(execution_count=None),
     "holds an error": output(5, v4.new_output("error", ename="E", evalue="", traceback=[])),
-    "holds no output": no_outputs,
+    "holds no output": all_code(outputs=[]),
     "keeps a warning or a progress bar": output(5, v4.new_output("stream", name="stderr", text="50%")),
     "was executed on uncommitted code": output(5, v4.new_output("stream", text="a\nfltnb  0.1, commit 12ab+changes")),
     "the default profile is not 'stored'": source(1, 'profile: str = "demo"  # what to run'),
-    "the median code cell has 25 lines": all_code("x = 1\n" * 25),
+    "the median code cell has 25 lines": all_code(source="x = 1\n" * 25),
     "a code cell has 126 lines": source(5, "x = 1\n" * 126),
     "has 11 cells": lambda nb: nb.cells.__delitem__(slice(11, None)),
     "has 46 cells": lambda nb: nb.cells.extend(v4.new_markdown_cell("x") for _ in range(26)),
@@ -114,16 +92,8 @@ def test_a_bad_notebook_is_noticed(tmp_path, sentence):
     assert any(sentence in problem for problem in check(notebook, tmp_path)), check(notebook, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ["https://example.org/home/x", "results/tmp/x", "a/home/b", "ratio 3/4", "see http://a.b/tmp/c.", "C: a"]
-)
-def test_addresses_and_relative_paths_are_no_paths_of_a_machine(tmp_path, text):
+def test_addresses_relative_paths_and_pictures_are_no_paths_of_a_machine(tmp_path):
     notebook = good()
-    notebook.cells[4].source = text
-    assert check(notebook, tmp_path) == []
-
-
-def test_a_picture_may_hold_any_letters(tmp_path):
-    notebook = good()
+    notebook.cells[4].source = "https://example.org/home/x results/tmp/x a/home/b 3/4 see http://a.b/tmp/c. C: a"
     notebook.cells[5].outputs = [v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})]
     assert check(notebook, tmp_path) == []

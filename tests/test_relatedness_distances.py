@@ -11,8 +11,7 @@ from fltnb.relatedness.distances import matching_distances, min_distances
 
 @st.composite
 def clients(draw, ragged=True):
-    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n_clients = draw(st.integers(2, 6))
+    rng, n_clients = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.integers(2, 6))
     sizes = rng.integers(1, 6, n_clients) if ragged else np.full(n_clients, draw(st.integers(1, 6)))
     return [rng.normal(size=(k, 2)) for k in sizes]
 
@@ -58,9 +57,7 @@ def test_properties(distance, points, seed):
     rng = np.random.default_rng(seed)
     points = [*points, points[0][rng.permutation(len(points[0]))]]  # the first client again, points in another order
     d = distance(points)
-    assert (d == d.T).all()
-    assert (np.diag(d) == 0).all()
-    assert (d >= 0).all()
+    assert (d == d.T).all() and (np.diag(d) == 0).all() and (d >= 0).all()
     assert d[0, -1] == 0
     np.testing.assert_allclose(d[0, 1:-1], d[-1, 1:-1], rtol=1e-12)
     order = rng.permutation(len(points))

@@ -143,7 +143,7 @@ def test_newcomers_are_placed_or_refused(fitted):
     assert fitted.predict([np.concatenate([first, second])]).tolist() == [transport.NONE]
     copy = TransportSignatures(k=4)  # a fit from the store
     vars(copy).update({name: value for name, value in vars(fitted).items() if name.endswith("_")})
-    assert copy.predict(clouds([1, 0], [50, 50])).tolist() == fitted.predict(clouds([1, 0], [50, 50])).tolist()
+    assert copy.predict(new).tolist() == [0, 1, 2, 2]
 
 
 def test_the_budget_and_the_sensitivity():
@@ -218,11 +218,11 @@ def test_the_study_names_settings_that_exist(profile):
 
 
 def test_bad_clients_are_refused(fitted):
-    with pytest.raises(FltnbError, match="Client 1 has a single sample"):
-        TransportSignatures().fit([np.eye(3), np.eye(3)[:1]])
-    with pytest.raises(FltnbError, match="call fit first"):
-        TransportSignatures().predict([np.eye(3)])
-    with pytest.raises(FltnbError, match="dimension 3, which must have dimension 8"):
-        fitted.predict([np.eye(3)])
-    with pytest.raises(FltnbError, match="single sample"):
-        fitted.predict([np.ones((1, 8))])
+    for call, says in (
+        (lambda: TransportSignatures().fit([np.eye(3), np.eye(3)[:1]]), "Client 1 has a single sample"),
+        (lambda: TransportSignatures().predict([np.eye(3)]), "call fit first"),
+        (lambda: fitted.predict([np.eye(3)]), "dimension 3, which must have dimension 8"),
+        (lambda: fitted.predict([np.ones((1, 8))]), "single sample"),
+    ):
+        with pytest.raises(FltnbError, match=says):
+            call()
