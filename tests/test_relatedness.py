@@ -1,7 +1,11 @@
+from itertools import permutations
+
 import joblib
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from sklearn.datasets import load_digits
@@ -11,6 +15,7 @@ from sklearn.metrics import adjusted_rand_score
 from fltnb.errors import FltnbError
 from fltnb.relatedness import FCR, PCAKMeans, base, cuts, distances
 from fltnb.relatedness import fcr as fcr_module
+from fltnb.relatedness.distances import matching_distances, min_distances
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):
@@ -108,7 +113,7 @@ def test_k_may_differ_between_clients_and_distances_are_the_modules(fitted):
         assert adjusted_rand_score(np.delete(truth, 4), np.delete(fcr.labels_, 4)) == 1.0
     clients, _ = digit_clients(8, 2, 5, seed=0)
     fcr = FCR(k=3, n_neighbors=5, distance="matching").fit(clients)
-    np.testing.assert_array_equal(fcr.distance_, distances.matching_distances(fcr.embedding_))
+    np.testing.assert_array_equal(fcr.distance_, matching_distances(fcr.embedding_))
 
 
 def test_exact_neighbours_are_used_for_many_points(monkeypatch):
@@ -218,6 +223,71 @@ def test_best_cut_on_noisy_and_on_random_graphs(seed):
         random = (links | links.T | np.eye(40, dtype=bool)).astype(np.uint8)
         scores = cuts.modularity_by_cut(random, cuts.rows_linkage(random))
         assert cuts.best_cut(scores, cuts.chance_modularity(random)) == 1
+
+
+@st.composite
+def point_sets(draw, ragged=True):
+    rng, n_clients = np.random.default_rng(draw(st.integers(0, 2**32 - 1))), draw(st.integers(2, 6))
+    sizes = rng.integers(1, 6, n_clients) if ragged else np.full(n_clients, draw(st.integers(1, 6)))
+    return [rng.normal(size=(k, 2)) for k in sizes]
+
+
+def brute_min(a, b):
+    return min(np.linalg.norm(p - q) for p in a for q in b)
+
+
+def brute_matching(a, b):
+    """Every way of matching the smaller set into the larger, as the public code enumerates for equal sizes."""
+    if len(a) > len(b):
+        a, b = b, a
+    ways = permutations(range(len(b)), len(a))
+    return min(np.sqrt(sum(((a[i] - b[j]) ** 2).sum() for i, j in enumerate(way))) for way in ways) / len(a)
+
+
+def test_distances_by_hand(monkeypatch):
+    a, b = np.array([[0.0, 0.0], [3.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 0.0]])
+    assert min_distances([a, b])[0, 1] == 0
+    # 0-0 and (3, 0)-(3, 4): root of 16, over 2 pairs
+    assert matching_distances([a, b])[0, 1] == 2
+    # the single point is matched with its nearest
+    assert matching_distances([a, np.array([[3.0, 1.0]])])[0, 1] == 1
+    points = [np.random.default_rng(i).normal(size=(9, 2)) for i in range(5)]
+    whole = matching_distances(points)
+    monkeypatch.setattr(distances, "LARGEST_ENUMERATED", 9)
+    monkeypatch.setattr(distances, "CELLS_AT_ONCE", 1)
+    np.testing.assert_allclose(matching_distances(points), whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("fast", "brute"), [(min_distances, brute_min), (matching_distances, brute_matching)])
+@given(points=point_sets())
+@settings(max_examples=30, deadline=None)
+def test_distances_equal_enumeration(fast, brute, points):
+    expected = [[0 if i == j else brute(a, b) for j, b in enumerate(points)] for i, a in enumerate(points)]
+    np.testing.assert_allclose(fast(points), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("distance", [min_distances, matching_distances])
+@given(points=point_sets(), seed=st.integers(0, 1000))
+@settings(max_examples=30, deadline=None)
+def test_properties_of_distances(distance, points, seed):
+    rng = np.random.default_rng(seed)
+    points = [*points, points[0][rng.permutation(len(points[0]))]]  # the first client again, points in another order
+    d = distance(points)
+    assert (d == d.T).all() and (np.diag(d) == 0).all() and (d >= 0).all()
+    assert d[0, -1] == 0
+    np.testing.assert_allclose(d[0, 1:-1], d[-1, 1:-1], rtol=1e-12)
+    order = rng.permutation(len(points))
+    np.testing.assert_allclose(distance([points[i] for i in order]), d[np.ix_(order, order)], rtol=1e-12)
+    np.testing.assert_allclose(distance([p + 3.0 for p in points]), d, atol=1e-9)
+
+
+@given(points=point_sets(ragged=False))
+@settings(max_examples=20, deadline=None)
+def test_linear_assignment_agrees_with_subsets(points):
+    stacked = np.stack(points)
+    np.testing.assert_allclose(
+        distances._by_assignment(stacked, stacked), distances._by_subsets(stacked, stacked), rtol=1e-12, atol=1e-12
+    )
 
 
 FOUR = [np.random.default_rng(i).random((8, 3)) for i in range(4)]
