@@ -117,11 +117,7 @@ def test_setup_keeps_what_the_notebook_asked_for():
 
 def test_environment_takes_the_place_of_the_default_only_and_unknown_profiles_are_refused(monkeypatch):
     assert helpers.setup("x", "stored").profile == "stored"
-    for environment, asked, got in (
-        ("", "stored", "stored"),
-        ("small", "stored", "small"),
-        ("small", "paper", "paper"),
-    ):
+    for environment, asked, got in (("", "stored", "stored"), ("demo", "stored", "demo"), ("demo", "paper", "paper")):
         monkeypatch.setenv("FLTNB_PROFILE", environment)
         assert helpers.setup("x", asked).profile == got
     for environment, asked in (("", "huge"), ("huge", "stored")):
