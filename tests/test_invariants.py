@@ -39,7 +39,7 @@ COMMON = "all models start from one common initialisation"
 NO_THRESHOLD = "no threshold and no one-shot clusterer"
 
 
-@dataclass
+@dataclass(eq=False)
 class Line:
     """How one method takes part in the invariants; a string in place of a setting is why one does not apply."""
 
@@ -222,6 +222,12 @@ def run(method, fed, settings=EXACT, **change):
         return fl.run(method, fed, **settings | change)
 
 
+@cache
+def usual_run(line, rough=False):
+    """The method as it is used, on clients of unequal size."""
+    return run(line.usual(), digits(equal=False), ROUGH if rough else EXACT)
+
+
 @lines(lambda line: line.one if isinstance(line.one, str) else "")
 def test_u1_one_cluster_is_fedavg(line):
     fed = digits(equal=line.weights == "equal")
@@ -238,8 +244,8 @@ def test_u2_singletons_are_local(line):
 
 @always
 def test_u3_the_order_of_clients_does_not_matter(line):
-    fed, order = digits(equal=False), np.random.default_rng(1).permutation(M)
-    a, b = run(line.usual(), fed), run(line.usual(), permuted(fed, order))
+    order = np.random.default_rng(1).permutation(M)
+    a, b = usual_run(line), run(line.usual(), permuted(digits(equal=False), order))
     assert np.allclose(final(a)[order], final(b), rtol=0, atol=line.near)
     if a.labels is not None:
         assert adjusted_rand_index(a.labels[order], b.labels) == 1
@@ -254,8 +260,7 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
 
     usual = line.usual()
     swapped = Swapped(**{name: value for name, value in usual.settings().items() if name != "name"})
-    fed = digits(equal=False)
-    a, b = run(usual, fed), run(swapped, fed)
+    a, b = usual_run(line), run(swapped, digits(equal=False))
     assert len(np.unique(a.labels)) > 1  # else there is nothing to permute
     assert np.array_equal(b.labels, K - 1 - a.labels)
     assert np.allclose(final(a), final(b), rtol=0, atol=1e-12)
@@ -386,17 +391,16 @@ def test_u9_test_labels_are_for_reporting_only(line):
     labels, tested = fed.labels.copy(), np.unique(np.concatenate(fed.test))
     assert not np.isin(tested, np.concatenate(fed.train)).any()
     labels[tested] = np.random.default_rng(0).integers(0, fed.n_classes, len(tested))
-    a, b = run(line.usual(), fed, ROUGH), run(line.usual(), replace(fed, labels=labels), ROUGH)
+    a, b = usual_run(line, rough=True), run(line.usual(), replace(fed, labels=labels), ROUGH)
     assert same_bits(a, b)
     assert not a.clients["test"].equals(b.clients["test"])
 
 
 @always
 def test_u10_counted_traffic_is_that_of_the_table(line):
-    fed = digits(equal=False)
-    result = run(line.usual(), fed, ROUGH)
+    result = usual_run(line, rough=True)
     P, sent = result.theta.shape[1], 3 * (M // 2)  # three rounds of half the clients
-    up, down = line.setup(fed)
+    up, down = line.setup(digits(equal=False))
     if line.once:
         up, down = np.add((up, down), line.once(P))
     last = result.history.iloc[-1]
@@ -406,8 +410,7 @@ def test_u10_counted_traffic_is_that_of_the_table(line):
 
 def test_the_usual_settings_form_clusters():
     """Else most of the above would compare FedAvg with itself."""
-    fed = digits(equal=False)
     single = {"FedAvg", "FedProx", "FedSGD", "FedDist", "FedDistWS", "FedDANE", "Local", "PFedGraph", "FedSaC"}
     for name, line in LINES.items():
-        labels = run(line.usual(), fed).labels
+        labels = usual_run(line).labels
         assert name in single if labels is None else len(np.unique(labels)) > 1, name

@@ -1,12 +1,9 @@
 """The results room: jobs, keys, store, ledger, reading."""
 
 import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +11,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import forked, half
 
 import fltnb as fl
-from fltnb import methods, paths
+from fltnb import methods, paths, rounds
 from fltnb.errors import FltnbError
 from fltnb.results import Finished, Job, Ledger, Results, compute, computing, missing, plan, prepare, stored, work
 from fltnb.results import job as jobs_module
@@ -106,10 +104,18 @@ def test_moving_code_about_leaves_keys_alone(tmp_path):
     for file in (other / "fltnb").rglob("*.py"):
         text = file.read_text().replace("from .ifca import", "from .several_models import")
         file.write_text('"""Another docstring."""\n' + text.split('"""', 2)[2] if text.startswith('"""') else text)
-    job = f"Job.training({FED}, {{'name': 'ifca', 'n_clusters': 2}}, 'mlp', 2)"
-    code = f"import fltnb; from fltnb.results import Job, prepare; print(fltnb.__file__, prepare({job}).key)"
-    env = os.environ | {"PYTHONPATH": str(other)}
-    where, key = subprocess.check_output([sys.executable, "-c", code], cwd=other, env=env, text=True).split()
+
+    def ask():
+        for name in [name for name in sys.modules if name.partition(".")[0] == "fltnb"]:
+            del sys.modules[name]
+        sys.path.insert(0, str(other))
+        from fltnb.results import Job, job, prepare
+
+        made = prepare(Job.training(FED, {"name": "ifca", "n_clusters": 2}, "mlp", 2))
+        (other / "found").write_text(f"{job.__file__} {made.key}")
+
+    assert forked(ask).exitcode == 0
+    where, key = (other / "found").read_text().split()
     assert where.startswith(str(other))
     assert key == prepare(training({"name": "ifca", "n_clusters": 2})).key
 
@@ -175,20 +181,14 @@ def test_a_diverging_run_is_kept_with_its_reason():
     assert Results.of([done]).runs["stopped"][0]
 
 
-def test_a_killed_run_continues_and_leaves_nothing_behind(tmp_path):
-    code = f"""
-import fltnb.rounds as rounds
-rounds.CHECKPOINT_SECONDS = 0.0
-from fltnb.results import Job, compute
-compute([Job.training({FED}, {{"name": "fedsem", "n_clusters": 2}}, "mlp", 400, eval_every=10)], progress=False)
-"""
-    job = training({"name": "fedsem", "n_clusters": 2}, rounds=400, eval_every=10)
-    checkpoint = work.checkpoint_path(prepare(job).key)
-    child = subprocess.Popen([sys.executable, "-c", code], cwd=paths.ROOT)
-    while not checkpoint.exists() and child.poll() is None:
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
+    job = training({"name": "fedsem", "n_clusters": 2}, rounds=20)
+    checkpoint, write = work.checkpoint_path(prepare(job).key), paths.write_atomically
+    with monkeypatch.context() as patch:  # it is killed when it writes its second checkpoint
+        patch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(rounds, "write_atomically", lambda p, content: write(p, half if checkpoint.exists() else content))
+        assert forked(compute, [job]).exitcode == -signal.SIGKILL
+    assert checkpoint.exists() and list(checkpoint.parent.glob(".*"))
     done = compute([job])[0]
     assert not list(checkpoint.parent.glob(".*")) and not checkpoint.exists()
     again = compute([job], fresh=True)[0]
@@ -248,24 +248,14 @@ def test_two_numbers_for_one_key_are_kept_and_neither_is_used():
 
 def test_a_killed_merge_loses_nothing(tmp_path):
     before = Ledger("small", "nb", tmp_path / "r").merge([finished()])
-    code = f"""
-import os, pathlib, sys
-from fltnb import paths
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from test_results import Ledger, finished
-write = paths.write_atomically
-def killed(path, content):
-    if str(path).endswith(sys.argv[1]):
-        import signal
-        def half(file):
-            file.write(b"half"); file.flush(); os.kill(os.getpid(), signal.SIGKILL)
-        write(path, half)
-    return write(path, content)
-paths.write_atomically = killed
-Ledger("small", "nb", pathlib.Path({str(tmp_path / "r")!r})).merge([finished("b" * 20, 60.0)])
-"""
-    for ending in ("npz", "json", "csv"):
-        assert subprocess.run([sys.executable, "-c", code, ending], cwd=paths.ROOT).returncode == -signal.SIGKILL
+    write = paths.write_atomically
+
+    def merge(ending):
+        paths.write_atomically = lambda p, content: write(p, half if p.suffix == ending else content)
+        Ledger("small", "nb", tmp_path / "r").merge([finished("b" * 20, 60.0)])
+
+    for ending in (".npz", ".json", ".csv"):
+        assert forked(merge, ending).exitcode == -signal.SIGKILL
         again = Ledger("small", "nb", tmp_path / "r")
         assert [done.numbers["accuracy"] for done in again.finished()] == [50.0]
         assert len(next(again.finished()).curves) == 2

@@ -3,11 +3,10 @@
 import os
 import platform
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from toys import forked, half
 
 import fltnb as fl
 from fltnb import paths, rounds
@@ -66,25 +65,34 @@ def test_two_runs_are_bit_identical_and_seeds_differ(fed):
     assert list(seldom.history["round"].unique()) == [0, 3, 4]
 
 
-@pytest.mark.parametrize("stop", [3, 4, 5])
-def test_resuming_across_a_change_gives_the_same_bits(fed, tmp_path, monkeypatch, stop):
-    """Clients join and drift before round 4; stop in the round before it, in it, and after it."""
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
-    changing = fl.federations.with_events(fed, [{"round": 4, "join": 3, "drift": 2}])
+def changing(fed, **options):
+    """A run in which clients join and drift before round 4."""
+    fed = fl.federations.with_events(fed, [{"round": 4, "join": 3, "drift": 2}])
     fcr, pca = fl.FCR(k=2, n_neighbors=4), fl.encoders.EncoderSpec("pca", "digits", latent=8)
-    method, stopped = (fl.methods.DynamicFLT(fcr, pca, lam=0, newcomers="nearest", rule="last_local") for _ in range(2))
-    settings = QUICK | {"rounds": 7, "participation": 0.6}
-    whole = run(method, changing, **settings)
+    method = fl.methods.DynamicFLT(fcr, pca, lam=0, newcomers="nearest", rule="last_local")
+    return run(method, fed, **QUICK | {"rounds": 7, "participation": 0.6}, **options)
 
-    def collect(state, clients, theta, round):
+
+@pytest.fixture(scope="module")
+def whole(fed):
+    return changing(fed)
+
+
+@pytest.mark.parametrize("stop", [3, 4, 5])
+def test_resuming_across_a_change_gives_the_same_bits(fed, whole, tmp_path, monkeypatch, stop):
+    """Stopped in the round before the change, in it, and after it."""
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0.0)
+    collect = fl.methods.DynamicFLT.collect
+
+    def stopping(self, state, clients, theta, round):
         if round == stop:
             raise KeyboardInterrupt
-        return method.collect(state, clients, theta, round)
+        return collect(self, state, clients, theta, round)
 
-    stopped.collect = collect
-    with pytest.raises(KeyboardInterrupt):
-        run(stopped, changing, **settings, checkpoint=tmp_path / "checkpoint.npz")
-    again = run(method, changing, **settings, checkpoint=tmp_path / "checkpoint.npz")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(fl.methods.DynamicFLT, "collect", stopping)
+        changing(fed, checkpoint=tmp_path / "checkpoint.npz")
+    again = changing(fed, checkpoint=tmp_path / "checkpoint.npz")
     same(whole, again)
     assert len(whole.clients) == len(whole.rows) == 10
     assert list(whole.labels_at) == list(again.labels_at)
@@ -92,25 +100,12 @@ def test_resuming_across_a_change_gives_the_same_bits(fed, tmp_path, monkeypatch
         assert len(labels) == (7 if round < 4 else 10) and np.array_equal(labels, again.labels_at[round])
 
 
-HALF = """
-import os, signal, sys
-from fltnb import paths
-
-def write(file):
-    file.write(b"half")
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-
-paths.write_atomically(sys.argv[1], write)
-"""
-
-
 def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, tmp_path):
     path = tmp_path / "a.npz"
     path.write_bytes(b"old")
     for _ in range(2):  # the second finds what the first left
-        child = subprocess.Popen([sys.executable, "-c", HALF, str(path)])
-        assert child.wait() == -signal.SIGKILL
+        child = forked(paths.write_atomically, path, half)
+        assert child.exitcode == -signal.SIGKILL
         (left,) = tmp_path.glob(".a.npz.*")
         assert f".{child.pid}." in left.name and path.read_bytes() == b"old"
     living, other, late = (tmp_path / f".a.npz.{who}.abc" for who in (f"{platform.node()}.1", "elsewhere.1", "afar.2"))

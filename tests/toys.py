@@ -1,5 +1,8 @@
 """What tests share: small made-up image sets, digits in two clusters, methods fed with models of a few numbers."""
 
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -73,3 +76,18 @@ def counted(train_counts, test_counts=None):
 def final(run):
     """Models (M, P) that the clients have at the end of a run."""
     return run.theta[run.rows]
+
+
+def forked(function, *given):
+    """A child process that did this, after its end."""
+    child = multiprocessing.get_context("fork").Process(target=function, args=given)
+    child.start()
+    child.join()
+    return child
+
+
+def half(file):
+    """Content of which a writer manages half before it is killed."""
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
