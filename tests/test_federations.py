@@ -97,9 +97,9 @@ def test_scalings_channel_by_channel_and_by_name():
     prints = {colours.scaled(name).fingerprint() for name in federations.SCALINGS}
     assert len(prints) == len(federations.SCALINGS) and colours.fingerprint() == colours.scaled("unit").fingerprint()
     refused("Unknown scaling 'imagnet': choose one of unit", colours.scaled, "imagnet")
-    refused("colour images, which federation has not", by_hand().scaled, "imagenet")
+    refused(r"samples of federation have 1 channel\(s\)", by_hand().scaled, "imagenet")
     refused("floating-point samples, which are taken as they are", by_hand(images=np.ones((6, 2))).scaled, "unit")
-    refused(r"the samples have 1 channel.*one number for all", by_hand, mean=(0.1, 0.2, 0.3))
+    refused("samples of federation have 1 channel.*one number for all", by_hand, mean=(0.1, 0.2, 0.3))
 
 
 def test_scaling_is_a_setting_of_every_kind_and_of_the_base_of_others():
@@ -476,8 +476,8 @@ REFUSED = [
     (
         lambda given: from_arrays(**(ARRAYS | given)),
         [
-            ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be integers.*np\.unique"),
-            ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 with only 2 different values: number them 0 to 1"),
+            ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be 4 integers.*np\.unique"),
+            ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 but n_classes is 2: number them 0 to 1"),
             ({"y": [0, 1, 0]}, r"shapes are \(4, 2\), \(3,\) and \(4,\)"),
             ({"client_ids": np.array([0, 0, "a", "a"], dtype=object)}, "client_ids mix values"),
             ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),

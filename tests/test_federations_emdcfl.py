@@ -14,7 +14,7 @@ import fltnb as fl
 from fltnb import federations
 from fltnb.data import load, pacs
 from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
-from fltnb.federations.rotations import turn
+from fltnb.federations.domains import turn
 from fltnb.federations.shares import deal, hold_out, spread
 
 
@@ -229,7 +229,7 @@ def test_missing_incomplete_and_damaged_pacs(tmp_path):
     refused("lacks the domain 'sketch'", load, "pacs", tmp_path / "two")
     release(tmp_path / "PACS")
     (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
-    refused("cannot be read as an image", load, "pacs", tmp_path)
+    refused("cannot be read as a picture", load, "pacs", tmp_path)
 
 
 @pytest.mark.parametrize(
