@@ -162,15 +162,9 @@ def _digits() -> ImageSet:
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    labels = raw.target.astype(np.int64)
-    return ImageSet(
-        name="digits",
-        images=np.rint(raw.images * (255 / 16)).astype(np.uint8),
-        labels=labels,
-        split=fixed_split(labels, 5),
-        class_names=tuple(map(str, range(10))),
-        origin="scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own",
-    )
+    images, labels = np.rint(raw.images * (255 / 16)).astype(np.uint8), raw.target.astype(np.int64)
+    origin = "scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own"
+    return ImageSet("digits", images, labels, fixed_split(labels, 5), tuple("0123456789"), origin)
 
 
 def _read(path: Path) -> ImageSet:

@@ -48,16 +48,14 @@ def rotated(
 ) -> Federation:
     """Give every client a random part of an image set, turned by the angles of its cluster.
 
-    EMD-CFL's versions without shared images. Clients are numbered cluster by cluster, as evenly as possible; those of a
-    cluster take its angles in turn (each client has one).
+    EMD-CFL's versions without shared images: all hold different ones. Clients are numbered cluster by cluster, as
+    evenly as possible; those of a cluster take its angles in turn (each client has one).
 
     Parameters
     ----------
     angles : sequence of sequences of float
         Degrees, counter-clockwise, of each cluster: ``((0,), (90,), (180,), (270,))`` is EMD-CFL's "4",
         ``((-3, 3), (177, 183))`` its "Two", ``((-3, -1, 1, 3),)`` its "Min" and ``((0,),)`` its "Base".
-    samples_per_client, test_per_client : int
-        Different images each, training and test. The federation's pool holds them turned by :func:`turn`.
     """
     clusters = in_turn(n_clients, len(angles))
     place = np.arange(n_clients) - np.searchsorted(clusters, clusters)

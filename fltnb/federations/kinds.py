@@ -73,10 +73,7 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return federation settings without what equals its default, also in the ``base``; loads nothing.
-
-    Settings that differ only in spelled-out defaults, or in 1 and 1.0, have one canonical form: it is what to hash.
-    """
+    """Return settings as they are hashed, without what equals a default, also in the ``base``, and with 1 for 1.0."""
     full = complete(settings)
     short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
     short |= brief(KINDS[full["kind"]], full)

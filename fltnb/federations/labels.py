@@ -215,8 +215,7 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
     :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the unrounded sizes sum to
     :math:`|D_c|`. What the rounding leaves over goes to the first client, as in the public code.
 
-    Raises FltnbError where there are more clients than samples; else there is a solution, which the public code's
-    solver misses for very few clients per cluster (2); it then goes on with beta = 0.
+    Raises FltnbError for more clients than samples. The public code misses the solution for 2 and takes beta = 0.
 
     Examples
     --------
@@ -266,6 +265,7 @@ def dirichlet(
 
     A client short of ``min_samples`` training images gets the missing ones from the largest client, of that one's
     most frequent class; a client without test image gets one of the class that it trains on most, where there is any.
+    ``max_train`` is that of :func:`label_clusters`.
 
     Parameters
     ----------
@@ -273,8 +273,6 @@ def dirichlet(
         Concentration: small is strong skew, large approaches equal mixtures.
     n_clusters : int, optional
         C, number of different mixtures. Default: every client its own, true clusters unknown.
-    max_train : int, optional
-        As for :func:`label_clusters`.
     """
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)

@@ -145,8 +145,7 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
         changed = np.arange(n) >= n_before
         changed[ring] = True
         found.append(Phase(event["round"], now(n), changed))
-    last = found[-1].fed
-    fields = {name: getattr(last, name) for name in Federation.__dataclass_fields__}
+    fields = {name: getattr(found[-1].fed, name) for name in Federation.__dataclass_fields__}
     return ChangingFederation(**fields, phases=tuple(found))
 
 

@@ -22,9 +22,8 @@ from .kinds import Base, kind, made
 def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Natural = 0) -> Federation:
     """Make another federation and hold back a share of every client's training samples for validation.
 
-    They are drawn among all of a client's samples, not class by class; every client has one at least. EMD-CFL (arXiv
-    2506.07769, Section 4.1) has a share of 0.1. Raises FltnbError for a base with validation samples of its own or one
-    that changes, or a share that leaves a client nothing to train on.
+    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1. Samples are drawn among all of a client's, not class by
+    class, one at least. FltnbError: the base has validation samples or changes, or a client keeps nothing to train on.
     """
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):

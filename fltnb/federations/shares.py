@@ -165,13 +165,12 @@ def copies(
     keep: Callable[[int, np.ndarray], np.ndarray] = lambda group, own: own,
     tests: dict[str, Draw] | None = None,
 ) -> dict[str, Any]:
-    """Copy an image set for each group of clients, draw the copy, and deal it out: EMD-CFL's federations.
+    """Copy an image set for each group of clients, draw the copy, deal it out; return fields of the Federation.
 
     ``groups`` (M,) are the clients' groups, ascending; ``each`` the numbers of a client's training and validation and
     of its test images (None deals all), ``keys`` the partition seed and the kind's number of random streams.
     ``classes`` says which classes each group has a copy of, ``keep`` which training positions a client of a group
-    keeps, ``tests`` how the splits "test" and "probe" are drawn (default: a test by ``draw``). Returns fields of the
-    Federation.
+    keeps, ``tests`` how the splits "test" and "probe" are drawn (default: a test by ``draw``).
     """
     pool, (seed, key) = Pool(), keys
 

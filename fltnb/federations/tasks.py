@@ -51,8 +51,7 @@ def tasks(
     samples_per_user : int or sequence of int
         n_t, for all tasks or one per task (the unbalanced tasks of Figure 3). The paper gives no numbers.
     minority : float
-        0 makes pure users (Table I). 0.1 for CIFAR-10 ("10 % labels from the other task"); not stated for
-        Fashion-MNIST.
+        0: pure users (Table I). 0.1 for CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
@@ -136,8 +135,7 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
     every = [c for labels in lists for c in labels]
     if max(every) >= images.n_classes:
         raise FltnbError(f"There is no label {max(every)} in {images.name}: it has 0 to {images.n_classes - 1}.")
-    twice = [c for c in every if every.count(c) > 1]
-    if twice:
+    if twice := [c for c in every if every.count(c) > 1]:
         raise FltnbError(f"Label {twice[0]} ({images.class_names[twice[0]]}) is named twice: tasks share no labels.")
     return lists
 

@@ -65,16 +65,14 @@ def pseudo_writers(
     This is **not FEMNIST**: it stands in for it where LEAF's files are not at hand. Every client gets a style of its
     own (:func:`writer_styles`), laid over all its images, and a number of images of its own (log-normal,
     :data:`SPREAD`). Images are drawn at random, so classes come about as often as in the image set, and no image goes
-    to two clients or twice to one. Training and test images come from the set's own parts. True clusters are unknown:
-    styles vary without groups. Unlike people's, a client's images also keep the hand of whoever really wrote them, so
-    that they vary more; and shapes of letters do not differ between clients, only how they are drawn.
+    to two clients or twice to one. Training and test images, one at least of each, come from the set's own parts. True
+    clusters are unknown: styles vary without groups. Unlike people's, a client's images also keep the hand of whoever
+    really wrote them, so that they vary more; and shapes of letters do not differ, only how they are drawn.
 
     Images must be grey, else FltnbError is raised, with strokes bright on black: ``emnist_byclass`` or ``digits``.
 
     Parameters
     ----------
-    train_fraction : float
-        Share of a client's images that are for training; at least one image is for each part.
     mean_samples : int, optional
         Mean number of images of a client. Default: :data:`MEAN_SAMPLES`, or as many as the image set is good for.
     strength : float
