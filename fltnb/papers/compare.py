@@ -17,7 +17,7 @@ from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
-from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, departures, stand_in
+from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, Row, departures, stand_in
 
 COLUMNS = {
     **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
@@ -83,7 +83,7 @@ def measured(
 class _Found:
     """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
 
-    def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Mapping[str, Any]):
+    def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Row):
         self.results, self.paper, self.rules = results, paper, rules
         self.level = AXES.get((paper, table), {})
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
@@ -104,7 +104,7 @@ class _Found:
             for row in results.table(run["key"], "printed").to_dict("records")
         ]
 
-    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, list[dict]]:
+    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Row) -> dict[tuple, list[dict]]:
         """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
         for name in self.results.axes if self.results is not None else ():
             if name not in frame or name == "table":
@@ -125,7 +125,7 @@ class _Found:
             found.setdefault((row["dataset"], row["method"], row["variant"]), []).append(row)
         return found
 
-    def cell(self, line: Mapping[str, Any], variant: str) -> dict[str, Any]:
+    def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
         params = json.loads(line["params"] or "{}")
         at_round = params.get(self.level.get("round"))
@@ -158,9 +158,7 @@ class _Found:
             "status": "otherwise" if departs else "reproduced",
         }
 
-    def _candidates(
-        self, index: Mapping[tuple, list[dict]], line: Mapping[str, Any], params: Mapping[str, Any], variant: str
-    ) -> list[dict]:
+    def _candidates(self, index: Mapping[tuple, list[dict]], line: Row, params: Row, variant: str) -> list[dict]:
         """Return the rows with the data, the method, the kind of network and the level of one printed number."""
         keys = [(name, line["method"], kind) for name in _names(line) for kind in _kinds(variant)]
         own = [row for key in keys for row in index.get(key, ())]
@@ -171,7 +169,7 @@ class _Found:
             own = [row for row in own if name == "round" or (name in row and abs(row[name] - wanted) < 1e-9)]
         return own
 
-    def _value(self, row: Mapping[str, Any], line: Mapping[str, Any], at_round: int | None) -> float:
+    def _value(self, row: Row, line: Row, at_round: int | None) -> float:
         """Return a run's number: at its end, at a round of its curve, or over the backdoor's targets; NaN if none."""
         column = COLUMNS.get((line["metric"], line["split"]), "")
         if line["metric"] in TARGETS:
@@ -187,7 +185,7 @@ class _Found:
         clients = self.results.clients
         return clients[clients["true_cluster"] == 0].groupby("key")[list(TARGETS.values())].mean()
 
-    def _studied(self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str) -> list[dict]:
+    def _studied(self, line: Row, params: Row, variant: str) -> list[dict]:
         """Return what studies measured for a number."""
         wanted = {name: [line[name]] for name in KEY if line[name] and name != "model"}
         wanted |= {"dataset": _names(line)} if line["dataset"] else {}
@@ -212,7 +210,7 @@ def _kinds(variant: str) -> tuple[str, ...]:
     return (variant, "") if variant == "as_written" else (variant,)
 
 
-def _names(line: Mapping[str, Any]) -> list[str]:
+def _names(line: Row) -> list[str]:
     """Name the data sets of runs that may stand beside a printed line: its own and those that stand in for it."""
     version = line["setting"].removeprefix("rotated") if line["setting"].startswith("rotated_") else ""
     own = line["dataset"] + version
@@ -239,12 +237,7 @@ def _lines(
 
 
 def compare(
-    results: Any,
-    paper: str,
-    table: str,
-    dataset: str | None = None,
-    comments: Mapping[str, str] | None = None,
-    **options: Any,
+    results: Any, paper: str, table: str, dataset: str | None = None, comments: Row | None = None, **options: Any
 ) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
@@ -290,9 +283,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
-def worded(
-    found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
-) -> pd.DataFrame:
+def worded(found: pd.DataFrame, results: Any, paper: str, table: str, comments: Row | None = None) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
     shown = found[[_above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper, table)
@@ -305,7 +296,8 @@ def worded(
         row = {"data": label(line["dataset"]), "model": label(line["model"]), "method": label(line["method"])}
         row |= {title: show(line, params) for title, show in told.items()}
         row["measure"] = "train " * (line["split"] == "train") + label(line["metric"])
-        row["paper"] = _thousands(line["value"]) + f" ± {line['error']}" * bool(line["error"])
+        row["paper"] = f"{int(line['value']):,}" if line["value"].isdigit() else line["value"]
+        row["paper"] += f" ± {line['error']}" * bool(line["error"])
         row |= {label(cell["variant"]): _text(cell, paper) for cell in cells}
         row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
         row["otherwise"] = _otherwise(cells)
@@ -354,18 +346,14 @@ def _told_apart(found: pd.DataFrame) -> dict[str, Any]:
     return {label(name): lambda line, params, name=name: label(f"{params[name]}") for name in varied}
 
 
-def _users(line: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+def _users(line: Row, params: Row) -> str:
     if "labels_i" in params:
         return f"{label(params['labels_i'])} and {label(params['labels_j'])}"
     themes = {1: "vehicles", 2: "animals"}
     return " and ".join(f"user {params[f'user_{x}']} ({themes[params[f'task_{x}']]})" for x in "ij")
 
 
-def _thousands(value: str) -> str:
-    return f"{int(value):,}" if value.isdigit() else value
-
-
-def _text(cell: Mapping[str, Any], paper: str) -> str:
+def _text(cell: Row, paper: str) -> str:
     if cell["status"] == "not run":
         minutes = cell["minutes"]
         cost = f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"
@@ -378,12 +366,12 @@ def _text(cell: Mapping[str, Any], paper: str) -> str:
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
 
 
-def _difference(cell: Mapping[str, Any]) -> str:
+def _difference(cell: Row) -> str:
     apart = cell["mean"] - cell["number"]
     return "" if _on_stand_in(cell["departs"]) or apart != apart else f"{apart:+.2f}"
 
 
-def _otherwise(cells: Sequence[Mapping[str, Any]]) -> str:
+def _otherwise(cells: Sequence[Row]) -> str:
     """How the two variants depart, said once if they do so alike."""
     said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
     if len(set(said.values())) == 1:
