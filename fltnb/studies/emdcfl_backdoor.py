@@ -169,7 +169,7 @@ def by_class(
         params = net.unflatten(torch.from_numpy(np.array(done.theta[done.rows[0]], dtype=np.float32)))
         for version, index in images.items():
             with torch.inference_mode():
-                said = net.forward(params, torch.from_numpy(fed.inputs(index))).argmax(1).numpy()
+                said = net.predict(params, torch.from_numpy(fed.inputs(index))).argmax(1).numpy()
             for place, guess in zip(places, said, strict=True):
                 row = {"method": name, "version": version, "class": str(fed.class_names[labels[place]])}
                 answers.append(row | {"answer": str(fed.class_names[guess])})

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .. import data, federations, methods, metrics
 from ..federations import Federation
-from ..federations.pseudo_writers import STYLE, writer_styles
+from ..federations.writers import STYLE, writer_styles
 from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
