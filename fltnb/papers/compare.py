@@ -46,14 +46,7 @@ _ERRORS = {
 
 
 def measured(
-    results: Any,
-    paper: str,
-    table: str,
-    datasets: Sequence[str] | None = None,
-    *,
-    beside: Sequence[str] = (),
-    rules: Mapping[str, str] = RULES,
-    **axes: Any,
+    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, beside: Sequence[str] = (), **axes: Any
 ) -> pd.DataFrame:
     """Find what was measured for every number of a printed table, such as ``"flt", "T1"``.
 
@@ -68,10 +61,10 @@ def measured(
     jobs of one seed fit a number, as where two models were run and the paper names none.
 
     ``datasets``: by default the table's own; one that it does not print (digits) gets its rows without printed numbers.
-    ``beside``: methods that the paper does not have and that get rows, too. ``rules``: variant -> rule for clients that
-    sit a round out. ``axes``: values of axes that the runs shall have, such as ``k=2``.
+    ``beside``: methods that the paper does not have and that get rows, too. ``axes``: values of axes that the runs
+    shall have, such as ``k=2``.
     """
-    found = _Found(results, paper, table, rules, axes)
+    found = _Found(results, paper, table, axes)
     rows = [
         line | {"variant": variant} | found.cell(line, variant)
         for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside)
@@ -83,8 +76,8 @@ def measured(
 class _Found:
     """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
 
-    def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Row):
-        self.results, self.paper, self.rules = results, paper, rules
+    def __init__(self, results: Any, paper: str, table: str, axes: Row):
+        self.results, self.paper = results, paper
         self.level = AXES.get((paper, table), {})
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
         runs = empty if results is None else results.runs
@@ -114,7 +107,7 @@ class _Found:
             if name in axes:
                 frame = frame[values == axes[name]]
             elif name == "rule":
-                usual = values == frame["variant"].map(self.rules)
+                usual = values == frame["variant"].map(RULES)
                 frame = frame[absent | usual | (self.paper != "flt") & (values == "participants")]
             elif name in self.level:
                 frame = frame[~absent]
@@ -236,9 +229,7 @@ def _lines(
             yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])
 
 
-def compare(
-    results: Any, paper: str, table: str, dataset: str | None = None, comments: Row | None = None, **options: Any
-) -> pd.DataFrame:
+def compare(results: Any, paper: str, table: str, dataset: str | None = None, **options: Any) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
     Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper``
@@ -247,13 +238,13 @@ def compare(
     the paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries
     are left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
     FltnbError, ``options``: as :func:`measured`. ``dataset``: by default the table's own sets, or the toy data where
-    the results have no others. ``comments``: method -> text for the last column.
+    the results have no others.
     """
     sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
     datasets = None if dataset is None else [dataset]
     if dataset is None and sets and all(map(TOY.search, sets)):
         datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets))
-    return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
+    return worded(measured(results, paper, table, datasets, **options), results, paper, table)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -283,7 +274,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
-def worded(found: pd.DataFrame, results: Any, paper: str, table: str, comments: Row | None = None) -> pd.DataFrame:
+def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
     shown = found[[_above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper, table)
@@ -305,7 +296,7 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str, comments: 
         # "printed a in T2 but b in T8" is said by the computed remark
         notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
         notes += [repeated.get((*(line[name] for name in KEY), line["value"]), "")]
-        row["note"] = "; ".join(filter(None, [*notes, (comments or {}).get(line["method"], "")]))
+        row["note"] = "; ".join(filter(None, notes))
         rows.append(row)
     out = pd.DataFrame(rows)
     kept = [name for name in out.columns if name in VARIANTS.values() or (out[name] != "").any()]
