@@ -145,8 +145,6 @@ def _together(words: pd.Series) -> str:
 def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count the verdicts of :func:`verdicts`: ``paper``, one column per word of :data:`VERDICTS`, ``all``."""
     table = verdicts() if table is None else table
-    rows = [
-        {"paper": paper} | {word: int((group["verdict"] == word).sum()) for word in VERDICTS} | {"all": len(group)}
-        for paper, group in table.groupby("paper", sort=False)
-    ]
-    return pd.DataFrame(rows, columns=["paper", *VERDICTS, "all"])
+    found = pd.crosstab(table["paper"], table["verdict"]).reindex(index=table["paper"].unique(), columns=VERDICTS)
+    found = found.fillna(0).astype(int).rename_axis(index="paper", columns=None)
+    return found.assign(all=found.sum(axis=1)).reset_index()

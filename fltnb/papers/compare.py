@@ -17,7 +17,7 @@ from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
-from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, departures, stand_in
+from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, Row, departures, stand_in
 
 COLUMNS = {
     **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
@@ -46,14 +46,7 @@ _ERRORS = {
 
 
 def measured(
-    results: Any,
-    paper: str,
-    table: str,
-    datasets: Sequence[str] | None = None,
-    *,
-    beside: Sequence[str] = (),
-    rules: Mapping[str, str] = RULES,
-    **axes: Any,
+    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, beside: Sequence[str] = (), **axes: Any
 ) -> pd.DataFrame:
     """Find what was measured for every number of a printed table, such as ``"flt", "T1"``.
 
@@ -68,10 +61,10 @@ def measured(
     jobs of one seed fit a number, as where two models were run and the paper names none.
 
     ``datasets``: by default the table's own; one that it does not print (digits) gets its rows without printed numbers.
-    ``beside``: methods that the paper does not have and that get rows, too. ``rules``: variant -> rule for clients that
-    sit a round out. ``axes``: values of axes that the runs shall have, such as ``k=2``.
+    ``beside``: methods that the paper does not have and that get rows, too. ``axes``: values of axes that the runs
+    shall have, such as ``k=2``.
     """
-    found = _Found(results, paper, table, rules, axes)
+    found = _Found(results, paper, table, axes)
     rows = [
         line | {"variant": variant} | found.cell(line, variant)
         for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside)
@@ -83,8 +76,8 @@ def measured(
 class _Found:
     """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
 
-    def __init__(self, results: Any, paper: str, table: str, rules: Mapping[str, str], axes: Mapping[str, Any]):
-        self.results, self.paper, self.rules = results, paper, rules
+    def __init__(self, results: Any, paper: str, table: str, axes: Row):
+        self.results, self.paper = results, paper
         self.level = AXES.get((paper, table), {})
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
         runs = empty if results is None else results.runs
@@ -104,7 +97,7 @@ class _Found:
             for row in results.table(run["key"], "printed").to_dict("records")
         ]
 
-    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Mapping[str, Any]) -> dict[tuple, list[dict]]:
+    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Row) -> dict[tuple, list[dict]]:
         """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
         for name in self.results.axes if self.results is not None else ():
             if name not in frame or name == "table":
@@ -114,7 +107,7 @@ class _Found:
             if name in axes:
                 frame = frame[values == axes[name]]
             elif name == "rule":
-                usual = values == frame["variant"].map(self.rules)
+                usual = values == frame["variant"].map(RULES)
                 frame = frame[absent | usual | (self.paper != "flt") & (values == "participants")]
             elif name in self.level:
                 frame = frame[~absent]
@@ -125,7 +118,7 @@ class _Found:
             found.setdefault((row["dataset"], row["method"], row["variant"]), []).append(row)
         return found
 
-    def cell(self, line: Mapping[str, Any], variant: str) -> dict[str, Any]:
+    def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
         params = json.loads(line["params"] or "{}")
         at_round = params.get(self.level.get("round"))
@@ -158,9 +151,7 @@ class _Found:
             "status": "otherwise" if departs else "reproduced",
         }
 
-    def _candidates(
-        self, index: Mapping[tuple, list[dict]], line: Mapping[str, Any], params: Mapping[str, Any], variant: str
-    ) -> list[dict]:
+    def _candidates(self, index: Mapping[tuple, list[dict]], line: Row, params: Row, variant: str) -> list[dict]:
         """Return the rows with the data, the method, the kind of network and the level of one printed number."""
         keys = [(name, line["method"], kind) for name in _names(line) for kind in _kinds(variant)]
         own = [row for key in keys for row in index.get(key, ())]
@@ -171,7 +162,7 @@ class _Found:
             own = [row for row in own if name == "round" or (name in row and abs(row[name] - wanted) < 1e-9)]
         return own
 
-    def _value(self, row: Mapping[str, Any], line: Mapping[str, Any], at_round: int | None) -> float:
+    def _value(self, row: Row, line: Row, at_round: int | None) -> float:
         """Return a run's number: at its end, at a round of its curve, or over the backdoor's targets; NaN if none."""
         column = COLUMNS.get((line["metric"], line["split"]), "")
         if line["metric"] in TARGETS:
@@ -187,7 +178,7 @@ class _Found:
         clients = self.results.clients
         return clients[clients["true_cluster"] == 0].groupby("key")[list(TARGETS.values())].mean()
 
-    def _studied(self, line: Mapping[str, Any], params: Mapping[str, Any], variant: str) -> list[dict]:
+    def _studied(self, line: Row, params: Row, variant: str) -> list[dict]:
         """Return what studies measured for a number."""
         wanted = {name: [line[name]] for name in KEY if line[name] and name != "model"}
         wanted |= {"dataset": _names(line)} if line["dataset"] else {}
@@ -212,7 +203,7 @@ def _kinds(variant: str) -> tuple[str, ...]:
     return (variant, "") if variant == "as_written" else (variant,)
 
 
-def _names(line: Mapping[str, Any]) -> list[str]:
+def _names(line: Row) -> list[str]:
     """Name the data sets of runs that may stand beside a printed line: its own and those that stand in for it."""
     version = line["setting"].removeprefix("rotated") if line["setting"].startswith("rotated_") else ""
     own = line["dataset"] + version
@@ -238,14 +229,7 @@ def _lines(
             yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])
 
 
-def compare(
-    results: Any,
-    paper: str,
-    table: str,
-    dataset: str | None = None,
-    comments: Mapping[str, str] | None = None,
-    **options: Any,
-) -> pd.DataFrame:
+def compare(results: Any, paper: str, table: str, dataset: str | None = None, **options: Any) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
     Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper``
@@ -254,13 +238,13 @@ def compare(
     the paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries
     are left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
     FltnbError, ``options``: as :func:`measured`. ``dataset``: by default the table's own sets, or the toy data where
-    the results have no others. ``comments``: method -> text for the last column.
+    the results have no others.
     """
     sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
     datasets = None if dataset is None else [dataset]
     if dataset is None and sets and all(map(TOY.search, sets)):
         datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets))
-    return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
+    return worded(measured(results, paper, table, datasets, **options), results, paper, table)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
@@ -290,9 +274,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     return out
 
 
-def worded(
-    found: pd.DataFrame, results: Any, paper: str, table: str, comments: Mapping[str, str] | None = None
-) -> pd.DataFrame:
+def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
     shown = found[[_above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper, table)
@@ -305,7 +287,8 @@ def worded(
         row = {"data": label(line["dataset"]), "model": label(line["model"]), "method": label(line["method"])}
         row |= {title: show(line, params) for title, show in told.items()}
         row["measure"] = "train " * (line["split"] == "train") + label(line["metric"])
-        row["paper"] = _thousands(line["value"]) + f" ± {line['error']}" * bool(line["error"])
+        row["paper"] = f"{int(line['value']):,}" if line["value"].isdigit() else line["value"]
+        row["paper"] += f" ± {line['error']}" * bool(line["error"])
         row |= {label(cell["variant"]): _text(cell, paper) for cell in cells}
         row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
         row["otherwise"] = _otherwise(cells)
@@ -313,7 +296,7 @@ def worded(
         # "printed a in T2 but b in T8" is said by the computed remark
         notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
         notes += [repeated.get((*(line[name] for name in KEY), line["value"]), "")]
-        row["note"] = "; ".join(filter(None, [*notes, (comments or {}).get(line["method"], "")]))
+        row["note"] = "; ".join(filter(None, notes))
         rows.append(row)
     out = pd.DataFrame(rows)
     kept = [name for name in out.columns if name in VARIANTS.values() or (out[name] != "").any()]
@@ -354,18 +337,14 @@ def _told_apart(found: pd.DataFrame) -> dict[str, Any]:
     return {label(name): lambda line, params, name=name: label(f"{params[name]}") for name in varied}
 
 
-def _users(line: Mapping[str, Any], params: Mapping[str, Any]) -> str:
+def _users(line: Row, params: Row) -> str:
     if "labels_i" in params:
         return f"{label(params['labels_i'])} and {label(params['labels_j'])}"
     themes = {1: "vehicles", 2: "animals"}
     return " and ".join(f"user {params[f'user_{x}']} ({themes[params[f'task_{x}']]})" for x in "ij")
 
 
-def _thousands(value: str) -> str:
-    return f"{int(value):,}" if value.isdigit() else value
-
-
-def _text(cell: Mapping[str, Any], paper: str) -> str:
+def _text(cell: Row, paper: str) -> str:
     if cell["status"] == "not run":
         minutes = cell["minutes"]
         cost = f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"
@@ -378,12 +357,12 @@ def _text(cell: Mapping[str, Any], paper: str) -> str:
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
 
 
-def _difference(cell: Mapping[str, Any]) -> str:
+def _difference(cell: Row) -> str:
     apart = cell["mean"] - cell["number"]
     return "" if _on_stand_in(cell["departs"]) or apart != apart else f"{apart:+.2f}"
 
 
-def _otherwise(cells: Sequence[Mapping[str, Any]]) -> str:
+def _otherwise(cells: Sequence[Row]) -> str:
     """How the two variants depart, said once if they do so alike."""
     said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
     if len(set(said.values())) == 1:

@@ -21,8 +21,7 @@ NAMES = {
     **{"lenet": "LeNet", "leaf_cnn": "LEAF's CNN", "emdcfl_cnn": "two-layer CNN", "simple_cnn": "two-layer CNN"},
     **{"resnet18": "ResNet-18", "resnet50": "ResNet-50", "efficientnet_b3": "EfficientNet-B3"},
     **{"vit_b16": "ViT-B/16", "convnext_base": "ConvNeXt Base"},
-    # a method that only counts what is sent
-    "flt_dynamic": "dynamic FLT",
+    "flt_dynamic": "dynamic FLT",  # a method without a colour: notebook 06 counts what it sends
     # measures
     **{"accuracy_variance": "variance", "avg_accuracy": "average accuracy", "ari": "ARI", "micro": "micro accuracy"},
     **{"backdoor_accuracy": "accuracy under the trigger", "micro_f1": "micro F1", "macro_f1": "macro F1"},

@@ -13,6 +13,8 @@ from typing import Any
 
 from .names import label
 
+Row = Mapping[str, Any]
+"""A printed number, or a job: names and values."""
 WITHOUT_CODE = ("mthfl",)
 """Papers without public code: nothing can be run as run."""
 RULES = {"as_written": "participants", "as_run": "last_local"}
@@ -46,13 +48,14 @@ def in_order() -> list[tuple[str, str, str]]:
     return sorted(every, key=lambda one: (list(NOTEBOOKS).index(one[0]), len(one[1]), one[1]))
 
 
+STRUCTURED = "structured_noniid_femnist"
 STAND_INS = {
-    "emnist_bymerge": "structured_noniid_femnist",  # cut to EMNIST Balanced's sizes, where its release is not at hand
+    "emnist_bymerge": STRUCTURED,  # cut to EMNIST Balanced's sizes, where its release is not at hand
     "pseudo_writers": "femnist",
     "pseudo-writers": "femnist",  # FeSEM's, with 80 % of a client's images for training
 }
 """Data set of a run -> data set of the printed table that it stands in for."""
-SAME = {"emnist_balanced": "structured_noniid_femnist"}
+SAME = {"emnist_balanced": STRUCTURED}
 """Data set of a run -> what the paper calls it: this one *is* cut from EMNIST Balanced."""
 
 TOY = re.compile("digits|renderings")
@@ -65,23 +68,19 @@ NETWORKS = {"mlp": "mlp", "cnn": "leaf_cnn", "simple_cnn": "emdcfl_cnn", "resnet
 _EMDCFL = {"rounds": 10, "local_epochs": 10, "participation": 1.0, "batch_size": 64, "lr": 0.01, "momentum": 0.9}
 _EMDCFL |= {"weight_decay": 1e-6, "val_fraction": 0.1, "samples_per_client": None, "intensity": 1.0}
 PRINTED: dict[tuple[str, str], dict[str, Any]] = {
-    **{("flt", name): {"batch_size": 10, "lr": 0.01} for name in ("mnist", "cifar10", "femnist")},
-    ("flt", "structured_noniid_femnist"): {"batch_size": 10, "lr": 0.01},
+    **{("flt", name): {"batch_size": 10, "lr": 0.01} for name in ("mnist", "cifar10", "femnist", STRUCTURED)},
     # FeSEM, Section 6.1; it tells neither the rounds nor the batches of its tables
     ("fesem", "femnist"): {"n_clients": 3550, "local_epochs": 5, "lr": 0.003},
     ("fesem", "fedceleba"): {"n_clients": 9343, "local_epochs": 10, "lr": 0.03},
-    ("emdcfl", "rotated_mnist"): _EMDCFL | {"n_clients": 40},
-    ("emdcfl", "rotated_cifar10"): _EMDCFL | {"n_clients": 40},
+    **{("emdcfl", f"rotated_{name}"): _EMDCFL | {"n_clients": 40} for name in ("mnist", "cifar10")},
     ("emdcfl", "pacs"): _EMDCFL | {"n_clients": 18, "lr": 0.001, "test_fraction": 0.1},
     ("emdcfl", "backdoor_mnist"): _EMDCFL | {"n_clients": 30},
     ("emdcfl", "backdoor_cifar10"): _EMDCFL | {"n_clients": 15},
 }
 """Paper and data set -> settings that hold for all its numbers, under the names of a job's settings."""
 _PARAMS = {"M": "n_clients", "rho": "participation", "E": "local_epochs", "T": "rounds"}
-_CODE_DIFFERS = {
-    "flt": ("local_epochs", "batch_size", "lr", "participation"),
-    "emdcfl": ("val_fraction", "test_fraction"),  # the authors' notebook divides PACS 64-16-20
-}
+_CODE_DIFFERS = {"flt": ("local_epochs", "batch_size", "lr", "participation")}
+_CODE_DIFFERS["emdcfl"] = ("val_fraction", "test_fraction")  # the authors' notebook divides PACS 64-16-20
 _COUNTS = {"n_clients": "clients", "rounds": "rounds"}
 _NUMBERS = {"participation": "participation", "local_epochs": "local epochs", "lr": "learning rate"}
 _NUMBERS |= {"batch_size": "batch size", "momentum": "momentum", "weight_decay": "weight decay"}
@@ -96,7 +95,7 @@ _DEPARTS = {
 """Setting -> how to say that a run has another than the printed one."""
 
 
-def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
+def printed_setting(line: Row) -> dict[str, Any]:
     """Return the setting of one printed number, under the names of a job's settings.
 
     ``line``: a row of :func:`fltnb.papers.numbers`. What the paper does not tell is left out.
@@ -110,11 +109,7 @@ def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def departures(
-    record: Mapping[str, Any],
-    line: Mapping[str, Any],
-    dataset: str = "",
-    variant: str = "as_written",
-    at_round: int | None = None,
+    record: Row, line: Row, dataset: str = "", variant: str = "as_written", at_round: int | None = None
 ) -> list[str]:
     """Say how a job departs from the setting and the data of a printed number.
 
@@ -154,7 +149,7 @@ def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
     return named[:1]
 
 
-def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(settings: Row) -> dict[str, Any]:
     """Training settings and those of the federation, of the innermost one where it is made of another."""
     federation: dict[str, Any] = {}
     inner = settings.get("federation") or {}

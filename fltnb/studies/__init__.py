@@ -60,13 +60,12 @@ def results(
     progress: bool = True,
     **options: str,
 ) -> Results:
-    """Return the results of a notebook.
+    """Return the results of a notebook, such as ``"01_scenario1"``; ``"01"`` will do.
 
     FltnbError: an unknown notebook or profile, nothing stored, or a job that cannot run.
 
     Parameters
     ----------
-    name : str, such as ``"01_scenario1"``; ``"01"`` will do
     profile : {"stored", "demo", "small", "paper"}
         ``stored`` reads what is committed and never computes: of every cell the ``paper`` results, else those of
         ``small``. The others look up, resume or compute the jobs of that profile and add them to its ledger.

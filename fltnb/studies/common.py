@@ -27,9 +27,7 @@ def datasets(profile: str) -> tuple[str, ...]:
     return ("digits",) if profile == "demo" else ("mnist", "cifar10")
 
 
-def federation(
-    dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int | None = None
-) -> Settings:
+def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int = 0) -> Settings:
     """FLT scenarios 1 and 2: the clean partition drawn from ``seed``, or the one fixed partition of the tables."""
     return {
         **{"kind": "label_clusters", "dataset": dataset, "variant": variant},
@@ -148,7 +146,7 @@ def row(
     A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
     tables. ``how``, ``rounds``: in place of the method's and the scenario's settings.
     """
-    fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients"))
+    fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients", 0))
     settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
     how = how or method(name, dataset, variant, profile, 2 + shared_classes)
     for option, value in switch.items():

@@ -6,7 +6,6 @@ shorter here). The tables of the theorems are made in :mod:`fltnb.studies.theory
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from .. import encoders, federations
 from ..methods import build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
-from .common import clusterer, datasets, encoder, federation, method, training
+from .common import Settings, clusterer, datasets, encoder, federation, method, training
 
-DEMO_ROUNDS = 20
 WARMUP = {"demo": 6, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
 TAU = {"demo": 8, "small": 40, "paper": 40}  # rounds between two clusterings of dynamic FLT; T is no multiple
 WEIGHED = 4  # rounds whose arrays are weighed; half of them are the warm-up of an IFCA that has one
@@ -70,7 +68,7 @@ def jobs(profile: str) -> list[Job]:
     """One run per method of :func:`counted`, FCR on growing clients, and the studies."""
     dataset = datasets(profile)[0]
     axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
-    options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
+    options = training(dataset, "as_written", profile) | ({"rounds": 20} if profile == "demo" else {})
     runs = counted(dataset, profile)
     result = []
     for settings in runs.values():
@@ -108,9 +106,7 @@ def networks() -> dict[str, Any]:
     return {"tables": {"table": pd.DataFrame(rows)}}
 
 
-def traffic(
-    federation: Mapping[str, Any], methods: Mapping[str, Any], training: Mapping[str, Any], weighed: int
-) -> dict[str, Any]:
+def traffic(federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int) -> dict[str, Any]:
     """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
 
     Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,

@@ -20,7 +20,7 @@ from ..federations import Federation, backdoor
 from ..methods import build
 from ..results import Job
 from . import emdcfl
-from .common import FEWER_SEEDS
+from .common import FEWER_SEEDS, Settings
 
 CLUSTERS = 3  # targets, attackers, others
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
@@ -31,8 +31,7 @@ LIGHT = ("oracle", "emdcfl", "fedavg", "fedprox", "pacfl")
 
 PUBLISHED = {"clients": 30, "samples": None, "batch_size": 64, "lr": 0.01}
 """Backdoor MNIST as published, all images, and the table's local training: short of the network everything."""
-STRONGER = PUBLISHED | {"batch_size": 32, "lr": 0.02}
-"""Four times the published training, for a network that learns more slowly."""
+STRONGER = PUBLISHED | {"batch_size": 32, "lr": 0.02}  # four times the training, for a network that learns more slowly
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
@@ -138,7 +137,7 @@ def _by_class(profile: str) -> Job:
 
 
 def by_class(
-    federation: dict[str, Any], model: str, training: dict[str, Any], methods: list[dict[str, Any]], n: int = 8
+    federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8
 ) -> dict[str, Any]:
     """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
 

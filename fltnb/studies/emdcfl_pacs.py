@@ -72,8 +72,8 @@ def _others(profile: str) -> Iterator[Job]:
     demo, axes = profile == "demo", {"dataset": SIZES[profile]["dataset"]}
     for seed in SEEDS[profile]:
         features = {"pixels": pixels()}
-        if not demo:  # no digits: it wants colour; and TransportSignatures would take minutes on 27,648 pixels
-            features["ResNet-18, random"] = spec("resnet18", "random")
+        # no digits: it wants colour; and TransportSignatures would take minutes on 27,648 pixels
+        features |= {} if demo else {"ResNet-18, random": spec("resnet18", "random")}
         for phi, encoder in features.items():
             rows = {"pacfl": "PACFL"} if phi == "pixels" else {}
             rows |= {"eigen": "EigenRelevance"}

@@ -63,7 +63,6 @@ NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
 """Networks of Figures 10 and 11, with learning rates where they differ (``paper``: Table 5)."""
 EPOCHS = {"demo": (1, 10), "small": (1, 3, 10, 20), "paper": (1, 3, 10, 20)}
 IMAGES = {"demo": (40, 119), "small": (100, 200, 500, 1000), "paper": (500, 1000, 2000, 5000)}
-RUNS = {"demo": 1, "small": 3, "paper": 3}  # seeds of the plateau, in ``small`` of the first data set alone
 ONE_EPSILON = {"demo": (240, 2), "small": (1000, 10), "paper": (None, 10)}
 """Images of a client (``small``: twice those of notebook 11: of 500 the farthest pair inside a cluster reaches above
 0.0125) and seeds of Rotated, Min, Two and Base, beside the backdoor of :data:`DATASETS`: is there one epsilon for all
@@ -82,7 +81,7 @@ def jobs(profile: str) -> list[Job]:
     for model, changes in NETWORKS[profile].items():
         for distance in ("exact",) if profile == "demo" else ("exact", "sinkhorn"):
             found.append(pairs(profile, _ROTATED[profile], emd(distance), "network", model=model, **changes))
-    first = next(iter(DATASETS[profile]))
+    first, *_ = DATASETS[profile]
     found += [pairs(profile, first, emd(), "epochs", local_epochs=epochs) for epochs in EPOCHS[profile]]
     found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
     for dataset in DATASETS[profile]:
@@ -127,7 +126,7 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
     toy = profile == "demo"
     brief = (profile == "small" and not dataset.endswith("_mnist")) or dataset == "backdoor_digits"  # fewer variants
     for share in (None, 0.9, 0.1) if toy else PROJECTIONS:
-        for seed in range(1 if profile == "small" and dataset != "rotated_mnist" else RUNS[profile]):
+        for seed in SEEDS[profile][: 1 if profile == "small" and dataset != "rotated_mnist" else None]:
             yield pairs(profile, dataset, emd(projection=share), "projection", seed)
     for share in () if brief else (0.5,) if toy else (0.9, 0.5, 0.1):  # with all dimensions the references are one
         yield pairs(profile, dataset, emd(projection=share, reference="client"), "reference")
@@ -180,7 +179,6 @@ def hours(oracle: float, emdcfl: float) -> dict[str, Any]:
 WIDE = {name: name for name in ("resnet18", "resnet50", "efficientnet_b3", "convnext_base")}
 WIDE = {"simple_cnn": "emdcfl_cnn", "vit_b16": "vit_b_16"} | WIDE
 """Table 5: printed name of a network -> ours."""
-INPUTS, CLASSES = (3, 64, 64), 10  # Table 5's widths do not depend on them
 
 
 def table5(networks: dict[str, str]) -> dict[str, Any]:
@@ -189,7 +187,8 @@ def table5(networks: dict[str, str]) -> dict[str, Any]:
 
     rows = []
     for printed, name in networks.items():
-        net = models.make(name if name == "emdcfl_cnn" else f"{name}:random", INPUTS, CLASSES)
+        # inputs and classes do not change the width
+        net = models.make(name if name == "emdcfl_cnn" else f"{name}:random", (3, 64, 64), 10)
         for dataset in {"simple_cnn": ["mnist"], "resnet18": ["cifar10", "pacs"]}.get(printed, ["cifar10"]):
             rows.append({"dataset": dataset, "model": printed, "metric": "embedding_dim", "value": net.n_features})
     return {"tables": {"printed": pd.DataFrame(rows)}}

@@ -8,11 +8,10 @@ hand, pseudo-writers and mixtures of EMNIST's classes (Dirichlet, 0.5) take thei
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ..results import Job
-from .common import SEEDS, clusterer, pixels, spec, transport
+from .common import SEEDS, Settings, clusterer, pixels, spec, transport
 
 FESEM = ("fesem_2", "fesem_3", "fesem_4")
 METHODS = (
@@ -21,10 +20,10 @@ METHODS = (
 )
 """The fourteen rows of Tables 2 and 3."""
 ONE_SHOT = ("flt", "transport", "pacfl", "emdcfl")
-SWITCHES: tuple[dict[str, Any], ...] = ({"lam": 0.0}, {"weighting": "samples"})
+SWITCHES: tuple[Settings, ...] = ({"lam": 0.0}, {"weighting": "samples"})
 """Single switches of FeSEM(3): what Equation 7's term and Equation 9's equal weights do."""
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "demo": {"federations": ("digits writers", "digits mixtures"), "clients": 12, "tried": (1, 2, 3, 4)}
     | {"training": {"model": "mlp_plain", "rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1}}
     | {"sample": {"clients": 6, "draws": 1, "rounds": 2}, "shown": (1, 2, 3)},
@@ -74,7 +73,7 @@ def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
     size, about = SIZES[profile], {"dataset": name, "seed": seed}
     common = training(profile, name) | {"federation": federation(profile, name, seed), "seed": seed}
 
-    def study(function: str, settings: Mapping[str, Any], **axes: Any) -> Job:
+    def study(function: str, settings: Settings, **axes: Any) -> Job:
         return Job.study(f"fesem_models.{function}", settings, axes=about | {"study": function} | axes)
 
     held = {"federation": common["federation"], "shown": 6 if name in HANDS else 0}
@@ -89,15 +88,13 @@ def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
     return [*result, study("choosing_k", common | small)]
 
 
-def federation(
-    profile: str, name: str, seed: int = 0, shuffled: bool = False, validation: bool = False
-) -> dict[str, Any]:
+def federation(profile: str, name: str, seed: int = 0, shuffled: bool = False, validation: bool = False) -> Settings:
     """Return a federation of :data:`DATASETS`, 80 % of every client's samples for training.
 
     ``seed`` draws the partition, or who is taken of LEAF's people. ``shuffled`` deals all samples out anew at random:
     the paper's IID partition. ``validation`` keeps a tenth of the training samples, which EMD-CFL cannot do without.
     """
-    whole: dict[str, Any] = {"n_clients": SIZES[profile]["clients"], "seed": seed}
+    whole: Settings = {"n_clients": SIZES[profile]["clients"], "seed": seed}
     if name in HANDS:
         whole |= {"kind": "pseudo_writers", "train_fraction": 0.8}
     else:
@@ -113,7 +110,7 @@ def federation(
     return whole | {"dataset": DATASETS[name]}
 
 
-def training(profile: str, name: str) -> dict[str, Any]:
+def training(profile: str, name: str) -> Settings:
     """Return the training settings of a federation."""
     return SIZES[profile]["training"] | OF_FEDERATION.get(name, {}) | {"participation": 1.0}
 
@@ -139,7 +136,7 @@ def row(
     return Job.training(fed, how, **options, axes=axes)
 
 
-def method(name: str, dataset: str, rounds: int, variant: str = "as_written") -> dict[str, Any]:
+def method(name: str, dataset: str, rounds: int, variant: str = "as_written") -> Settings:
     """Return the settings of one row."""
     if name.startswith("fesem"):
         kind, k = name.rsplit("_", 1)

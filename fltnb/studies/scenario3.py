@@ -55,7 +55,7 @@ def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10)
 
     Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
     """
-    fed = build(dict(federation))
+    fed = build(federation)
     return {"arrays": {"images": np.stack([fed.images[own[:each]] for own in fed.train[:writers]])}}
 
 

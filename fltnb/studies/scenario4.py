@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,8 @@ from .. import encoders, federations, relatedness
 from ..metrics import adjusted_rand_index
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import (
-    FEWER_SEEDS,
-    GRAPHS,
-    MOMENTUM,
-    SEEDS,
-    VARIANTS,
-    clusterer,
-    pixels,
-    spec,
-    table_row,
-    transport,
-    unseen,
-)
+from . import common
+from .common import FEWER_SEEDS, SEEDS, VARIANTS, Settings, clusterer, pixels, spec, table_row, transport, unseen
 
 METHODS = ("fedavg", "pca_km_hc", "fedsem", "flt")  # rows of Table 4
 OURS = ("flt_given", "transport", "oracle")  # FLT told the number of clusters; our signatures; the true clusters
@@ -78,7 +67,11 @@ def _row(name: str, model: str, variant: str, seed: int, profile: str, few: bool
     # the code's files: 1 epoch, FedSEM alone 5
     epochs = change.pop("local_epochs", 5 if variant == "as_written" or name == "fedsem" else 1)
     training = {"model": model, "rounds": 15 if demo else 50 if few else 100, "local_epochs": epochs}
-    training |= {"lr": 0.05 if demo else 0.01, "momentum": MOMENTUM[variant], "eval_every": 1 if few or demo else 5}
+    training |= {
+        "lr": 0.05 if demo else 0.01,
+        "momentum": common.MOMENTUM[variant],
+        "eval_every": 1 if few or demo else 5,
+    }
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
     return Job.training(fed, method(name, dataset, variant) | change, **training, seed=seed, axes=axes)
@@ -107,38 +100,33 @@ def method(name: str, dataset: str, variant: str) -> dict[str, Any]:
     given = {"n_clusters": n_clusters} if name == "flt_given" else {}
     found = transport(dataset) if ours else clusterer(dataset, variant, 5, **given)
     enc = encoder(dataset, finetune_epochs=0 if ours else 5)
-    return table_row(name, variant, n_clusters, GRAPHS[variant], pca=pca(dataset), found=found, encoder=enc)
+    return table_row(name, variant, n_clusters, common.GRAPHS[variant], pca=pca(dataset), found=found, encoder=enc)
 
 
 def _clusterings(profile: str) -> Iterator[Job]:
     """How well the clusters are found, over seeds; FCR as written with one thing changed; four ways to cut."""
     dataset, few = DATASETS[profile], FEW[profile]
-    given, tuned = {"n_clusters": N_CLUSTERS.get(dataset, 10)}, encoder(dataset)
-    ways = {
-        (name, variant): (clusterer(dataset, variant, 5, **how), tuned)
-        for variant in VARIANTS
-        for name, how in (("flt", {}), ("flt_given", given))
-    }
-    for name in ("pca_km_hc", "transport"):
-        how = method(name, dataset, "as_written")
-        ways[name, ""] = how["clusterer"], how["encoder"]
+    shown = [(name, variant) for variant in VARIANTS for name in ("flt", "flt_given")]
+    shown += [("pca_km_hc", ""), ("transport", "")]
+    ways = {(name, variant): method(name, dataset, variant or "as_written") for name, variant in shown}
     for seed in FOUND_SEEDS[profile]:
-        for (name, variant), (how, what) in ways.items():
+        fed = federation(dataset, few, seed)
+        for (name, variant), how in ways.items():
             axes = {"dataset": dataset, "method": name, "variant": variant, "clients": few}
-            yield Job.clustering(federation(dataset, few, seed), how, what, seed=seed, axes=axes)
+            yield Job.clustering(fed, how["clusterer"], how["encoder"], seed=seed, axes=axes)
     for seed in CUT_SEEDS[profile]:
         settings = {variant: clusterer(dataset, variant, 5) for variant in VARIANTS}
-        settings = {"federation": federation(dataset, few, seed), "clusterers": settings, "encoder": tuned}
+        settings = {"federation": federation(dataset, few, seed), "clusterers": settings, "encoder": encoder(dataset)}
         yield Job.study("scenario4.cuts", settings, axes={"dataset": dataset, "seed": seed, "clients": few})
     for seed in CHANGE_SEEDS[profile]:
         for change, options, what, samples in _changes(dataset):
             for name in ("flt", "flt_given"):
-                how = ways[name, "as_written"][0] | options
+                how = ways[name, "as_written"]["clusterer"] | options
                 axes = {"dataset": dataset, "method": name, "variant": "as_written", "clients": few, "change": change}
                 yield Job.clustering(federation(dataset, few, seed, **samples), how, what, seed=seed, axes=axes)
 
 
-def _changes(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]]:
+def _changes(dataset: str) -> Iterator[tuple[str, Settings, Settings, Settings]]:
     """Yield (change, of the clusterer, encoder, of the federation): what Section 4.6's finding could depend on."""
     small, tuned = dataset == "digits", encoder(dataset)
     for k in (1, 3) if small else (2, 10):
@@ -156,20 +144,18 @@ def _changes(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]
         yield f"{most:,} images per class", {}, tuned, {"max_per_class": most}
 
 
-def cuts(
-    federation: Mapping[str, Any], clusterers: Mapping[str, Mapping[str, Any]], encoder: Mapping[str, Any]
-) -> dict[str, Any]:
+def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Settings) -> dict[str, Any]:
     """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
 
     Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true
-    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,). ``federation``,
-    ``encoder``: settings. ``clusterers``: variant -> settings of FCR, without a number of clusters.
+    ones, and for each variant ``<variant>/adjacency`` (M, M) and ``<variant>/leaf_order`` (M,). ``clusterers``: variant
+    -> settings of FCR, without a number of clusters.
     """
-    fed = federations.build(dict(federation))
-    embeddings = encoders.embed_clients(fed, encoders.build(dict(encoder)))
+    fed = federations.build(federation)
+    embeddings = encoders.embed_clients(fed, encoders.build(encoder))
     rows, arrays = [], {"clusters": np.asarray(fed.clusters, dtype=np.int32)}
     for variant, settings in clusterers.items():
-        fcr = relatedness.build(dict(settings)).fit(embeddings)
+        fcr = relatedness.build(settings).fit(embeddings)
         arrays |= {f"{variant}/adjacency": fcr.adjacency_, f"{variant}/leaf_order": fcr.leaf_order_}
         for way, labels in _cut(fcr, fed.n_clusters).items():
             ari = adjusted_rand_index(fed.clusters, labels)

@@ -57,10 +57,9 @@ def _study(profile: str) -> Iterator[Job]:
 def _federations(profile: str) -> Iterator[tuple[str, str, Settings, bool]]:
     """Name, data set, settings, whether the other clusterers run on it too."""
     groups = {"kind": "dirichlet", "alpha": 0.3, "n_clusters": 5}
-    structured = {"kind": "structured", "classes_per_cluster": 2, "n_clients": 40}
     yield "digits, scenario 1", "digits", _labels("digits", *OVERLAPS[0]), True
     yield "digits, Dirichlet groups", "digits", groups | {"n_clients": 20}, True
-    yield "digits, power law", "digits", structured, True
+    yield "digits, power law", "digits", {"kind": "structured", "classes_per_cluster": 2, "n_clients": 40}, True
     turned = {"kind": "rotated", "n_clients": 20, "test_per_client": 10, "samples_per_client": 65}
     for name in ("4", "Base"):
         yield f"digits, rotated {name}", "digits", turned | {"angles": ROTATIONS[name]}, True
