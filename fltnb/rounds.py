@@ -61,9 +61,7 @@ class Run:
     seconds : float, wall time, resumed parts included
     stopped : str, why the run ended early (a client's loss was not finite), else empty
     labels_at : dict, evaluated round -> cluster of each client that was there (M,); empty for methods without clusters
-    confusion : int64 array (M, C, C) or None
-        What test samples were taken for at the end (:func:`confusion`); None for a method that tests something else
-        than the one model that it serves a client.
+    confusion : int64 array (M, C, C), :func:`confusion` of test samples at the end; None if ``not method.tests_served``
     """
 
     history: pd.DataFrame
@@ -135,20 +133,16 @@ def run(
     ----------
     method : Method, for example ``fl.methods.FedAvg()``
     fed : Federation
-        Who holds which samples. One that changes (:func:`fltnb.federations.with_events`) changes before the rounds it
-        names: each round draws from, and evaluates, the clients that are there, on the data they hold then.
-    model : str, A name of :data:`fltnb.models.NAMES`
+        One that changes (:func:`fltnb.federations.with_events`) does so before the rounds it names: each round draws
+        from, and evaluates, the clients that are there, on the data they hold then.
+    model : str, a name of :data:`fltnb.models.NAMES`
     rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
         Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B, SGD's learning rate, momentum
         and weight decay, and the weight mu of the proximal term.
-    seed : int
-        Determines initial weights, participation, batch order, dropout and the method's own draws. The partition has
-        its own seed, in the federation.
-    device, backend, n_workers, dtype
-        Where and how to train (:func:`fltnb.training.make_engine`); the result depends on them up to rounding only.
+    seed : int, of all draws but the federation's
+    device, backend, n_workers, dtype : see :func:`fltnb.training.make_engine`; they change rounding only
     eval_every : int, evaluate every so many rounds, and after the last
-    checkpoint : path, optional
-        File that is written about every 20 s and continued from if it exists; removed by nobody.
+    checkpoint : path, optional, file that is written about every 20 s and continued from; removed by nobody
     cache, n_jobs : see :class:`fltnb.methods.Context`
     progress : bool, show a bar with the time left
 
@@ -350,24 +344,18 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         name = method.__name__ if isinstance(method, type) else "FedAvg"
         raise FltnbError(f"method must be a method such as fl.methods.{name}(...), not {method!r}.")
     if not isinstance(fed, Federation):
-        raise FltnbError(
-            f"A run needs a Federation, not {type(fed).__name__}: make one with fl.federations.label_clusters(...) or"
-            " fl.Federation.from_arrays(...)."
-        )
+        ways = "fl.federations.label_clusters(...) or fl.Federation.from_arrays(...)"
+        raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: make one with {ways}.")
     full = checked(run, {"method": method, "fed": fed, "model": model} | numbers, "a run")
     rounds, participation = full["rounds"], full["participation"]
     spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | method.local_training())
     parts = phases(fed)
     if parts[-1].round > rounds:
-        raise FltnbError(
-            f"The federation changes before round {parts[-1].round} but the run ends with round {rounds}: ask for more"
-            " rounds, or let it change earlier."
-        )
+        early = f"The federation changes before round {parts[-1].round} but the run ends with round {rounds}"
+        raise FltnbError(f"{early}: ask for more rounds, or let it change earlier.")
     if parts[-1].fed.n_clients > parts[0].fed.n_clients and type(method).changed is Method.changed:
-        raise FltnbError(
-            f"Method {method.name} does not say what a client that joins during the run is served: choose another"
-            " method, or give it a method `changed`."
-        )
+        silent = f"Method {method.name} does not say what a client that joins during the run is served"
+        raise FltnbError(f"{silent}: choose another method, or give it a method `changed`.")
     for phase in parts:
         method.check(phase.fed)
     if type(method).foresee is not Method.foresee:
@@ -414,10 +402,8 @@ def _load(path, settings) -> _Progress | None:
         same = meta.pop("settings") == json.loads(json.dumps(settings))
         done = _Progress(**meta | {"state": state, "labels_at": labels_at})
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
-        warnings.warn(
-            f"Checkpoint {path} is damaged ({error}): this run starts again from round 1, others are not affected.",
-            stacklevel=2,
-        )
+        fate = "this run starts again from round 1, others are not affected."
+        warnings.warn(f"Checkpoint {path} is damaged ({error}): {fate}", stacklevel=2)
         return None
     if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")

@@ -10,19 +10,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from .. import relatedness
 from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..federations.phases import Phase
+from ..models import Model
 from ..settings import Configured, Variant, brief
+from ..training import Engine, Evaluation, Trained
 from .samples import check_validation
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..federations.phases import Phase
-    from ..models import Model
-    from ..training import Engine, Evaluation, Trained
 
 State = dict[str, np.ndarray]
 
@@ -185,25 +184,15 @@ class HardMethod(Method):
         """Refuse more clusters than clients as well."""
         super().check(fed)
         K, M = self.n_clusters, fed.n_clients
-        if K > M:
+        if K is not None and K > M:
             raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")
 
 
 def _plain(value: Any) -> Any:
     """Return an option as JSON has it."""
     if hasattr(value, "get_params"):
-        return clusterer_settings(value)
+        return relatedness.canonical(value)
     return brief(type(value), asdict(value)) if is_dataclass(value) else value
-
-
-def clusterer_settings(clusterer) -> dict[str, Any]:
-    """JSON-able name of a clusterer, and the parameters that differ from their defaults."""
-    parameters = {
-        key: value.tolist() if isinstance(value, np.ndarray) else value
-        for key, value in clusterer.get_params(deep=False).items()
-        if key != "n_jobs"  # results do not depend on it
-    }
-    return {"name": type(clusterer).__name__, **brief(type(clusterer), parameters)}
 
 
 def resolve_rule(rule: str | None, variant: str) -> str:
@@ -217,6 +206,31 @@ def one_cluster(fed: Federation, theta: np.ndarray) -> State:
     row = np.zeros(fed.n_clients, dtype=np.int64)
     weights = np.asarray(fed.sizes, dtype=np.float64)
     return {"models": np.atleast_2d(theta), "row": row, "labels": row.copy(), "weights": weights}
+
+
+def unclustered(fed: Federation, model: Model, context: Context, n_models: int = 1) -> State:
+    """:func:`one_cluster` with copies of the ``initial`` model, and what clustering by models needs besides.
+
+    ``trainable``: how many columns are compared; ``heard``: which clients have trained; ``seed``: the run's.
+    """
+    theta = model.init(context.seed)
+    return one_cluster(fed, np.repeat(theta[None], n_models, axis=0)) | {
+        "initial": theta,
+        "trainable": np.array(model.n_trainable),
+        "heard": np.zeros(fed.n_clients, dtype=bool),
+        "seed": np.array(context.seed),
+    }
+
+
+def alone(fed: Federation, theta: np.ndarray) -> State:
+    """State in which every client has a model of its own, all equal to ``theta`` (P,)."""
+    models, row = np.repeat(theta[None], fed.n_clients, axis=0), np.arange(fed.n_clients, dtype=np.int64)
+    return {"models": models, "row": row, "weights": np.asarray(fed.sizes, dtype=np.float64)}
+
+
+def several(model: Model, context: Context, n_models: int) -> np.ndarray:
+    """Independent initial models (K, P); the first is where FedAvg starts."""
+    return np.stack([model.init(context.seed, k) for k in range(n_models)])
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:

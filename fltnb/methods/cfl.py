@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
 from ..settings import Count, Natural, NonNegative
-from .base import Context, Method, State, one_cluster
+from .base import Context, Method, State, unclustered
 from .modelspace import cluster_means, with_rows
 
 BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
@@ -26,20 +26,16 @@ class CFL(Method):
     between a member's model after and before local training. Both halves continue from their members' mean.
 
     With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
-    update, and a cluster is tested only once every member has been heard since the cluster was formed.
-
-    The original theory also asks that the two halves be dissimilar enough; the official code omits that test, and so
-    does this one. Besides the models the state holds one update per client, (M, P).
+    update, and a cluster is tested only once every member has been heard since the cluster was formed. The original
+    theory also asks that the two halves be dissimilar enough; the official code omits that test, and so does this one.
 
     Parameters
     ----------
     eps1, eps2 : float
         Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are those of the official code, for its own
         network, 0.1 as learning rate and one epoch; elsewhere they need to be tuned.
-    warmup : int
-        Rounds at the start in which nothing is cut.
-    min_size : int
-        Only clusters with more members than this are cut.
+    warmup : int, rounds at the start in which nothing is cut
+    min_size : int, only clusters with more members than this are cut
     weighting : {"plain", "samples"}
         Weights of the members in the mean: equal, as in the official code, or by training samples.
     similarity : {"parameters", "state"}
@@ -63,11 +59,12 @@ class CFL(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        theta = model.init(context.seed)
-        whole = self.similarity == "state" and model.n_statistics > 0
-        return one_cluster(fed, theta) | {
-            "updates": np.zeros((fed.n_clients, len(theta) + 1 if whole else model.n_trainable), dtype=theta.dtype),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
+        state = unclustered(fed, model, context)
+        width = model.n_trainable
+        if self.similarity == "state" and model.n_statistics > 0:
+            width = len(state["initial"]) + 1
+        return state | {
+            "updates": np.zeros((fed.n_clients, width), dtype=state["initial"].dtype),
             "steps": np.zeros(fed.n_clients),
             "counters": np.array(model.n_statistics // 2),
         }
@@ -141,12 +138,9 @@ class FedCluster(Method):
 
     Parameters
     ----------
-    gamma : float
-        Least separation of the halves; above 1 nothing is ever cut, which is FedAvg. 0.13 in FeSEM's code.
-    period : int
-        Rounds of FedAvg before a cut is tried; 30 in FeSEM's code.
-    min_size : int
-        Only clusters with more members than this are cut. The code's number is not known; 2 is CFL's.
+    gamma : float, least separation of the halves; above 1 nothing is ever cut, which is FedAvg. 0.13 in FeSEM's code
+    period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
+    min_size : int, only clusters with more members than this are cut; the code's number is not known, 2 is CFL's
     """
 
     name = "fedcluster"
@@ -156,12 +150,11 @@ class FedCluster(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        theta = model.init(context.seed)
+        state = unclustered(fed, model, context)
         kernel = model.head.start, model.head.stop - model.n_classes  # the last layer's weights; biases come after
-        return one_cluster(fed, theta) | {
-            "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=theta.dtype),
+        return state | {
+            "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=state["initial"].dtype),
             "kernel": np.array(kernel),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
             "since": np.zeros(1, dtype=np.int64),  # round after which each cluster was formed
             "settled": np.zeros(1, dtype=bool),
         }
@@ -180,8 +173,7 @@ class FedCluster(Method):
             if second is None:
                 settled[cluster] = True
                 continue
-            row[own[second]] = len(averaged)
-            averaged[cluster] = models[cluster]
+            row[own[second]], averaged[cluster] = len(averaged), models[cluster]
             averaged = np.vstack([averaged, models[cluster : cluster + 1]])
             since[cluster], heard[own] = round, False
             since, settled = np.append(since, round), np.append(settled, False)

@@ -9,24 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
-from ..federations.phases import phases
+from ..federations import Federation
+from ..federations.phases import Phase, phases
+from ..models import Model
 from ..relatedness import FCR
 from ..settings import Count, Natural, Variant, brief
 from .base import Context, Rule, State
 from .flt import FLT
 from .graph import rewire
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..federations.phases import Phase
-    from ..models import Model
 
 Placing = Literal["recluster", "nearest"]
 CHANGES = ("pending", "flags", "alone")
@@ -52,12 +49,9 @@ class DynamicFLT(FLT):
 
     Parameters
     ----------
-    clusterer, encoder, graph, rule, variant, name
-        See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
-    lam : int, optional
-        lambda: re-cluster when more than so many flags stand. None: clients send no flags.
-    tau : int, optional
-        Re-cluster after every tau rounds, flags or not. None: never for this reason.
+    clusterer, encoder, graph, rule, variant, name : see :class:`fltnb.methods.FLT`; the clusterer is unfitted
+    lam : int, optional, lambda: re-cluster when more than so many flags stand; None: clients send no flags
+    tau : int, optional, re-cluster after every tau rounds, flags or not; None: never for this reason
     newcomers, drifted : {"recluster", "nearest"}
         "nearest" gives a newcomer (when it joins), or a client with new data (when its flag arrives), to the cluster
         whose mean embedding is nearest to its own, in the encoder's space and as of the last clustering (the paper's
@@ -92,10 +86,8 @@ class DynamicFLT(FLT):
         if hasattr(self.clusterer, "labels_"):
             raise FltnbError("Dynamic clustering fits its clusterer again and again: give an unfitted one.")
         if self.nearest and not isinstance(self.clusterer, FCR):
-            raise FltnbError(
-                f'"nearest" needs FCR, whose centroids lie in one common space, not {type(self.clusterer).__name__}:'
-                " take FCR, or lam and tau alone."
-            )
+            other = type(self.clusterer).__name__
+            raise FltnbError(f'"nearest" needs FCR, not {other}, for one common space: or take lam and tau alone.')
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer on every phase that may need it."""
@@ -106,22 +98,17 @@ class DynamicFLT(FLT):
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
         """Warn of a lambda or tau that never fires."""
         fired, most = self.schedule(phases, drawn)
+        never = f"never fires in these {len(drawn)} rounds:"
         if self.lam is not None and "lambda" not in fired.values():
-            warnings.warn(
-                f"lam = {self.lam} never fires in these {len(drawn)} rounds: it takes more flags than that, and at most"
-                f" {most} ever stand at a time.",
-                stacklevel=4,
-            )
+            why = f"it takes more flags than that, and at most {most} ever stand at a time."
+            warnings.warn(f"lam = {self.lam} {never} {why}", stacklevel=4)
         if self.tau is not None and self.tau > len(drawn):
-            warnings.warn(
-                f"tau = {self.tau} never fires in these {len(drawn)} rounds: give a smaller one.", stacklevel=4
-            )
+            warnings.warn(f"tau = {self.tau} {never} give a smaller one.", stacklevel=4)
 
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
         """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand."""
         coming = {phase.round: phase for phase in phases[1:]}
-        n, pending, flags = phases[0].fed.n_clients, set(), set()
-        fired, most = {}, 0
+        n, pending, flags, fired, most = phases[0].fed.n_clients, set(), set(), {}, 0
         for round, clients in enumerate(drawn, start=1):
             if round in coming:
                 changed = np.flatnonzero(coming[round].changed)
@@ -132,8 +119,7 @@ class DynamicFLT(FLT):
             flags, pending = flags | raised, pending - raised
             most = max(most, len(flags))
             if why := self._fires(len(flags), round):
-                fired[round] = why
-                flags, pending = set(), set()
+                fired[round], flags, pending = why, set(), set()
         return fired, most
 
     def _fires(self, flags: int, round: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from sklearn.base import clone
 
 from .. import models
@@ -18,7 +19,7 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..relatedness import EMDClustering
 from ..settings import Variant
-from .base import Context, Method, State, mix, mix_groups, one_cluster
+from .base import Context, Method, State, alone, mix, mix_groups
 from .graph import rewire
 from .modelspace import with_rows
 
@@ -37,8 +38,7 @@ class EMDCFL(Method):
 
     Parameters
     ----------
-    clusterer : EMDClustering, optional
-        Tolerance, projection and so on. It is used unfitted: what it is fitted on arises in the run.
+    clusterer : EMDClustering, optional, used unfitted: what it is fitted on arises in the run
     rule : {"participants", "last_local"}
         Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code
         (where the initial one stands for clients that were never drawn, but those are alone).
@@ -46,8 +46,7 @@ class EMDCFL(Method):
         Only where some clients sit out the first round. False: every pair is measured once, at the end of the first
         round by which both have trained. True: all pairs that have trained are measured anew after every round, as in
         the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
-    variant : {"as_written", "as_run"}
-        What ``rule`` and ``repeat`` are where they are not given; "as_run": "last_local" and True.
+    variant : "as_run" takes "last_local" and True where they are not given
     """
 
     name, split = "emdcfl", "val"
@@ -67,27 +66,21 @@ class EMDCFL(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""
-        M, theta = fed.n_clients, model.init(context.seed)
+        M, state = fed.n_clients, alone(fed, model.init(context.seed))
         distance = np.full((M, M), np.nan)
         np.fill_diagonal(distance, 0.0)
-        everybody = {"models": np.repeat(theta[None], M, axis=0), "row": np.arange(M), "labels": np.arange(M)}
-        return (
-            one_cluster(fed, theta)
-            | everybody
-            | {
-                "relation": np.eye(M, dtype=np.uint8),
-                "distance": distance,
-                "reference": np.full(M, np.nan),
-                "tolerance": np.array(np.nan),
-                "local": np.repeat(theta[None], M, axis=0),  # last trained models
-                "present": np.zeros(M, dtype=bool),
-                "trained": np.zeros(M, dtype=bool),
-                "measured": np.zeros(M, dtype=bool),
-                "again": np.array(self.repeat),
-                "net": np.array(model.name),
-                "sent": np.zeros(2, dtype=np.int64),
-            }
-        )
+        return state | {
+            "labels": state["row"].copy(),
+            "relation": np.eye(M, dtype=np.uint8),
+            "distance": distance,
+            "reference": np.full(M, np.nan),
+            "tolerance": np.array(np.nan),
+            "local": state["models"].copy(),  # last trained models
+            **{name: np.zeros(M, dtype=bool) for name in ("present", "trained", "measured")},
+            "again": np.array(self.repeat),
+            "net": np.array(model.name),
+            "sent": np.zeros(2, dtype=np.int64),
+        }
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the clusters known so far; :meth:`revise` does it again where clusters change."""
@@ -176,8 +169,6 @@ def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
 
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets; no dropout; on a GPU if possible."""
-    import torch
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parameters = [part.to(device) for part in model.unflatten(theta.astype(np.float32))]
     slices = np.split(inputs, range(SLICE, len(inputs), SLICE))

@@ -15,7 +15,8 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import integer, stream
 from ..settings import Count, NonNegative, Variant
-from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, one_cluster
+from ..training import Evaluation
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
 
@@ -33,8 +34,7 @@ class FeSEM(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of centres K, given.
+    n_clusters : int, number of centres K
     lam : float
         lambda of Equations 5 and 7. The paper gives no number; 0.1 stands in its public code's configuration, unread.
     weighting : {"plain", "samples"}
@@ -72,18 +72,12 @@ class FeSEM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
-        theta = model.init(context.seed)
-        state = one_cluster(fed, theta) | {
-            "initial": theta,
-            "memory": np.repeat(theta[None], fed.n_clients, axis=0),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
-            "seed": np.array(context.seed),
-            "trainable": np.array(model.n_trainable),
-        }
-        if self.grouping == "random":
+        drawn = self.grouping == "random"
+        state = unclustered(fed, model, context, self.n_clusters if drawn else 1)
+        if drawn:
             row = stream(context.seed, "method").permutation(fed.n_clients) % self.n_clusters
-            state |= {"models": np.repeat(theta[None], self.n_clusters, axis=0), "row": row, "labels": row}
-        return state
+            state |= {"row": row, "labels": row}
+        return state | {"memory": np.repeat(state["initial"][None], fed.n_clients, axis=0)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """E-step on the last known models, then M-step."""
@@ -104,9 +98,7 @@ class FeSEM(HardMethod):
         models = self.averaged(state, share, sizes, trained, models)
         return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
-    def averaged(
-        self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
-    ) -> np.ndarray:
+    def averaged(self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray):
         """Centres (K, P) of the M-step, from members' weights ``share`` (K, n), samples (n,) and models (n, P)."""
         return mix_groups(share, trained, models)
 
@@ -114,8 +106,6 @@ class FeSEM(HardMethod):
         """Test clients under their own centre, or all under the centre that does best."""
         if self.report == "own":
             return super().evaluate(state, engine, split)
-        from ..training import Evaluation
-
         models, M = state["models"], engine.fed.n_clients
         rows, clients = np.repeat(np.arange(len(models)), M), np.tile(np.arange(M), len(models))
         every = engine.evaluate(models, rows, clients, split)
@@ -133,12 +123,9 @@ class FeSEMMA(FeSEM):
     """FeSEM with neurons matched inside each cluster before its members' models are averaged (FeSEM, Section 5.1).
 
     In the M-step all members of a cluster are brought, layer by layer, into the neuron order of the member with the
-    most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. A model of
-    torchvision raises :class:`fltnb.FltnbError`.
-
-    Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
-    one; no public code joins that with K centres. Here layers keep their width and whole models are sent. All clients
-    start from one model: their neurons are mostly in the same order already, and then this is FeSEM.
+    most samples (:mod:`fltnb.methods.matching`, which says what is not FedMA's). The E-step compares models as they
+    are. All clients start from one model: their neurons are mostly in the same order already, and then this is FeSEM. A
+    model of torchvision raises :class:`fltnb.FltnbError`.
     """
 
     name = "fesem_ma"
@@ -171,13 +158,11 @@ class FedSEM(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of groups K, given.
+    n_clusters : int, number of groups K
     rule : {"participants", "last_local", "last_aggregate"}
         What absent clients contribute to the *average*. Their *group* always follows from the last model known of
         them: the one they trained last, or under ``last_aggregate`` the one they were served last.
-    variant : {"as_written", "as_run"}
-        Which rule is meant when ``rule`` is not given.
+    variant : which rule is meant when ``rule`` is not given
     """
 
     name = "fedsem"
@@ -188,15 +173,11 @@ class FedSEM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows round 1."""
-        theta = model.init(context.seed)
-        state = one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
-            "centers": np.repeat(theta[None, : model.n_trainable], self.n_clusters, axis=0),
-            "initial": theta[: model.n_trainable],
-            "seed": np.array(context.seed),
-        }
+        state = unclustered(fed, model, context, self.n_clusters)
+        state["centers"] = state["models"][:, : model.n_trainable].copy()
         del state["labels"]  # there are none yet
         if self.rule != "last_aggregate":
-            state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
+            state["memory"] = np.repeat(state["initial"][None], fed.n_clients, axis=0)
         return state
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -211,13 +192,13 @@ class FedSEM(HardMethod):
             points = np.vstack([theta, state["models"]])[held]
         else:
             points, which = memory["memory"], np.arange(len(state["row"]))
-        count, compared = np.bincount(which), points[:, : len(state["initial"])]  # without batch-norm statistics
+        n = int(state["trainable"])  # without batch-norm statistics
+        count, compared, initial = np.bincount(which), points[:, :n], state["initial"][:n]
         if first:
-            seed = integer(int(state["seed"]), "method", round)
-            groups = best_start(compared, count, state["initial"], self.n_clusters, seed)
+            groups = best_start(compared, count, initial, self.n_clusters, integer(int(state["seed"]), "method", round))
             centers = cluster_means(groups, count, compared, state["centers"])
         else:
-            groups, centers = lloyd(compared, count, state["centers"], state["initial"])
+            groups, centers = lloyd(compared, count, state["centers"], initial)
             centers = centers.astype(theta.dtype)
         labels = groups[which]
 

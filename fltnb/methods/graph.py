@@ -9,19 +9,17 @@ adjacency matrix: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoin
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..errors import FltnbError
+from ..federations import Federation
 from ..federations.phases import phases
+from ..models import Model
 from ..settings import Variant
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
 from .modelspace import with_rows
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..models import Model
 
 
 class GraphMethod(Method):
@@ -32,8 +30,7 @@ class GraphMethod(Method):
     rule : {"participants", "last_local", "last_aggregate"}
         What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
         describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": last served.
-    variant : {"as_written", "as_run"}
-        "as_run" is the rule "last_local" where none is given.
+    variant : "as_run" is the rule "last_local" where none is given
     """
 
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
@@ -51,14 +48,9 @@ class GraphMethod(Method):
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.client_graph(fed, context)
         relation, row = distinct_rows(adjacency)
-        theta = model.init(context.seed)
-        state = {
-            "models": np.repeat(theta[None], len(relation), axis=0),
-            "row": row,
-            "relation": relation,
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-            **extra,
-        }
+        theta, weights = model.init(context.seed), np.asarray(fed.sizes, dtype=np.float64)
+        models = np.repeat(theta[None], len(relation), axis=0)
+        state = {"models": models, "row": row, "relation": relation, "weights": weights, **extra}
         if labels is not None:
             state["labels"] = np.asarray(labels, dtype=np.int64)
         if self.rule == "last_local":
@@ -147,11 +139,10 @@ def rewire(
         served = np.vstack([served, mix(old[None] / old.sum(), served)])
         row = np.concatenate([row, np.full(len(weights) - before, len(served) - 1)])
     relation, place = distinct_rows(adjacency)
-    share = np.zeros((len(relation), len(served)))
+    share, every = np.zeros((2, len(relation), len(served)))
     np.add.at(share, (place, row), weights * trusted)
-    lost = share.sum(axis=1) == 0
-    every = np.zeros_like(share)
     np.add.at(every, (place, row), weights)
+    lost = share.sum(axis=1) == 0
     share[lost] = every[lost]
     models = mix(share / share.sum(axis=1, keepdims=True), served)
     state = state | {"models": models, "row": place, "relation": relation, "weights": weights}

@@ -8,21 +8,19 @@ averages the layers that all tasks share and sends them back. The other layers s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
+from ..federations import Federation
+from ..models import Model
 from ..randomness import stream
 from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
 from .base import Context, Rule, State, mix
 from .flt import OneShot
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..models import Model
 
 
 class MTHFL(OneShot):
@@ -41,15 +39,13 @@ class MTHFL(OneShot):
     shared : int or sequence of str, optional
         Shared layers: the first so many layers with weights, or their names (positions in the network, as in
         ``Model.shapes``). By default the convolutions, or the first layer where there are none; 0 or (): nothing.
-    local_rounds : int
-        Rounds of every LPS per round of the GPS; not stated in the paper.
+    local_rounds : int, rounds of every LPS per round of the GPS; not stated in the paper
     weighting : {"samples", "equal"}
         What an LPS counts at the GPS: the training samples of its users, or one each. The paper names no weights.
     view : {"own", "task"}
         Whose model is tested on a user's data: the server that the user is with, or that of the user's task, as in the
         paper's figures: with random groups server t, else the one that most users of the task are with.
-    encoder, rule, name
-        See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer.
+    encoder, rule, name : see :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer
 
     Raises
     ------
@@ -85,16 +81,12 @@ class MTHFL(OneShot):
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Neighbours are the users of the same LPS."""
+        if not isinstance(self.clusterer, str):
+            return super().client_graph(fed, context)
         self.check(fed)
-        sent = np.zeros(2, dtype=np.int64)
-        if self.clusterer == "oracle":
-            labels = fed.clusters
-        elif self.clusterer == "random":
-            labels = stream(context.seed, "method").permutation(fed.clusters)
-        else:
-            fitted = self.fitted(fed, context)
-            labels, sent = np.asarray(fitted.labels_, dtype=np.int64), self.scalars_sent(fitted, fed)
-        return labels[:, None] == labels[None], labels, {"sent": sent}
+        drawn = self.clusterer == "random"
+        labels = stream(context.seed, "method").permutation(fed.clusters) if drawn else fed.clusters
+        return labels[:, None] == labels, labels, {"sent": np.zeros(2, dtype=np.int64)}
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Group the users; a layer that the model lacks is refused before."""

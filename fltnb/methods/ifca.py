@@ -10,8 +10,9 @@ from typing import Literal
 import numpy as np
 
 from ..settings import Count, Natural
-from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .base import Context, HardMethod, State, mix_groups, one_cluster, several
 from .modelspace import cluster_means, with_rows
+from .samples import Split
 
 
 class IFCA(HardMethod):
@@ -21,8 +22,7 @@ class IFCA(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of models K, given. Model 0 starts where FedAvg starts, the others from initialisations of their own.
+    n_clusters : int, number of models K
     warmup : int
         Rounds of plain FedAvg before the K models part. They then take over all layers but the last, and each begins
         with a freshly drawn last layer (everybody would choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
@@ -41,13 +41,13 @@ class IFCA(HardMethod):
         n_clusters: Count,
         warmup: Natural = 0,
         shared: Literal["none", "lower"] = "none",
-        split: Literal["train", "val"] = "train",
+        split: Split = "train",
     ):
         self.warmup, self.shared = warmup, shared
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
-        models = np.stack([model.init(context.seed, k) for k in range(self.n_clusters)])
+        models = several(model, context, self.n_clusters)
         own = slice(0, models.shape[1]) if self.shared == "none" and not self.warmup else model.head
         state = one_cluster(fed, models[0]) | {
             "models": models,
@@ -104,5 +104,5 @@ class HypoCluster(IFCA):
 
     name = "hypocluster"
 
-    def __init__(self, n_clusters: Count, split: Literal["train", "val"] = "train"):
+    def __init__(self, n_clusters: Count, split: Split = "train"):
         super().__init__(n_clusters)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..settings import NonNegative, Positive, Variant
-from .base import Context, Method, State, mix
+from .base import Context, Method, State, alone, mix
 from .cfl import cosines
 from .modelspace import with_rows
 from .samples import last_features
@@ -29,10 +29,8 @@ class PFedGraph(Method):
 
     Parameters
     ----------
-    alpha : float
-        Above 0. Large: FedAvg; towards 0: everybody alone.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`PFedGraphAsRun`.
+    alpha : float; large: FedAvg; towards 0: everybody alone
+    variant : "as_run" is :class:`PFedGraphAsRun`
     """
 
     name = "pfedgraph"
@@ -42,15 +40,8 @@ class PFedGraph(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model."""
-        theta = model.init(context.seed)
-        return {
-            "models": np.repeat(theta[None], fed.n_clients, axis=0),
-            "row": np.arange(fed.n_clients, dtype=np.int64),
-            "initial": theta,
-            "trainable": np.array(model.n_trainable),
-            "mixing": np.eye(fed.n_clients),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-        }
+        theta, more = model.init(context.seed), {"trainable": np.array(model.n_trainable)}
+        return alone(fed, theta) | more | {"initial": theta, "mixing": np.eye(fed.n_clients)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Mix the participants' models, for each participant in its own way; the others keep theirs."""
@@ -87,10 +78,8 @@ class FedSaC(PFedGraph):
 
     Parameters
     ----------
-    l1, l2 : float
-        lambda_1 of c and lambda_2 of d.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`FedSaCAsRun`. The regulariser is left out, as in :class:`PFedGraph`.
+    l1, l2 : float, lambda_1 of c and lambda_2 of d
+    variant : "as_run" is :class:`FedSaCAsRun`
     """
 
     name = "fedsac"

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
-from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .base import Context, HardMethod, State, mix_groups, unclustered
 from .modelspace import BLOCK, coordinates, scores, with_rows
 
 STARTS = 20
@@ -28,8 +28,7 @@ class RobustTKM(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int
-        Number of clusters K; 3 in FeSEM's tables.
+    n_clusters : int, number of clusters K; 3 in FeSEM's tables
     trim : float
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` farthest members. A cluster's model
         is, number by number, the mean of its participants' models without the ``trim`` lowest and the ``trim`` highest.
@@ -51,16 +50,14 @@ class RobustTKM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model, and there is one cluster."""
-        theta, seen = model.init(context.seed), self.seen(model)
-        compared = theta[seen]
-        return one_cluster(fed, theta) | {
+        state, seen = unclustered(fed, model, context), self.seen(model)
+        compared = state["initial"][seen]
+        return state | {
             "points": np.repeat(compared[None], fed.n_clients, axis=0),
             "centers": compared[None],
             "initial": compared,
             "seen": np.array([seen.start, seen.stop]),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
             "formed": np.array(False),
-            "seed": np.array(context.seed),
         }
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:

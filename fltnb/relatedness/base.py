@@ -80,23 +80,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         for name in ("n_clusters", "max_clusters"):
             check_cluster_count(options.get(name), n_clients, name)
         if options.get("epsilon") is not None and options["clip"] is None:
-            raise FltnbError(
-                f"A private release with epsilon={options['epsilon']} needs clip, a largest norm of a sample, chosen"
-                " without looking at the clients' data."
-            )
+            release = f"A private release with epsilon={options['epsilon']}"
+            raise FltnbError(f"{release} needs clip, a largest norm of a sample, chosen without looking at the data.")
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
-        """Cluster the clients.
+        """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d), samples of each client: embeddings, features, or pixels, as the class says
-        y : optional, what ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored
-
-        Raises
-        ------
-        FltnbError
-            Options or arrays that cannot work; the client is named.
+        ``y``: what ``sketches`` takes besides, classes (PACFL) or validation samples (EMDClustering); else ignored.
+        FltnbError, which names the client: options or arrays that cannot work.
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])

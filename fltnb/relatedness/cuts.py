@@ -46,11 +46,11 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
     """Newman's modularity of the client graph (M, M), symmetric with its diagonal, for every cut of a dendrogram.
 
     ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency summed inside c, d_c its summed
-    degrees and 2m the sum of A. The diagonal counts (a client is related to itself), so an isolated client is a
-    cluster of its own. Each merge changes Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``, found in O(M).
+    degrees and 2m the sum of A. The diagonal counts, so an isolated client is a cluster of its own. Each merge changes
+    Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``.
 
-    Returns (M + 1,); entry C: modularity of the cut into C clusters, in [-1, 1]; 0 for one cluster. NaN for C = 0 and
-    for cuts inside a run of equally high merges, which would split clients that the dendrogram cannot tell apart.
+    Returns (M + 1,); entry C: modularity of the cut into C clusters; 0 for one. NaN for C = 0 and for cuts inside a run
+    of equally high merges, which would split clients that the dendrogram cannot tell apart.
     """
     n = len(adjacency)
     between = adjacency.astype(np.float64)
@@ -89,16 +89,12 @@ def chance_modularity(adjacency: np.ndarray) -> float:
     if np.array_equal(block[:, None] == block[None, :], adjacency.astype(bool)):
         return 0.0
     n, total = len(adjacency), float(adjacency.sum())
-    density = (total - n) / (n * (n - 1))
-    loops = n / total
+    density, loops = (total - n) / (n * (n - 1)), n / total
     return float(loops + (1 - loops) * np.sqrt((1 - density) / (density * n)))
 
 
 def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None) -> int:
-    """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied to 1e-9.
-
-    It is 1 if none exceeds ``chance``; NaN where there is no such cut.
-    """
+    """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied; 1 below ``chance``."""
     allowed = criterion[: None if max_clusters is None else max_clusters + 1]
     highest = np.nanmax(allowed)
     return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(allowed >= highest - 1e-9)[0])

@@ -19,10 +19,7 @@ CELLS_AT_ONCE = 2_000_000  # cells of one working array: bounds the memory, not 
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Smallest Euclidean distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16).
-
-    Not a metric: clients that share a single point are at distance 0.
-    """
+    """Smallest Euclidean distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16)."""
     k_max = max(map(len, points))
     # A repeated point never changes a minimum, so it is a safe filler for clients with fewer points.
     filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points]).astype(float)
@@ -37,8 +34,7 @@ def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     """Distance under the cheapest one-to-one matching of the points, as the authors of FLT ran it.
 
     The root of the matched pairs' summed squared distances is divided by the number of pairs. With different numbers of
-    points the smaller set is matched into the larger one, and points left over cost nothing. Up to 8 points all pairs
-    of clients are matched at once by dynamic programming over subsets of columns, above pair by pair.
+    points the smaller set is matched into the larger one, and points left over cost nothing.
     """
     sizes = np.array([len(p) for p in points])
     distance = np.full((len(points), len(points)), np.inf)

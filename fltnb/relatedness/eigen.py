@@ -53,11 +53,9 @@ class EigenRelevance(ClientClusterer):
     n_clusters : int or None
         Number of tasks T, which the paper takes as known. None (ours, for well separated tasks only): the cut with the
         highest mean silhouette of 1 - R, or one cluster if that is below 0.5.
-    n_eigenvectors : int or None
-        p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
+    n_eigenvectors : int or None, p; the paper: 5; None: as many as all clients have, by their features and samples
     linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
-    noise : float
-        Gaussian noise on the eigenvectors sent, of this expected length (theirs is 1): ``noise / sqrt(d)`` per entry.
+    noise : float, expected length of Gaussian noise on each eigenvector sent, whose own length is 1
     epsilon, delta, clip : float or None
         A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from one noisy
         d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
@@ -65,13 +63,10 @@ class EigenRelevance(ClientClusterer):
 
     Attributes
     ----------
-    relevance_ : ndarray (M, M), R; the diagonal is 1
-    directed_ : ndarray (M, M), r(i, j)
+    relevance_, directed_ : ndarray (M, M), R, with diagonal 1, and r(i, j); distance_ is 1 - R
     eigenvalues_ : ndarray (M, p), of each client, descending
-    distance_ : ndarray (M, M), 1 - R
     criterion_ : ndarray (M + 1,), silhouette by number of clusters (NaN: no such cut), where n_clusters is None
-    sent_ : ndarray (M,), scalars each client sends: p d of eigenvectors (one copy, relayed) and M - 1 relevances
-    received_ : ndarray (M,), scalars each client gets: the eigenvectors of the M - 1 others
+    sent_, received_ : p d of eigenvectors (one copy, relayed) and M - 1 relevances; eigenvectors of the M - 1 others
 
     Examples
     --------
@@ -118,17 +113,12 @@ class EigenRelevance(ClientClusterer):
             raise FltnbError(f"{p} eigenvectors cannot be had from {width} features: lower n_eigenvectors.")
         for i, x in enumerate(X):
             if (x == x[0]).all():
-                raise FltnbError(
-                    f"All samples of client {i} have the same features, so there is no direction in which they vary:"
-                    " check its data, or leave it out."
-                )
+                same = f"All samples of client {i} have the same features, so there is no direction in which they vary"
+                raise FltnbError(f"{same}: check its data, or leave it out.")
         return self._each("sketch", zip(X), first, p=p)
 
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:
-        """Return a client's first p eigenvectors as ``vectors`` (d, p); its eigenvalues ``_values`` (p,) stay with it.
-
-        ``p`` counts where ``n_eigenvectors`` is None, and is what all clients have in common.
-        """
+        """Return a client's first p eigenvectors as ``vectors`` (d, p); the eigenvalues ``_values`` (p,) stay there."""
         p = self.n_eigenvectors or p or min(x.shape)
         values, vectors = _of_gram(self._gram(x, client), p) if self.epsilon else eigenpairs(x, p)
         if self.noise:
@@ -171,12 +161,12 @@ class EigenRelevance(ClientClusterer):
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     """First p eigenvalues (p,), descending, and eigenvectors (d, p) of the Gram matrix of features (n, d) (Eq. 1).
 
-    With fewer samples than features from the thin singular value decomposition of the data, so that no d x d matrix is
-    ever formed. Signs of eigenvectors are arbitrary, and do not matter here.
+    Signs of eigenvectors are arbitrary, and do not matter here.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return _of_gram(x.T @ x / len(x), p)
+    # no d x d matrix is ever formed
     _, singular, right = np.linalg.svd(x, full_matrices=False)
     return singular[:p] ** 2 / len(x), right[:p].T.copy()  # not a view, which would keep all n
 
@@ -188,14 +178,11 @@ def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def norm_factor(features: np.ndarray) -> np.ndarray:
-    """Return F (min(n, d), d) with ``||F v|| = ||G v||`` for every v, G being the Gram matrix (Eq. 2).
-
-    G itself where there are enough samples. Else, with the QR decomposition X^T = Q U, F = U X / n, as lengths do not
-    change under Q. Forming X X^T instead would square the rounding errors.
-    """
+    """Return F (min(n, d), d) with ``||F v|| = ||G v||`` for every v, G being the Gram matrix (Eq. 2)."""
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return x.T @ x / len(x)
+    # X^T = Q U, and lengths do not change under Q; forming X X^T instead would square the rounding errors
     return np.linalg.qr(x.T, mode="r") @ x / len(x)
 
 
@@ -209,10 +196,7 @@ def projected_norms(factor: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
-    """Logarithms (M, p) of the ratios of Eq. (3), of one client's eigenvalues (p,) to its projected norms (M * p,).
-
-    A product of many ratios would underflow, hence logarithms. What is below rounding counts as equally small.
-    """
+    """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios: a client's eigenvalues (p,), norms (M * p,)."""
     floor = values[0] * width * np.finfo(float).eps
     norms = np.maximum(norms, floor).reshape(-1, len(values))
     return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
@@ -270,7 +254,7 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 def gaussian_mechanism(epsilon: float, delta: float) -> float:
     """Smallest standard deviation, per unit of L2 sensitivity, that makes Gaussian noise (epsilon, delta) private.
 
-    Solves Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018): exact.
+    Exact, by Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018).
     """
 
     def excess(log_sigma: float) -> float:

@@ -29,10 +29,7 @@ def noisy(clusterer, level: float, seed: int = 0):
       it is; the reference is measured on noisy embeddings too.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
 
-    Raises
-    ------
-    FltnbError
-        Another clusterer, or a level that is no such number.
+    FltnbError: another clusterer, or a level that is no such number.
     """
     level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):

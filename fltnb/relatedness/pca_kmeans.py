@@ -19,9 +19,7 @@ class PCAKMeans(CentroidClusterer):
 
     Parameters
     ----------
-    n_clusters : int or None
-        Number of clusters C; None takes the cut with the highest modularity. FLT's configuration had 3.
-    k : int or sequence of M ints, centroids per client
+    n_clusters, k : see :class:`FCR`; FLT's configuration had 3 clusters
     n_components : int, principal components; at most the number of pixels are used
     threshold : float
         Related means closer than this. The paper: 1; the public code: 1, then 3, and 1.2 in the version of its tables.

@@ -1,8 +1,4 @@
-"""What a client of :class:`~fltnb.relatedness.transport.TransportSignatures` computes on its own and sends.
-
-K-means of random halves of its samples gives k centroids each with their sample shares, and the optimal-transport
-distance of the halves says how far apart two signatures are *when nothing but chance differs*.
-"""
+"""What a client of :class:`~fltnb.relatedness.transport.TransportSignatures` computes on its own and sends."""
 
 from __future__ import annotations
 
@@ -113,8 +109,8 @@ def gaussian_noise(epsilon: float | None, delta: float, clip: float | None) -> N
     One step releases the sums of k cells and ``clip`` times their counts. Replacing one sample changes these by at most
     2 clip in Euclidean norm (one cell's sum by 2 clip, or two cells' sums by clip and counts by 1). T = 3 steps with
     Gaussian noise sigma are rho-zCDP with rho = T (2 clip)^2 / (2 sigma^2), which implies
-    (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016, Propositions 1.3 and 1.6). The halves hold
-    different samples, so both together cost what one does.
+    (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016, Propositions 1.3 and 1.6). Halves share no
+    sample, so both cost what one does.
     """
     if epsilon is None:
         return None

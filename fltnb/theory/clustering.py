@@ -31,26 +31,20 @@ def q(x: np.ndarray | float) -> np.ndarray | float:
 
 
 def q_inverse(p: float) -> float:
-    """Where the upper tail is ``p``; positive below 1/2.
-
-    FltnbError: ``p`` is no probability strictly between 0 and 1.
-    """
+    """Where the upper tail is ``p``, or FltnbError: p is no probability strictly between 0 and 1."""
     if not 0 < p < 1:
         raise FltnbError(f"The error of a single sample must lie strictly between 0 and 1, not {p!r}.")
     return float(-ndtri(p))
 
 
 def bound(counts: np.ndarray, dimension: int, error: float, form: Form = "corrected") -> float:
-    """Right-hand side of Theorem 1.
-
-    Returns a float: above 1 it says nothing. It is a bound only for ``error`` of at most 1/2, which Chernoff's
-    inequality needs.
+    """Right-hand side of Theorem 1; above 1 it says nothing.
 
     Parameters
     ----------
     counts : int array (M, L), n_m^l: samples of label l that client m holds
     dimension : int, e, coordinates of an embedding
-    error : float, p, error of one coordinate of one sample
+    error : float, p, error of one coordinate of one sample; at most 1/2, which Chernoff's inequality needs
     form : {"printed", "printed, labels held", "corrected"}, "printed" is Equation 2 as it stands: n^2 in the exponent,
         and a sum over all L labels, in which a label that a client does not hold counts e times exp(0) = 1. "printed,
         labels held" leaves those out. "corrected" also puts n where n^2 stands.
@@ -76,8 +70,8 @@ class Mixture:
 
     Labels sit on corners of a cube: the mean of a label is plus or minus ``Q^-1(error)`` on every coordinate, the noise
     is standard normal and the threshold 0, so a single sample is wrong on each coordinate with probability ``error``.
-    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates. FltnbError: a dimension
-    that is no power of two, more labels than dimensions, unequal groups, or an error of 1/2 or more.
+    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates. FltnbError: no such
+    mixture can be made.
 
     Parameters
     ----------
@@ -140,7 +134,11 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
 
 
 class PipelineErrors(NamedTuple):
-    """Shares of draws, 0 to 1: see :func:`pipeline_errors`."""
+    """What goes wrong in :func:`pipeline_errors`, as shares of draws, 0 to 1.
+
+    ``centroids``: some label's centroid (that of most of its samples) is wrong on a coordinate, the error of the proof.
+    ``graph``: some pair of clients is linked across groups or not linked inside one; ``pairs``: share of such pairs.
+    """
 
     centroids: float
     graph: float
@@ -150,15 +148,12 @@ class PipelineErrors(NamedTuple):
 def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> PipelineErrors:
     """Do with the same embeddings what FCR does, UMAP left out: k-means in each client, then the smallest distance.
 
-    Returns PipelineErrors: ``centroids``: some label's centroid (the one that most of its samples belong to) is wrong
-    on a coordinate, the error of the proof. ``graph``: some pair of clients is linked across groups or not linked
-    inside one; ``pairs``: the share of such pairs. Clients are linked below half the distance of two labels' means.
+    Clients are linked below half the distance of two labels' means. The proof takes for granted that all samples of a
+    label lie in one cluster.
 
     Parameters
     ----------
-    n : int, samples per client and label
-    k : int, centroids per client. The proof takes for granted that all samples of a label lie in one cluster.
-    repeats : int, draws
+    n, k, repeats : int, samples per client and label, centroids per client, draws
     """
     from scipy.spatial.distance import cdist
     from sklearn.cluster import KMeans
@@ -193,8 +188,8 @@ def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> floa
     """P_err^cae of real embeddings: share of samples that lie nearer to another class's mean than to their own.
 
     The paper does not say how to measure it, and its single threshold does not fit ten classes. This is the classifier
-    that the proof's Gaussians call for: one mean per class, equal spread. ``embeddings``: list of arrays (n_i, e), one
-    per client; all are pooled. ``labels``: list of int arrays (n_i,), classes of these samples.
+    that the proof's Gaussians call for: one mean per class, equal spread. Clients' embeddings (n_i, e) and classes
+    (n_i,) are pooled.
     """
     from sklearn.neighbors import NearestCentroid
 

@@ -28,10 +28,7 @@ from .problems import Problem
 
 
 def row_normalised(adjacency: np.ndarray) -> np.ndarray:
-    """Return A of the theorem: a 0/1 adjacency (M, M) with ones on the diagonal, each row divided by its sum.
-
-    FltnbError: a client that is not its own neighbour.
-    """
+    """Return A: a 0/1 adjacency (M, M), ones on the diagonal (else FltnbError), each row divided by its sum."""
     adjacency = np.asarray(adjacency, dtype=np.float64)
     if (np.diag(adjacency) != 1).any():
         raise FltnbError("Every client must be its own neighbour: put ones on the diagonal of the adjacency.")
@@ -149,13 +146,11 @@ def step_limit(smoothness: float, A: np.ndarray) -> float:
 def printed_bound(
     path: Path, step: float, smoothness: float, A: np.ndarray, first: int = 1, whole: bool = False
 ) -> np.ndarray:
-    """Right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0.
+    """Right-hand side of Theorem 2, of a run with step eta and smoothness L, for T = 0, 1, 2, ...; NaN at T = 0.
 
     Parameters
     ----------
-    path, step, smoothness, A, the run, eta, L and the graph
-    first : {1, 0}
-        Index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to.
+    first : index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to
     whole : bool, how to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M
         is then right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
         :attr:`Path.mean_gap`, so the bound is returned divided by M, to be set beside it.
@@ -185,9 +180,6 @@ def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A
 def local_epochs_bound(
     path: Path, step: float, smoothness: float, A: np.ndarray, local_steps: int, optimum: np.ndarray
 ) -> np.ndarray:
-    """Equation 38: the bound with E local steps, for T = 0, 1, 2, ... (only T = the last is exact in ||W^t - W*||).
-
-    The same optimum is taken in all rounds, so the last term of its numerator is zero.
-    """
+    """Equation 38: the bound with E local steps and one optimum for all rounds; exact in ||W^t - W*|| at the last T."""
     away = ((path.start - optimum) ** 2).sum() + ((path.end - optimum) ** 2).sum()
     return away / (2 * step * local_steps * path.rounds * len(A) * denominator(step, smoothness, A))

@@ -15,6 +15,8 @@ from ..settings import NonNegative, checked
 
 Kind = Literal["least squares", "logistic"]
 KINDS = get_args(Kind)
+SAMPLES, DIMENSION = 12, 8  # of drawn problems: samples of every client, coordinates
+SPREAD, RIDGE = 0.3, 0.05  # deviation of a client's true weights from its cluster's, and the regularisation
 
 
 @dataclass(frozen=True)
@@ -88,31 +90,17 @@ class Problem:
 
 
 def draw(
-    kind: Kind = "least squares",
-    n_clients: int = 12,
-    n_clusters: int = 3,
-    n_samples: int = 12,
-    dimension: int = 8,
-    spread: float = 0.3,
-    noise: float = 1.0,
-    ridge: float = 0.05,
-    seed: int = 0,
+    kind: Kind = "least squares", n_clients: int = 12, n_clusters: int = 3, seed: int = 0
 ) -> tuple[Problem, np.ndarray]:
-    """Draw clients in clusters: those of a cluster have nearly the same true weights.
+    """Draw a problem, and the true clusters (M,) of its clients, who have nearly the same true weights inside one.
 
-    Returns Problem, array (M,): the problem and the true clusters.
-
-    Parameters
-    ----------
-    kind, n_clients, n_clusters, n_samples, dimension, ridge
-        Shape of the problem; clients are numbered cluster by cluster, features are standard normal.
-    spread : float, standard deviation of a client's true weights around its cluster's, which are standard normal
-    noise : float, standard deviation of the targets' (least squares) or scores' (logistic) noise
+    Clients are numbered cluster by cluster; features, the clusters' weights and the noise on targets (least squares) or
+    scores (logistic) are standard normal.
     """
-    rng = stream(seed, "partition", n_clients, n_clusters, n_samples, dimension)
+    rng = stream(seed, "partition", n_clients, n_clusters, SAMPLES, DIMENSION)
     labels = np.sort(np.arange(n_clients) % n_clusters)
-    truth = rng.standard_normal((n_clusters, dimension))[labels] + spread * rng.standard_normal((n_clients, dimension))
-    features = rng.standard_normal((n_clients, n_samples, dimension))
-    scores = np.einsum("mnd,md->mn", features, truth) + noise * rng.standard_normal((n_clients, n_samples))
+    truth = rng.standard_normal((n_clusters, DIMENSION))[labels] + SPREAD * rng.standard_normal((n_clients, DIMENSION))
+    features = rng.standard_normal((n_clients, SAMPLES, DIMENSION))
+    scores = np.einsum("mnd,md->mn", features, truth) + rng.standard_normal((n_clients, SAMPLES))
     targets = scores if kind == "least squares" else np.where(scores < 0, -1.0, 1.0)
-    return Problem(kind, features, targets, ridge, truth), labels
+    return Problem(kind, features, targets, RIDGE, truth), labels
