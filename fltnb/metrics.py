@@ -120,8 +120,7 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
     Parameters
     ----------
     confusion : int array (M, C, C), or (C, C) for one client, samples by class (rows) and prediction (columns)
-    average : {"micro", "macro", "pooled"}
-        Mean of the clients' F1 weighted by samples; plain mean; F1 of all samples together.
+    average : {"micro", "macro", "pooled"}, mean weighted by samples; plain mean; F1 of all samples together
     classes : {"present", "all"}
         Classes whose F1 a client's is the mean of: those that occur in its samples or in its predictions
         (scikit-learn's ``f1_score(..., average="macro")``), or all C, with 0 for one that does not occur.

@@ -53,8 +53,7 @@ class Run:
         ``worst`` (percent), ``loss`` (mean over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent
         so far, all clients); for a federation that changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
         accuracy_joined`` (NaN while there are none). Split "probe", at the end only: the second test set, if any.
-    clients : DataFrame
-        One row each at the last round: ``client, cluster, true_cluster, samples, train, test, probe`` (percent).
+    clients : DataFrame, at the last round: ``client, cluster, true_cluster, samples, train, test, probe`` (percent)
     labels : array (M,) or None, final cluster of each client
     theta, rows : arrays (K, P), (M,), final models; client i is served by ``theta[rows[i]]``
     settings : dict, everything that determines the numbers
@@ -143,8 +142,7 @@ def run(
     device, backend, n_workers, dtype : see :func:`fltnb.training.make_engine`; they change rounding only
     eval_every : int, evaluate every so many rounds, and after the last
     checkpoint : path, optional, file that is written about every 20 s and continued from; removed by nobody
-    cache, n_jobs : see :class:`fltnb.methods.Context`
-    progress : bool, show a bar with the time left
+    cache, n_jobs, progress : see :class:`fltnb.methods.Context`
 
     Raises
     ------

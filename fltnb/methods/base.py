@@ -58,8 +58,9 @@ class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
     Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
-    annotation does not allow raises :class:`fltnb.FltnbError`. Where the authors' code departs from their text,
-    ``variant="as_run"`` means other defaults (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)``.
+    annotation does not allow raises :class:`fltnb.FltnbError`. ``n_clusters`` is the number K of models or clusters,
+    which is given. Where the authors' code departs from their text, ``variant="as_run"`` means other defaults
+    (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)`` that stands beside the method.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -95,7 +96,7 @@ class Method(Configured):
     def settings(self) -> dict[str, Any]:
         """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out.
 
-        A clusterer and an encoder are dicts of their own. ``kind``, the class, stands beside another id than the usual.
+        ``kind``, the class, stands beside another id than the usual.
         """
         settings = {"name": self.name} | ({"kind": type(self).__name__} if self.name != type(self).name else {})
         return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
@@ -142,10 +143,7 @@ class Method(Configured):
         return state["models"], state["row"][clients]
 
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
-        """Let the participants train; most methods leave it to :meth:`dispatch`.
-
-        Some train several models, weigh samples, or measure what they have trained. :meth:`collect` gets one row each.
-        """
+        """Let the participants train, as :meth:`dispatch` says; some methods train several models or weigh samples."""
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:

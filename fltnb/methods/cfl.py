@@ -1,7 +1,6 @@
-"""Clustered federated learning by recursive bipartition: CFL, and FedCluster, FeSEM's version of it.
+"""Clustered federated learning by recursive bipartition: FedAvg, until a cluster is cut in two by updates' cosines.
 
-FedAvg until a cluster's members want different models; then it is cut in two by the cosines between their updates. CFL
-(Sattler et al., arXiv 1910.01991) looks at the length of updates. FedCluster, as FeSEM's authors (arXiv 2108.08647)
+CFL (Sattler et al., arXiv 1910.01991) looks at the length of updates. FedCluster, as FeSEM's authors (arXiv 2108.08647)
 rebuilt it for their tables, cuts on schedule, and a bound on the cosine between the halves says whether that was right.
 """
 
@@ -32,16 +31,14 @@ class CFL(Method):
     Parameters
     ----------
     eps1, eps2 : float
-        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are those of the official code, for its own
-        network, 0.1 as learning rate and one epoch; elsewhere they need to be tuned.
+        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are the official code's, for its network, a
+        learning rate of 0.1 and one epoch; elsewhere they need to be tuned.
     warmup : int, rounds at the start in which nothing is cut
     min_size : int, only clusters with more members than this are cut
-    weighting : {"plain", "samples"}
-        Weights of the members in the mean: equal, as in the official code, or by training samples.
+    weighting : {"plain", "samples"}, members of a mean count alike, as in the official code, or by samples
     similarity : {"parameters", "state"}
-        What counts as an update: trained parameters, or (with batch normalisation) running means, variances and the
-        counters of batches too, as in the runs behind EMD-CFL's tables. Every counter grows by the steps taken, so all
-        updates are long and alike, and no mean update is below the usual ``eps1``.
+        What counts as an update: trained parameters, or batch normalisation's statistics and counters of batches too,
+        as in the runs behind EMD-CFL's tables: updates are long and alike, and no mean is below the usual ``eps1``.
     """
 
     name = "cfl"

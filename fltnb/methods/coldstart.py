@@ -1,4 +1,4 @@
-"""Clusters from what training changes: once, in the first round (FedClust and FlexCFL), or again and again (CFLGP).
+"""Clusters from what training changes: once, in round 1 (FedClust and FlexCFL), or again and again (CFLGP).
 
 FedClust: Islam et al., ICPP 2024 (arXiv 2407.07124). FlexCFL: Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after
 their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
@@ -43,10 +43,10 @@ class ColdStart(HardMethod):
         """Refuse a first round with too few participants to form clusters from."""
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
-            raise FltnbError(
-                f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least"
-                f" {least}, but there will be {len(drawn[0])}: choose a higher participation."
+            need = (
+                f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least {least}"
             )
+            raise FltnbError(f"{need}, but there will be {len(drawn[0])}: choose a higher participation.")
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
@@ -82,16 +82,13 @@ class FedClust(ColdStart):
     """One-shot clustering by the weights of the final layer, then FedAvg inside the clusters.
 
     In round 1, the warm-up, participants send their final layer only. Euclidean distances between these, complete
-    linkage and a threshold give the clusters, whose models still are the initial one. A newcomer joins the cluster
-    whose members' mean final layer is nearest to its own, and sends whole models. (The warm-up's length and the linkage
-    stand in no text at hand; EMD-CFL's runs: complete.)
+    linkage (that of EMD-CFL's runs) and a threshold give the clusters, whose models still are the initial one. A
+    newcomer joins the cluster whose members' mean final layer is nearest to its own, and sends whole models.
 
     Parameters
     ----------
-    threshold : float, optional
-        lambda: no two members of a cluster are farther apart. It depends on model, learning rate and epochs.
+    threshold : float, optional, lambda: no two members of a cluster are farther apart; it depends on the training
     n_clusters : int, optional, cut the dendrogram into so many clusters instead; give one of the two
-    variant : "as_run" is :class:`FedClustAsRun`
     """
 
     name = "fedclust"
@@ -152,13 +149,10 @@ class FlexCFL(ColdStart):
     The participants' updates of round 1 are clustered by k-means on their cosines with the updates' leading left
     singular vectors (:func:`decomposed_cosines`). A group starts from the plain mean of its members' models; later
     rounds average by samples. A newcomer joins the group whose mean first update points most nearly where its own does.
-
-    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; here those are the participants
-    and local epochs of round 1. Migration of clients whose labels shift is not there.
+    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; migration is not here.
 
     Parameters
     ----------
-    n_clusters, variant : number of groups K; "as_run" is :class:`FlexCFLAsRun`
     eta : float
         Inter-group rate: after each average a group's model becomes the mean of itself, with weight 1, and of the other
         groups' models, with weights ``eta / norm``. 0 is the official configuration.
@@ -231,13 +225,12 @@ class CFLGP(HardMethod):
     far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
     so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
 
-    A profile has one block of P numbers, as in the released code. The paper's text lets one of the K models after the
-    other be sent to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the
-    client's whole local training. A client never heard stays in cluster 0, all while fewer than K are heard.
+    A profile has one block of P numbers, as in the released code. The paper's text sends one of the K models after the
+    other to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the whole local
+    training. A client never heard stays in cluster 0, all while fewer than K are heard.
 
     Parameters
     ----------
-    n_clusters, variant : number of clusters K; "as_run" is :class:`CFLGPAsRun`
     period : int, Q, rounds from one clustering to the next
     stop : int, labels are frozen after this round; 0 never
     """

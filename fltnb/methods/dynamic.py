@@ -1,7 +1,7 @@
 """Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
 
-The paper leaves this optional part for future work, and no code of it is known; what it leaves open is decided in
-:class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
+The paper leaves this optional part for future work, and no code of it is known. Its third way, a server that watches
+how the clients' models move, is left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class DynamicFLT(FLT):
     joins. After a round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients form and send
     their centroids anew, the server repeats FCR on them, and the flags are cleared (lines 23-26).
 
-    What the paper leaves open, and what is done here:
+    What the paper leaves open:
 
     - *Models of new clusters* start from the sample-weighted mean of the models that their members (in case I: clients
       with equal neighbourhoods) were served, without those that flagged or are new, unless there are no others.
@@ -58,10 +58,7 @@ class DynamicFLT(FLT):
         "another possibility"); it then raises no flag that counts. Needs FCR, whose centroids and shares hold these
         means: all clients send k shares more, and the client to be placed e numbers.
 
-    Raises
-    ------
-    FltnbError
-        Nothing is dynamic, or the clusterer is fitted already. (If ``lam`` or ``tau`` never fires: a warning.)
+    FltnbError: nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau`` never fires: a warning.
     """
 
     name = "flt_dynamic"

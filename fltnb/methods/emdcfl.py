@@ -1,9 +1,8 @@
 """EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
 
-Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Then each pair of clients that
-has trained exchanges models and measures how far apart the embeddings of their samples are, under either model
-(:class:`fltnb.relatedness.EMDClustering`); whoever is near in both directions is connected, and clients with the same
-neighbours are averaged from then on, beginning with what they have just trained.
+Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Each pair then exchanges models
+and measures how far apart the embeddings of their samples are (:class:`fltnb.relatedness.EMDClustering`); clients with
+the same neighbours are averaged from then on, beginning with what they have just trained.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from ..progress import bar
 from ..relatedness import EMDClustering
 from ..settings import Variant
 from .base import Context, Method, State, alone, mix, mix_groups
+from .flt import OneShot
 from .graph import rewire
 from .modelspace import with_rows
 
@@ -32,20 +32,17 @@ class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
     An undrawn client is a cluster of its own and holds the initial model. Absent ones answer with their last model.
-
-    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
-    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
+    Besides the rounds' models every ordered pair moves one without its last layer, and both send embeddings.
 
     Parameters
     ----------
     clusterer : EMDClustering, optional, used unfitted: what it is fitted on arises in the run
     rule : {"participants", "last_local"}
-        Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code
-        (where the initial one stands for clients that were never drawn, but those are alone).
+        Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code.
     repeat : bool
-        Only where some clients sit out the first round. False: every pair is measured once, at the end of the first
-        round by which both have trained. True: all pairs that have trained are measured anew after every round, as in
-        the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
+        Only where some clients sit out the first round. False: every pair is measured once, after the first round by
+        which both have trained. True: all that have are measured anew after every round, as in the public code. The
+        paper calls the clustering one-shot for each pair.
     variant : "as_run" takes "last_local" and True where they are not given
     """
 
@@ -125,7 +122,7 @@ class EMDCFL(Method):
         return mix(share / share.sum(axis=1, keepdims=True), state["local"])
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
-        """Fill in distances of pairs of which one is new, in rows under the models that clients trained last."""
+        """Fill in distances of pairs of which one is new, under the models that clients trained last."""
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
         pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}
@@ -154,10 +151,7 @@ class EMDCFL(Method):
         sent = state["sent"] + np.array([moved * body + embedded * width + own, moved * body])
         return state | {"distance": distance, "reference": reference, "sent": sent}
 
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Exchanged models, projected embeddings and references so far, four bytes a scalar."""
-        up, down = state["sent"]
-        return 4 * int(up), 4 * int(down)
+    setup_bytes = OneShot.setup_bytes
 
 
 def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:

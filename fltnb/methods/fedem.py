@@ -31,11 +31,6 @@ class FedEM(Method):
 
     The weights of a sample sum to 1 over the components, so each trains as if with a part of the learning rate, 1 / K
     on average at the start: it wants a larger one than FedAvg. A client that never took part has equal shares.
-
-    Parameters
-    ----------
-    n_clusters : int, number of components K
-    variant : "as_run" is :class:`FedEMAsRun`
     """
 
     name = "fedem"
@@ -184,11 +179,9 @@ class FedSoft(Method):
 
     Parameters
     ----------
-    n_clusters : int, number of centres K
     lam : float, lambda; the official examples have 0.01 (CIFAR-10) and 0.1 (MNIST)
     period : int, tau, rounds from one measurement of u to the next
-    serves : {"own", "center"}
-        What a client is tested with: the model it trained last itself, or the centre with its largest importance.
+    serves : {"own", "center"}, tested is the model that a client trained last, or its centre of largest importance
     variant : "as_run" is :class:`FedSoftAsRun`, which has neither ``lam`` nor ``period``
     """
 
@@ -300,11 +293,8 @@ class FedCE(Method):
 
     Parameters
     ----------
-    n_clusters : int, number of models K
     delta : float, 0.5 in EMD-CFL's runs
-    split : {"val", "train"}
-        Samples to compare the models on, in batches of the run's ``batch_size``; few, large ones make it coarse.
-    variant : "as_run" is :class:`FedCEAsRun`
+    split : {"val", "train"}, samples to compare the models on, in batches of the run's ``batch_size``
     """
 
     name = "fedce"

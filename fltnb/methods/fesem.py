@@ -24,9 +24,8 @@ from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
 class FeSEM(HardMethod):
     """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
 
-    A round is: train from the own centre, then E-step, then M-step, so that what is evaluated is a centre which holds
-    the last training. Before there are K centres everybody shares one; the first K come from the best of 20 k-means
-    starts on the models of the clients heard so far, as soon as at least K have been.
+    A round is: train from the own centre, E-step, M-step. Before there are K centres everybody shares one; the first K
+    come from the best of 20 k-means starts on the models heard so far, as soon as at least K clients have been.
 
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
     9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
@@ -34,18 +33,13 @@ class FeSEM(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int, number of centres K
-    lam : float
-        lambda of Equations 5 and 7. The paper gives no number; 0.1 stands in its public code's configuration, unread.
-    weighting : {"plain", "samples"}
-        Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
+    lam : float, lambda of Equations 5 and 7; the paper gives none, 0.1 stands in its code's configuration, unread
+    weighting : {"plain", "samples"}, in the M-step: equal (Equation 9), or by samples as in the re-implementations
     rule : {"participants", "last_local", "last_aggregate"}
         Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
         E-step places each client by the last model known of it: trained, or under ``last_aggregate`` served.
-    grouping : {"em", "random"}
-        "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
-    report : {"own", "best"}
-        "best": a test is that of the one centre with the most right answers on *all* clients. It changes no training.
+    grouping : {"em", "random"}, "random": no E-step, clients stay in K groups of equal size, drawn before round 1
+    report : {"own", "best"}, "best": a test is that of the centre with the most right answers on *all* clients
     variant : {"as_written", "as_run"}
         "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
         k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60.
@@ -133,9 +127,7 @@ class FeSEMMA(FeSEM):
     def start(self, fed, model, context: Context) -> State:
         """As FeSEM; the widths of the layers go along."""
         if not model.layers:
-            raise FltnbError(
-                f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another model."
-            )
+            raise FltnbError(f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another.")
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
         shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
         return super().start(fed, model, context) | {"shapes": shapes}
@@ -154,15 +146,9 @@ class FeSEMMA(FeSEM):
 class FedSEM(HardMethod):
     """FeSEM as FLT ran it: k-means on all clients' flattened models in every round, averaging inside the groups.
 
-    20 random starts in the first round, later started from the last centres; no proximal term.
-
-    Parameters
-    ----------
-    n_clusters : int, number of groups K
-    rule : {"participants", "last_local", "last_aggregate"}
-        What absent clients contribute to the *average*. Their *group* always follows from the last model known of
-        them: the one they trained last, or under ``last_aggregate`` the one they were served last.
-    variant : which rule is meant when ``rule`` is not given
+    20 random starts in the first round, later started from the last centres; no proximal term. ``rule`` says what
+    absent clients contribute to the *average* (:class:`fltnb.methods.graph.GraphMethod`). Their *group* always follows
+    from the last model known of them: the one they trained last, or under ``last_aggregate`` were served last.
     """
 
     name = "fedsem"

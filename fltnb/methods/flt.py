@@ -120,15 +120,13 @@ class FLT(OneShot):
     Parameters
     ----------
     clusterer : estimator over clients, optional, ``FCR()`` by default
-    graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency as it is). "as_run": "full" (scenarios 1, 2, 4).
+    graph : {"clusters", "full"}, case II (disjoint clusters) or case I (the adjacency as it is); "as_run": "full"
     encoder : EncoderSpec, optional, what clients embed their data with; raw pixels by default
     rule, variant : see :class:`fltnb.methods.graph.GraphMethod`
     name : str, optional, another id for tables and colours, such as ``flt_enc1``
     membership : {"clients", "leaf_order"}
-        "leaf_order" repeats a slip of the public code, to measure it: labels in client order pick from the dendrogram's
-        leaf order (:func:`leaf_order_labels`). Case II only, and not implied by ``variant="as_run"``. (That code also
-        looked up sample weights by a client's place in its cluster; this is not repeated.)
+        "leaf_order" repeats a slip of the public code, to measure it (:func:`leaf_order_labels`). Case II only, and not
+        implied by ``variant="as_run"``.
     """
 
     name = "flt"
@@ -187,8 +185,7 @@ class PACFL(OneShot):
 
     Parameters
     ----------
-    clusterer : fltnb.relatedness.PACFL, optional
-        By default with its default threshold, which suits few data sets: give ``threshold`` or ``n_clusters``.
+    clusterer : fltnb.relatedness.PACFL, optional; its default threshold suits few data sets
     rule, variant : see :class:`fltnb.methods.graph.GraphMethod`; "as_run" is :class:`PACFLAsRun` besides
     """
 

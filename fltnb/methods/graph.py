@@ -1,9 +1,8 @@
 """Averaging over a fixed client graph: FedAvg, Oracle and FLT are the same aggregation on different graphs.
 
 A client's new model is the sample-weighted mean over its neighbours in the graph (FLT, arXiv 2103.15947, Algorithm 3,
-lines 16-20, with each row's weights made to sum to 1; where the graph has weights of its own, they multiply the
-samples). Clients with equal neighbourhoods share one model, so the state holds one model per *distinct* row of the
-adjacency matrix: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M for a general graph.
+lines 16-20, with rows made to sum to 1; a graph's own weights multiply the samples). The state holds one model per
+*distinct* row of the adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ class GraphMethod(Method):
     Parameters
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
-        What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
-        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": last served.
+        What absent clients contribute. "participants": nothing (FLT's Algorithms 1 and 3). "last_local": the last model
+        that each trained, or the initial one. "last_aggregate": last served.
     variant : "as_run" is the rule "last_local" where none is given
     """
 

@@ -1,8 +1,8 @@
 """MT-HFL: one server per task, and a global server that averages their first layers.
 
-MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group has a local
-parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter server (GPS)
-averages the layers that all tasks share and sends them back. The other layers stay with their task.
+MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group's local
+parameter server (LPS) runs FedAvg on its users for some rounds; then the global one (GPS) averages the layers that all
+tasks share and sends them back.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class MTHFL(OneShot):
 
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
     GPS acts (lines 6 and 7): G global iterations are ``G * local_rounds`` rounds. All servers start from one model.
-
-    :meth:`traffic` is that of a user with its LPS. What LPSs and GPS exchange: :meth:`bytes_between_servers`.
+    :meth:`traffic` is that of a user with its LPS.
 
     Parameters
     ----------
@@ -40,17 +39,13 @@ class MTHFL(OneShot):
         Shared layers: the first so many layers with weights, or their names (positions in the network, as in
         ``Model.shapes``). By default the convolutions, or the first layer where there are none; 0 or (): nothing.
     local_rounds : int, rounds of every LPS per round of the GPS; not stated in the paper
-    weighting : {"samples", "equal"}
-        What an LPS counts at the GPS: the training samples of its users, or one each. The paper names no weights.
+    weighting : {"samples", "equal"}, of an LPS at the GPS: its users' training samples, or one each; not in the paper
     view : {"own", "task"}
-        Whose model is tested on a user's data: the server that the user is with, or that of the user's task, as in the
-        paper's figures: with random groups server t, else the one that most users of the task are with.
+        Which server's model is tested on a user's data: its own, or that of its task, as in the paper's figures: with
+        random groups server t, else the one that most users of the task are with.
     encoder, rule, name : see :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer
 
-    Raises
-    ------
-    FltnbError
-        A federation without true clusters where they are needed; a shared layer that the model lacks.
+    FltnbError: a federation without true clusters where they are needed; a shared layer that the model lacks.
     """
 
     name = "mthfl"
@@ -119,11 +114,6 @@ class MTHFL(OneShot):
             for task in np.unique(tasks)
         }
         return state["models"], np.array([server[task] for task in tasks])
-
-    def bytes_between_servers(self, state: State, rounds: int) -> tuple[int, int]:
-        """Bytes that all LPSs together send to the GPS, and get from it, in ``rounds`` rounds of a run."""
-        one_way = 4 * int(state["shared"].sum()) * len(state["models"]) * (rounds // self.local_rounds)
-        return one_way, one_way
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:

@@ -22,16 +22,13 @@ class IFCA(HardMethod):
 
     Parameters
     ----------
-    n_clusters : int, number of models K
     warmup : int
         Rounds of plain FedAvg before the K models part. They then take over all layers but the last, and each begins
         with a freshly drawn last layer (everybody would choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
     shared : {"none", "lower"}
         "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are averaged over all
         participants, and only the last layer belongs to a group. (FLT's fork trained nothing else after the warm-up.)
-    split : {"train", "val"}
-        Data on which participants compare the models: the original takes training data (and, in its evaluation, test
-        data, which is not copied), the EMD-CFL paper's runs validation data.
+    split : {"train", "val"}, what participants compare the models on; EMD-CFL's runs took validation data
     """
 
     name = "ifca"

@@ -22,18 +22,14 @@ class PFedGraph(Method):
     """A model per client, mixed each round over the participants by learnt weights.
 
     Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex, with p the shares of samples
-    and d the negative cosine of updates; it continues from the mean of the participants' models with these weights.
+    and d the negative cosine of updates; it continues from the mean of the participants' models with these weights. A
+    large alpha is FedAvg; towards 0 everybody is alone.
 
     The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: its gradient is at
-    most mu over the length of the model. (The official code has it with the sign that pushes models apart.)
-
-    Parameters
-    ----------
-    alpha : float; large: FedAvg; towards 0: everybody alone
-    variant : "as_run" is :class:`PFedGraphAsRun`
+    most mu over the model's length. (The official code has the sign that pushes models apart.)
     """
 
-    name = "pfedgraph"
+    name, official = "pfedgraph", True
 
     def __init__(self, alpha: Positive = 0.8, *, variant: Variant = "as_written"):
         pass
@@ -53,8 +49,9 @@ class PFedGraph(Method):
 
     def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Return d (n, n): updates are measured from the *initial* model, and cosines above 0.9 count as 1."""
-        d = _opposed(state, theta - state["initial"])
-        return np.where(d < ALIKE, -1.0, d)
+        updates = theta - (state["initial"] if self.official else state["models"][clients])
+        d = -cosines(updates[:, : int(state["trainable"])], np.arange(len(updates)))
+        return np.where(d < ALIKE, -1.0, d) if self.official else d
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Return what is taken off p before the projection, (n, n)."""
@@ -64,22 +61,15 @@ class PFedGraph(Method):
 class PFedGraphAsRun(PFedGraph, as_run=True):
     """What printed EMD-CFL's tables: the updates of this round count, and cosines as they are."""
 
-    def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return d (n, n)."""
-        return _opposed(state, theta - state["models"][clients])
+    official = False
 
 
 class FedSaC(PFedGraph):
     """pFedGraph with a reward for partners whose features span other directions than one's own.
 
     Weights minimise ``||w - p||^2 + sum_j (l1 c_ij + l2 d_ij) w_j``; c is the cosine of the mean angle between matched
-    pairs of the clients' three leading principal directions of features (what the last layer sees of their own
-    training samples, under the model they have just trained), which they send as well.
-
-    Parameters
-    ----------
-    l1, l2 : float, lambda_1 of c and lambda_2 of d
-    variant : "as_run" is :class:`FedSaCAsRun`
+    pairs of the clients' three leading principal directions of features (what the last layer of their trained models
+    sees of training samples), which they send as well.
     """
 
     name = "fedsac"
@@ -112,11 +102,6 @@ class FedSaC(PFedGraph):
 
 class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
     """What printed EMD-CFL's tables, but for the regulariser, which those runs had with mu = 1."""
-
-
-def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
-    """Negative cosines (n, n) of updates (n, P)."""
-    return -cosines(updates[:, : int(state["trainable"])], np.arange(len(updates)))
 
 
 def nearest_weights(v: np.ndarray) -> np.ndarray:

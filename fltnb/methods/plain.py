@@ -49,13 +49,8 @@ class Local(Method):
 class FedProx(FedAvg):
     """FedProx (Li et al., arXiv 1812.06127): clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
-    Every local step adds ``mu * (theta - theta_sent)`` to the gradient; the aggregation is FedAvg's, and ``mu=0`` is
-    FedAvg bit for bit. The original also lets some participants stop early (stragglers), which is left out here.
-
-    Parameters
-    ----------
-    mu : float, 0.001 to 1 in the original, 0.1 in FeSEM; stable for ``lr * mu`` below 2 only
-    rule, variant : see :class:`fltnb.methods.graph.GraphMethod`
+    The aggregation is FedAvg's, and ``mu=0`` is FedAvg bit for bit; mu is 0.001 to 1 in the original, 0.1 in FeSEM, and
+    stable for ``lr * mu`` below 2 only. The original also lets participants stop early, which is left out here.
     """
 
     name = "fedprox"
@@ -79,8 +74,8 @@ class FedSGD(FedAvg):
     ----------
     batch : int, optional, samples of a client's gradient, drawn anew each round; default all of them
     variant : {"as_written", "as_run"}
-        "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number
-        of entries in the record of a client's data, which are two: images and labels.
+        "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number of
+        entries in the record of a client's data, images and labels.
     """
 
     name = "fedsgd"
@@ -116,9 +111,7 @@ class FedSGD(FedAvg):
 class FedDist(FedAvg):
     """Server step ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, Section 6.1), as Reptile's (arXiv 1803.02999).
 
-    Parameters
-    ----------
-    epsilon : float, from 0 (never moves) to 1 (the mean itself); 0.6 in FeSEM's runs
+    ``epsilon`` goes from 0 (never moves) to 1 (the mean itself); it is 0.6 in FeSEM's runs.
     """
 
     name = "feddist"
@@ -159,11 +152,8 @@ class FedDANE(FedAvg):
 
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
     No engine adds a constant to a gradient: this method trains by plain autograd, one client after the other on the
-    engine's device, with its orders and masks. A model of torchvision raises :class:`fltnb.FltnbError`.
-
-    Parameters
-    ----------
-    mu : float; FeSEM's configurations try 0, 0.5 and 1
+    engine's device, with its orders and masks. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's
+    configurations try 0, 0.5 and 1 for mu.
     """
 
     name = "feddane"

@@ -1,7 +1,4 @@
-"""What soft methods measure sample by sample, where an engine only gives means over a client.
-
-Means of the losses equal those of :meth:`fltnb.training.Engine.evaluate` up to rounding.
-"""
+"""What soft methods measure sample by sample, where an engine only gives means over a client."""
 
 from __future__ import annotations
 

@@ -29,11 +29,9 @@ class SoftFLT(FLT):
 
     Parameters
     ----------
-    clusterer, encoder, rule, variant, name
-        See :class:`fltnb.methods.FLT`. The clusterer's ``distance_`` is used; its clusters are only reported.
+    clusterer, encoder, rule, variant, name : see :class:`fltnb.methods.FLT`; the clusters are only reported
     weight : {"gaussian", "linear"}, g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on
-    scale : float, optional
-        s, in units of the client distance (FCR: of the UMAP plane); by default the clusterer's threshold gamma.
+    scale : float, optional, s, in units of the client distance; by default the clusterer's threshold gamma
     """
 
     name = "flt_soft"
@@ -55,7 +53,7 @@ class SoftFLT(FLT):
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Weights by the clients' distances."""
-        return soft_graph(fitted.distance_, self.scale, self.weight), super().graph_of(fitted)[1]
+        return soft_graph(fitted.distance_, self.scale, self.weight), np.asarray(fitted.labels_, dtype=np.int64)
 
 
 def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:

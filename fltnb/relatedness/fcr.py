@@ -35,8 +35,7 @@ class FCR(CentroidClusterer):
     n_clusters : int or None
         Number of clusters C. None: the cut with the highest modularity of the client graph (one cluster if no cut
         beats chance). The paper says that C can be proposed by the clustering and gives no rule.
-    k : int or sequence of M ints
-        Centroids per client. The paper writes 5; its code used each client's true number of classes, an oracle.
+    k : int or sequence of M ints, centroids per client; paper: 5; its code: each client's true number of classes
     threshold : float, gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
     distance : {"min", "matching"}
         Smallest between any two points (Algorithm 2, line 15), or the public code's

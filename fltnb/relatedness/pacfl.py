@@ -26,12 +26,11 @@ class PACFL(ClientClusterer):
     Parameters
     ----------
     threshold : float
-        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged, 180 merges all. The official
-        runs took 4.9 for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
+        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged. The official runs took 4.9
+        for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
     n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
     n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
-    linkage : {"weighted", "complete", "single"}
-        Distance of merged clusters. "weighted" (WPGMA) is the official one: the plain mean of the two merged rows.
+    linkage : {"weighted", "complete", "single"}, the official is "weighted" (WPGMA): the plain mean of merged rows
     angle : {"columns", "principal"}
         "columns" is the official distance, the least angle between *columns*. It is no principal angle (vectors of
         different classes are not orthogonal) and depends on their arbitrary signs (here each vector's largest entry is

@@ -21,8 +21,7 @@ class PCAKMeans(CentroidClusterer):
     ----------
     n_clusters, k : see :class:`FCR`; FLT's configuration had 3 clusters
     n_components : int, principal components; at most the number of pixels are used
-    threshold : float
-        Related means closer than this. The paper: 1; the public code: 1, then 3, and 1.2 in the version of its tables.
+    threshold : float, related means closer; paper: 1; public code: 1, then 3, and 1.2 in the version of its tables
     shared_basis : bool
         False (the baseline): every client projects on principal axes of *its own* images, about its own mean, so the
         distance compares spectra more than content. True: one basis fitted on all clients' images.

@@ -25,8 +25,7 @@ class Problem:
 
     Parameters
     ----------
-    kind : {"least squares", "logistic"}
-        Cost of a sample: half the squared residual, or the logistic loss of a target of -1 or 1.
+    kind : {"least squares", "logistic"}, half the squared residual, or the logistic loss of a target of -1 or 1
     features : float64 array (M, n, d), n samples of every client
     targets : float64 array (M, n)
     ridge : float, weight of half the squared norm of the model
