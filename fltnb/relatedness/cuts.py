@@ -80,10 +80,9 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 def chance_modularity(adjacency: np.ndarray) -> float:
     """Modularity that the best cut of a *random* graph of the same size and density reaches, about.
 
-    The best cut must exceed this to mean something. A share f of the adjacency is its diagonal, which lies inside
-    whatever the cut; of the rest, with density p, the best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt
-    and Bornholdt, "When are networks truly modular?", Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. A
-    graph of separate complete blocks leaves nothing to chance and is taken at its word: 0.
+    A share f of the adjacency is its diagonal, which lies inside whatever the cut; of the rest, with density p, the
+    best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks truly modular?",
+    Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. Separate complete blocks are taken at their word: 0.
     """
     _, block = np.unique(adjacency, axis=0, return_inverse=True)
     if np.array_equal(block[:, None] == block[None, :], adjacency.astype(bool)):

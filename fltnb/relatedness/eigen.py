@@ -1,7 +1,7 @@
 """Eigen-relevance: MT-HFL's one-shot clustering of users by the main directions of their data (Section II).
 
 No public code exists. The paper's Algorithm 2 multiplies the data of two users in line 9, which nobody could compute;
-what is built here is Eq. (2), where every user multiplies its own Gram matrix with the other's eigenvectors.
+this is Eq. (2), where every user multiplies its own Gram matrix with the other's eigenvectors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq
 from scipy.spatial.distance import squareform
 from scipy.special import log_ndtr, ndtr
+from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
@@ -39,12 +40,11 @@ class EigenRelevance(ClientClusterer):
 
     and the server clusters 1 - R hierarchically. What follows from the formulas:
 
-    - equal data give R = 1, whatever p; orthogonal subspaces give R near 0; permuting clients permutes R;
+    - equal data give R = 1, whatever p; orthogonal subspaces give R near 0;
     - both values in the ratio are of *i's* data, so neither multiplying one client's features by a constant nor holding
       every sample several times changes anything: n_i matters through chance only;
     - G is not centred. The first direction is mostly the mean sample, which all natural images share, so p = 1 says
-      little. A constant c added to everybody's features becomes that direction, and the other projected norms then
-      hold c times the difference of the users' means: the larger c, the smaller R, unless the means are equal;
+      little. A constant added to everybody's features becomes that direction: the larger it is, the smaller R;
     - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are;
     - values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
 
@@ -220,8 +220,6 @@ def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
 
 def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None) -> np.ndarray:
     """Mean silhouette (M + 1,) of every cut of a dendrogram, NaN where there is no such cut; 0 for one cluster."""
-    from sklearn.metrics import silhouette_score
-
     count = len(distance)
     scores = np.full(count + 1, np.nan)
     scores[1] = 0.0

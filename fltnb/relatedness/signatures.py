@@ -36,10 +36,10 @@ def describe(
 ) -> Sketch:
     """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
 
-    The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
-    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids first. Returned are ``first``,
-    ``second`` (k, e), ``first_shares``, ``second_shares`` (k,), and ``own`` (3,): number of samples, mean and variance
-    of the distances between halves; not sent: these distances, ``_own``.
+    The first of ``n_splits`` random divisions is sent; in a private release, with ``noise``, there is one.
+    ``rough(points, split, half)``, if given, changes centroids first. Returned are ``first``, ``second`` (k, e),
+    ``first_shares``, ``second_shares`` (k,), and ``own`` (3,): number of samples, mean and variance of the distances
+    between halves; not sent: these distances, ``_own``.
     """
     z, own, halves = np.asarray(z, dtype=np.float64), [], []
     for split in range(n_splits if noise is None else 1):

@@ -39,17 +39,16 @@ class TransportSignatures(ClientClusterer):
 
     **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused if the mean Z between them
     exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. (A quarter of the
-    variance of one Z belongs to each client and half to the pair; means over groups divide it so.) Clusters are the
-    largest groups without a refused merge, each client then moved to the cluster that it is nearest to by mean Z.
+    variance of one Z belongs to each client, half to the pair.) Clusters are the largest groups without a refused
+    merge, each client then moved to the cluster that it is nearest to by mean Z.
 
     Parameters
     ----------
     k : int, centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
     alpha : float
         Bounds the *family-wise* probability that clients with one distribution are separated anywhere in the dendrogram
-        (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for a dendrogram's habit of
-        finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per client
-        and cluster.
+        (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for its finding what lies
+        apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per client and cluster.
     n_clusters : int or None, where it is known; then the dendrogram is cut and no merge is tested
     n_splits : int, random divisions per client
     tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
@@ -129,11 +128,11 @@ class TransportSignatures(ClientClusterer):
         """Mean Z of newcomers to the clients of each cluster, (number of newcomers, C); near 0 if it fits."""
         if not hasattr(self, "labels_"):
             raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
-        count, _, width = self.centroids_.shape
+        count, both, width = self.centroids_.shape
         X = check_clients(X, width=width)
         self._check_sizes([len(x) for x in X])
-        sent = self.sketches(X, first=count)
-        points, shares = _halves(self.centroids_, self.weights_)
+        sent, shape = self.sketches(X, first=count), (count, 2, both // 2)
+        points, shares = np.nan_to_num(self.centroids_).reshape(*shape, width), 2 * self.weights_.reshape(shape)
         own = np.array([sketch["own"][1] for sketch in sent])
         spread = np.full(len(sent), np.sqrt(np.mean(self.spread_**2)))
         distance = np.stack([_row(*new, points, shares) for new in zip(*stacked(sent, int(self.k)), strict=True)])
@@ -253,11 +252,6 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
     # One noisy division each: the scatter over clients once the law of their sizes is taken out
     law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(mean), int(np.ptp(sizes) > 0 and len(sizes) >= 10))
     return np.full(len(mean), max(np.std(np.log(mean) - law(np.log(sizes)), ddof=1), 1e-6))
-
-
-def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    shape = (len(weights), 2, weights.shape[1] // 2)
-    return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
 
 
 def _row(points, shares, other_points, other_shares) -> np.ndarray:
