@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from sklearn.cluster import KMeans
 
 from ..errors import FltnbError
 from ..randomness import integer
@@ -28,8 +29,6 @@ class CentroidClusterer(ClientClusterer):
 
     def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
         """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
-        from sklearn.cluster import KMeans
-
         k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
         fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(z)
         weights = np.bincount(fitted.labels_, minlength=k) / len(z)

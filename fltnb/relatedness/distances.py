@@ -1,7 +1,6 @@
-"""Distances between clients that are each described by a few points, in FLT (arXiv 2103.15947) centroids.
+"""Distances (M, M) between clients described by a few points (k_i, u) each, in FLT (arXiv 2103.15947) centroids.
 
-Inputs are lists of ``(k_i, u)`` arrays, one per client, or one ``(M, k, u)`` array; outputs are ``(M, M)`` float64,
-symmetric to the last bit, with a zero diagonal.
+They are float64, symmetric to the last bit, with a zero diagonal.
 """
 
 from __future__ import annotations

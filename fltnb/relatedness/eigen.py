@@ -238,10 +238,9 @@ def privacy(epsilon: float, delta: float, clip: float) -> Noise:
 def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> np.ndarray:
     r"""Release a client's Gram matrix (d, d) with differential privacy: clipped samples, symmetric Gaussian noise.
 
-    **Sensitivity.** Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of
-    squared Frobenius norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`, reached by orthogonal
-    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** N(0, sigma^2), sigma from :func:`gaussian_mechanism`, on the
-    diagonal and on :math:`\sqrt 2` times the upper triangle, Euclidean coordinates: that of (Z + Z^T) / 2.
+    Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of squared Frobenius
+    norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`: :math:`\Delta = \sqrt 2\, c^2 / n`. The
+    noise (:func:`gaussian_mechanism`) is on the diagonal and :math:`\sqrt 2` times the upper triangle: (Z + Z^T) / 2.
     """
     x = np.asarray(features, dtype=np.float64)
     x = x * np.minimum(1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))

@@ -61,9 +61,7 @@ class EMDClustering(ClientClusterer):
         "pair": a client measures its reference with the matrix of each pair, so that what it does to W cancels.
         "client": once, without projection; half the time, twice the noise, and a bias that grows as ``projection``
         falls. The paper can be read either way; the public code has one square random matrix for it.
-    max_samples : int
-        Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's "lesser
-        of 10% and 512" concerns validation samples, of which clients hold 10%.)
+    max_samples : int, most training, and most validation, samples of a client that are compared, drawn at random
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
         the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.

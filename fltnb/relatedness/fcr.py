@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
 
 from ..errors import FltnbError
 from ..randomness import integer
@@ -112,8 +113,6 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
     n_neighbors = min(n_neighbors, len(points) - 1)
     options = {}
     if len(points) >= EXACT_ABOVE:
-        from sklearn.neighbors import NearestNeighbors
-
         distance, index = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(points).kneighbors()
         own = np.arange(len(points))[:, None]  # UMAP counts a point as its own first neighbour
         index = np.hstack([own, index[:, :-1]]).astype(np.int32)

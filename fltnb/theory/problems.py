@@ -26,8 +26,7 @@ class Problem:
     Parameters
     ----------
     kind : {"least squares", "logistic"}, half the squared residual, or the logistic loss of a target of -1 or 1
-    features : float64 array (M, n, d), n samples of every client
-    targets : float64 array (M, n)
+    features, targets : float64 arrays (M, n, d), (M, n), n samples of every client
     ridge : float, weight of half the squared norm of the model
     truth : float64 array (M, d), the weights that generated each client's targets
     """
@@ -72,10 +71,7 @@ class Problem:
         return self.ridge, float(values.max()) / 4 + self.ridge
 
     def optimum(self, labels: np.ndarray) -> np.ndarray:
-        """Best model of each cluster, one row per client (M, d); ``arange(M)`` gives each client's own best.
-
-        Minimises the plain sum of the members' costs, in closed form; least squares only.
-        """
+        """Model (M, d) with the least sum of costs in each client's cluster, in closed form; least squares only."""
         if self.kind != "least squares":
             raise FltnbError("Only least squares has its optimum in closed form: iterate for other problems.")
         n, d = self.features.shape[1:]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,8 +39,7 @@ SCENARIO3 |= {"W_local": PRINTED_SIZES["CNN"], "W_enc": PRINTED_SIZES["ConvAE"]}
 """Sizes of scenario 3 with the CNN: Table 3, Tables 12 and 13 as printed, section 4."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Scalars sent in a whole run, up and down together: once before round 1, and in all rounds."""
 
     once: float
@@ -76,8 +74,7 @@ def formula(
     M, rho, T : int, float, int, clients, share of them per round, rounds
     W_local, W_enc : int, parameters of the local model and of what is sent of the encoder
     k, e : int, centroids per client and their dimension
-    C : int, models that IFCA sends
-    warmup : int, IFCA's first rounds as plain FedAvg, which Table 6 ignores
+    C, warmup : int, models that IFCA sends, and its first rounds as plain FedAvg, which Table 6 ignores
     again : int, R, clusterings of dynamic FLT after the first
     """
     choose(method, FORMULAS, "method with a formula")
@@ -91,10 +88,7 @@ def formula(
 
 
 def scenario3() -> pd.DataFrame:
-    """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there.
-
-    Returns a DataFrame: ``method, rounds, once, rounds' scalars, one-off share (percent), times FLT``.
-    """
+    """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there: scalars, and times FLT's."""
     rows = []
     for label, rounds, warmup in (
         *(("FLT", 100, 0), ("FedSEM", 100, 0), ("IFCA", 100, 0), ("IFCA", 1500, 0)),
