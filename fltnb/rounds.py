@@ -292,8 +292,7 @@ def confusion(
 ) -> np.ndarray:
     """Count what every client's samples are taken for: int64 (M, C, C), classes as rows, predictions as columns.
 
-    Client i is served by ``theta[rows[i]]``, as a :class:`Run` holds them: theta (K, P), rows (M,). Zeros for a client
-    without samples. FltnbError: unknown split, or models or rows that do not fit.
+    Client i is served by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. FltnbError: what does not fit.
     """
     import torch
 

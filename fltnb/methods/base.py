@@ -35,8 +35,8 @@ PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT
 class Context:
     """What ``start`` may use besides the federation and the model.
 
-    ``seed`` is the run's. ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results
-    such as clusterings. ``progress`` says whether one-off work may show progress, ``n_jobs`` its processes.
+    ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results such as clusterings.
+    ``progress`` says whether one-off work may show progress, ``n_jobs`` its processes; ``seed`` is the run's.
     """
 
     seed: int
@@ -70,8 +70,7 @@ class Method(Configured):
     name = "method"
     tests_served = True
     models_down = models_up = 1
-    AS_RUN: ClassVar[Mapping[str, Any]] = {}
-    """What the variant "as_run" means for options that are not given."""
+    AS_RUN: ClassVar[Mapping[str, Any]] = {}  # what the variant "as_run" means for options that are not given
     _as_run: type[Method] | None = None
     _of_variant = False
 
@@ -232,10 +231,9 @@ def several(model: Model, context: Context, n_models: int) -> np.ndarray:
 
 
 def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models (n, P): ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
 
-    The rows of W (R, n) must be non-negative and sum to 1; others raise :class:`fltnb.FltnbError`. Models come in
-    client-id order: the sum does not depend on who finished first. ``block`` bounds the float64 copy.
+    Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):

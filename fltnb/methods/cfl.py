@@ -25,8 +25,8 @@ class CFL(Method):
     between a member's model after and before local training. Both halves continue from their members' mean.
 
     With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
-    update, and a cluster is tested only once every member has been heard since the cluster was formed. The original
-    theory also asks that the two halves be dissimilar enough; the official code omits that test, and so does this one.
+    update, once every member has been heard since the cluster was formed. The original theory also asks that the two
+    halves be dissimilar enough; the official code omits that test, and so does this one.
 
     Parameters
     ----------
@@ -127,11 +127,10 @@ def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray
 class FedCluster(Method):
     """FedAvg for a while, one cut by the updates of the last layer, and again inside each half.
 
-    A cluster that is ``period`` rounds old is cut in two by average linkage of the cosine distances between its
-    members' updates of the last layer's weights (without biases). With s the largest cosine between members of
-    different halves, the cut stands if ``sqrt((1 - s) / 2) >= gamma``. Both halves then continue from the model that
-    the cluster had *before* the round whose updates were looked at. A cut that does not stand ends the recursion. With
-    partial participation (the original calls all members for the cut) it goes as in :class:`CFL`.
+    A cluster that is ``period`` rounds old is cut in two by average linkage of the cosine distances between members'
+    updates of the last layer's weights (without biases). With s the largest cosine across the halves, the cut stands if
+    ``sqrt((1 - s) / 2) >= gamma``, and ends the recursion if not. Both halves continue from the model that the cluster
+    had *before* the round whose updates were looked at. Partial participation is as in :class:`CFL`.
 
     Parameters
     ----------

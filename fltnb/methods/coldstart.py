@@ -121,11 +121,7 @@ class FedClust(ColdStart):
 
 
 class FedClustAsRun(FedClust, as_run=True):
-    """What printed EMD-CFL's tables: the clusters' models are the warm-up's averages, by samples, **for ever**.
-
-    Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
-    the backdoors).
-    """
+    """What printed EMD-CFL's tables: distances are between *all* weights, and the warm-up's averages stay **for ever**."""
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, of which all trained weights are compared."""
@@ -195,10 +191,7 @@ class FlexCFLAsRun(FlexCFL, as_run=True):
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
-    """Cosines (n, K) of n updates with the K leading left singular vectors of the matrix that they are columns of.
-
-    With ``updates = U S V'`` these come from ``S V_i``, so the Gram matrix (n, n) is all it takes; 0 beyond the rank.
-    """
+    """Cosines (n, K) of n updates with their K leading left singular vectors, from their Gram matrix; 0 beyond rank."""
     features = leading_features(products, n_components)
     norm = np.sqrt(np.diag(products))[:, None]
     cosines = np.divide(features, norm, out=np.zeros_like(features), where=norm > 0)

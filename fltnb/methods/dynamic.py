@@ -33,14 +33,14 @@ CHANGES = ("pending", "flags", "alone")
 class DynamicFLT(FLT):
     """FLT whose server repeats FCR when clients have changed (Algorithm 3 with lines 21-28).
 
-    A client whose data have changed raises a flag the next time it takes part (line 13), a newcomer as soon as it
-    joins. After a round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients form and send
-    their centroids anew, the server repeats FCR on them, and the flags are cleared (lines 23-26).
+    A client whose data have changed raises a flag the next time it takes part (line 13), a newcomer when it joins. After
+    a round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients send their centroids anew, the
+    server repeats FCR on them, and the flags are cleared (lines 23-26).
 
     What the paper leaves open:
 
-    - *Models of new clusters* start from the sample-weighted mean of the models that their members (in case I: clients
-      with equal neighbourhoods) were served, without those that flagged or are new, unless there are no others.
+    - *Models of new clusters* start from the sample-weighted mean of the models that their members were served (in case
+      I: clients with equal neighbourhoods), without those that flagged or are new, unless there are no others.
     - *Newcomers* stand alone until a re-clustering takes them in: they start from the mean of all models, and take part
       when drawn. (The paper leaves them out of S until then.)
     - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights.
@@ -54,9 +54,9 @@ class DynamicFLT(FLT):
     tau : int, optional, re-cluster after every tau rounds, flags or not; None: never for this reason
     newcomers, drifted : {"recluster", "nearest"}
         "nearest" gives a newcomer (when it joins), or a client with new data (when its flag arrives), to the cluster
-        whose mean embedding is nearest to its own, in the encoder's space and as of the last clustering (the paper's
-        "another possibility"); it then raises no flag that counts. Needs FCR, whose centroids and shares hold these
-        means: all clients send k shares more, and the client to be placed e numbers.
+        whose mean embedding is nearest to its own, as of the last clustering (the paper's "another possibility"); it
+        then raises no flag that counts. Needs FCR, whose centroids and shares hold these means: all clients send k
+        shares more, and the client to be placed e numbers.
 
     FltnbError: nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau`` never fires: a warning.
     """

@@ -173,9 +173,9 @@ class FedSoft(Method):
     shares are u. It trains one model near all centres, ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``, and
     this model goes into every centre, with weights ``u_ik n_i`` made to sum to 1 over the participants.
 
-    A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
-    *begin* there (as in the published runs); the original continues from the client's own model. It draws clients for
-    each centre in proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
+    That penalty is, up to a constant, one towards the centres' mean with weights u, where clients also *begin* here (as
+    in the published runs); the original continues from the client's own model. It draws clients for each centre in
+    proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
 
     Parameters
     ----------
@@ -253,10 +253,7 @@ class FedSoft(Method):
 
 
 class FedSoftAsRun(FedSoft, as_run=True):
-    """What printed EMD-CFL's tables: whole *validation batches* count, in every round; there is no proximal term.
-
-    All samples of a batch go to the centre with the least loss on it; these counts weigh centres.
-    """
+    """What printed EMD-CFL's tables: whole *validation batches* count, in every round; there is no proximal term."""
 
     split, lam, period = "val", 0.0, 1
 

@@ -1,8 +1,7 @@
 """FeSEM, multi-center federated learning: as its own paper (arXiv 2108.08647) and as FLT (arXiv 2103.15947) had it.
 
 Expectation-maximisation over K centres: every client belongs to the centre nearest to its model (Equation 8), a centre
-is the mean of its members' models (Equation 9), and clients train from their centre with a penalty on the distance
-from it (Equation 7). FLT's authors' re-implementation, FedSEM, is k-means on the clients' models in every round.
+is the mean of its members' models (Equation 9), and clients train with a penalty on the distance from it (Equation 7).
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ class FeSEM(HardMethod):
     come from the best of 20 k-means starts on the models heard so far, as soon as at least K clients have been.
 
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
-    9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
-    lambda``. The paper trains one local update per round; here that is the run's ``local_epochs``.
+    9's plain mean (``alpha_i = 1 / m``) that is FedProx's term with ``mu = 2 lambda``. The paper trains one local
+    update per round, here ``local_epochs``.
 
     Parameters
     ----------
     lam : float, lambda of Equations 5 and 7; the paper gives none, 0.1 stands in its code's configuration, unread
     weighting : {"plain", "samples"}, in the M-step: equal (Equation 9), or by samples as in the re-implementations
     rule : {"participants", "last_local", "last_aggregate"}
-        Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
-        E-step places each client by the last model known of it: trained, or under ``last_aggregate`` served.
+        Whose models enter the M-step where only some take part (the paper has everybody in every round). The E-step
+        places each client by the last model known of it: trained, or under ``last_aggregate`` served.
     grouping : {"em", "random"}, "random": no E-step, clients stay in K groups of equal size, drawn before round 1
     report : {"own", "best"}, "best": a test is that of the centre with the most right answers on *all* clients
     variant : {"as_written", "as_run"}
@@ -78,9 +77,11 @@ class FeSEM(HardMethod):
         models, heard = state["models"], state["heard"].copy()
         memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"].copy()
         memory[clients], heard[clients] = theta, True
-        if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
-            models = self._first_centers(memory[heard], state, round)
-        row, n = state["row"], int(state["trainable"])
+        row, n, K = state["row"], int(state["trainable"]), self.n_clusters
+        if len(models) < K and heard.sum() >= K:  # with fewer distinct models some centres stay at the old one
+            known, once, seed = memory[heard], np.ones(heard.sum(), int), integer(int(state["seed"]), "method", round)
+            labels = best_start(known[:, :n], once, state["initial"][:n], K, seed)
+            models = cluster_means(labels, once, known, np.repeat(models, K, axis=0))
         if self.grouping == "em":
             row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
@@ -105,12 +106,6 @@ class FeSEM(HardMethod):
         every = engine.evaluate(models, rows, clients, split)
         best = every.correct.reshape(-1, M).sum(axis=1).argmax()
         return Evaluation(*(part.reshape(-1, M)[best] for part in (every.correct, every.total, every.loss)))
-
-    def _first_centers(self, points: np.ndarray, state: State, round: int) -> np.ndarray:
-        """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""
-        n, once, seed = int(state["trainable"]), np.ones(len(points), int), integer(int(state["seed"]), "method", round)
-        labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        return cluster_means(labels, once, points, np.repeat(state["models"], self.n_clusters, axis=0))
 
 
 class FeSEMMA(FeSEM):

@@ -1,9 +1,8 @@
 """FLT, PCA+kM+HC and PACFL: cluster once before round 1, then average over the client graph.
 
 FLT (Jamali-Rad et al., arXiv 2103.15947, Algorithm 3) takes the graph from FCR (Algorithm 2) on encoder embeddings.
-Case I averages over the thresholded graph as it is, case II inside the disjoint clusters of the hierarchical
-clustering. PCA+kM+HC is the paper's baseline: the same two cases with a clusterer that looks at raw pixels. PACFL is by
-Vahidian et al., AAAI 2023 (arXiv 2209.10526).
+Case I averages over the thresholded graph as it is, case II inside the clusters. PCA+kM+HC is the paper's baseline: the
+same with a clusterer that looks at raw pixels. PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class OneShot(GraphMethod):
     """
 
     default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
-    groupings: tuple[str, ...] = ()
-    """Names that may stand in place of a clusterer."""
+    groupings: tuple[str, ...] = ()  # names that may stand in its place
 
     def __init__(self, clusterer=None, encoder: EncoderSpec | None = None, name: str | None = None):
         self.clusterer = self.default() if clusterer is None else clusterer
@@ -51,10 +49,8 @@ class OneShot(GraphMethod):
         super().check(fed)
         if hasattr(self.clusterer, "labels_"):
             if len(self.clusterer.labels_) != fed.n_clients:
-                raise FltnbError(
-                    f"The clusterer was fitted on {len(self.clusterer.labels_)} clients but the federation has"
-                    f" {fed.n_clients}: fit it on this federation, or pass an unfitted one."
-                )
+                other = f"fitted on {len(self.clusterer.labels_)} clients but the federation has {fed.n_clients}"
+                raise FltnbError(f"The clusterer was {other}: fit it on this federation, or pass an unfitted one.")
         elif hasattr(self.clusterer, "check"):
             self.clusterer.check(fed.sizes.tolist())
 
@@ -152,20 +148,15 @@ class FLT(OneShot):
         adjacency, labels = super().graph_of(fitted)
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
-                raise FltnbError(
-                    f'{type(fitted).__name__} has no dendrogram to misread: membership="leaf_order" is for FCR and'
-                    " PCAKMeans."
-                )
+                what = f"{type(fitted).__name__} has no dendrogram to misread"
+                raise FltnbError(f'{what}: membership="leaf_order" is for FCR and PCAKMeans.')
             labels = leaf_order_labels(labels, fitted.leaf_order_)
             adjacency = labels[:, None] == labels
         return fitted.adjacency_ if self.graph == "full" else adjacency, labels
 
 
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
-    """Clusters (M,) as the public code reads them off: cluster c gets ``leaf_order[labels == c]``.
-
-    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clusters in their places.
-    """
+    """Clusters (M,) as the public code reads them off: cluster c gets clients ``leaf_order[labels == c]``."""
     scrambled = np.empty_like(labels)
     scrambled[leaf_order] = labels
     return scrambled
@@ -208,10 +199,7 @@ class PACFL(OneShot):
 
 
 class PACFLAsRun(PACFL, as_run=True):
-    """What printed EMD-CFL's tables: subspaces of *validation* images as the network sees them.
-
-    Pixels are less their mean, over their standard deviation, and every colour channel is a column of its own.
-    """
+    """What printed EMD-CFL's tables: subspaces of *validation* images as the network sees them, channel by channel."""
 
     split, scaled = "val", True
 

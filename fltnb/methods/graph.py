@@ -33,8 +33,7 @@ class GraphMethod(Method):
     """
 
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
-    redrawn = False
-    """Whether a change of the federation redraws the graph (as it does where that takes no clustering)."""
+    redrawn = False  # whether a change of the federation redraws the graph, which then takes no clustering
 
     def __init__(self, rule: Rule = "participants", *, variant: Variant = "as_written"):
         self.rule = rule
@@ -125,10 +124,10 @@ def widened(adjacency: np.ndarray, n_clients: int) -> np.ndarray:
 def rewire(
     state: State, adjacency: np.ndarray, labels: np.ndarray | None, sizes: np.ndarray, trusted: np.ndarray
 ) -> State:
-    """Give the clients a new graph in the middle of a run.
+    """Give the clients a new graph (M, M) in the middle of a run.
 
-    Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from the sample-weighted mean of the models
-    that the trusted among them were served so far (all of them where none is). Newcomers bring the mean of all.
+    Clients with the same new neighbourhood start from the sample-weighted mean of the models that the trusted among
+    them were served so far (all of them where none is). Newcomers bring the mean of all.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)

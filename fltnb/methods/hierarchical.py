@@ -109,11 +109,9 @@ class MTHFL(OneShot):
         if "tasks" not in state:
             return super().serve(state)
         tasks, row, drawn = state["tasks"], state["row"], self.clusterer == "random"
-        server = {
-            task: row[state["labels"] == task][0] if drawn else np.bincount(row[tasks == task]).argmax()
-            for task in np.unique(tasks)
-        }
-        return state["models"], np.array([server[task] for task in tasks])
+        kinds, which = np.unique(tasks, return_inverse=True)
+        server = [row[state["labels"] == t][0] if drawn else np.bincount(row[tasks == t]).argmax() for t in kinds]
+        return state["models"], np.array(server)[which]
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
@@ -131,10 +129,10 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
         names = shared
         for name in names:
             if name not in layers:
-                raise FltnbError(
-                    f"Model {model.name!r} has no layer {name!r} to share: its layers with weights are"
-                    f" {', '.join(layers)}; name some of these, or give the number of first layers."
+                have = (
+                    f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
                 )
+                raise FltnbError(f"Model {model.name!r} has no layer {name!r} to share: {have}")
     return np.repeat(np.isin(layer_of, names), model.sizes)
 
 

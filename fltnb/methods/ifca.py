@@ -1,7 +1,4 @@
-"""IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088).
-
-K models are sent to each participant, which trains the one of least loss on its data; the server averages by groups.
-"""
+"""IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088)."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ from .samples import Split
 class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
-    Clients choose when they take part. An absent one keeps its last group, one never drawn is served model 0.
+    K models are sent to each participant, which trains the one of least loss; the server averages by groups. An absent
+    client keeps its last group, one never drawn is served model 0.
 
     Parameters
     ----------
@@ -94,10 +92,7 @@ class IFCA(HardMethod):
 
 
 class HypoCluster(IFCA):
-    """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation.
-
-    Two groups published it at about the same time. IFCA's warm-up and shared layers are not part of this row.
-    """
+    """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation alone."""
 
     name = "hypocluster"
 

@@ -108,8 +108,6 @@ def _flat(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
 def _check(layers: Layers, reference: Layers) -> None:
     shapes = [[(weight.shape, bias.shape) for weight, bias in model] for model in (layers, reference)]
     if shapes[0] != shapes[1]:
-        widths = [[len(bias) for _, bias in model] for model in (layers, reference)]
-        raise FltnbError(
-            f"Models of different layers cannot be matched: outputs are {widths[0]} in one and {widths[1]} in the"
-            " other; train one architecture on all clients."
-        )
+        one, other = ([len(bias) for _, bias in model] for model in (layers, reference))
+        why = f"outputs are {one} in one and {other} in the other; train one architecture on all clients."
+        raise FltnbError(f"Models of different layers cannot be matched: {why}")

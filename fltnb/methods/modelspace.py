@@ -82,10 +82,10 @@ def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.nd
 def lloyd(
     points: np.ndarray, weights: np.ndarray, centers: np.ndarray, origin: np.ndarray, max_iter: int = 300
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k-means from given centres until no point changes its cluster.
+    """k-means from given centres until no point changes its cluster: labels (D,), centres (K, P).
 
-    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. Returns
-    labels (D,) and centres (K, P), weighted means of their points; one without points stays where it was given.
+    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. One
+    without points in the end stays where it was given.
     """
     K, given = len(centers), centers
     labels, placed, sums = None, None, np.zeros(centers.shape)

@@ -35,8 +35,8 @@ def local_models(
 ) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
-    ``model`` as for :func:`fltnb.models.make`; ``training`` for :class:`fltnb.training.TrainSpec`, without the seed (of
-    initial model and sample orders); ``n_workers`` changes nothing. Divergence raises :class:`fltnb.FltnbError`.
+    ``training`` is for :class:`fltnb.training.TrainSpec`, without the seed; ``n_workers`` changes nothing. Divergence
+    raises :class:`fltnb.FltnbError`.
     """
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
@@ -60,10 +60,9 @@ class OwnModels:
     seed: int = 0
 
     def embed(self, fed: Federation) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
+        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes; FltnbError: no validation samples, divergence.
 
-        That is each client's training samples (n_i, d) under its own network, and a function that gives everybody's
-        validation samples under client i's. No validation samples or divergence raise :class:`fltnb.FltnbError`.
+        That is training samples (n_i, d) under everybody's own network, and a function from i to validation samples.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)

@@ -1,7 +1,7 @@
 """pFedGraph and FedSaC: every client has its own mean of all models, with weights from a small quadratic problem.
 
 pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their updates are; FedSaC (Yan et al., ICML
-2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. See :func:`nearest_weights`.
+2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
 
 
 def nearest_weights(v: np.ndarray) -> np.ndarray:
-    """Project rows (..., n) on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
+    """Project rows v (..., n) on the simplex: ``max(v - t, 0)`` (Held et al. 1974), of sum 1.
 
-    The solution is ``max(v - t, 0)`` (Held et al. 1974), the least ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
+    That is the least ``a ||x - p||^2 + d x`` there for ``v = p - d / (2 a)``.
     """
     v = np.asarray(v, dtype=np.float64)
     v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1

@@ -24,10 +24,7 @@ SLICE = 1000  # samples per backward pass of a full gradient
 
 
 class Local(Method):
-    """No aggregation: a client keeps the model it trained last (Local in FLT, NoFed in FeSEM, arXiv 2108.08647).
-
-    As in FLT's code only the round's participants train; all start from one common initialisation. Nothing is sent.
-    """
+    """No aggregation: participants keep the model they train (Local in FLT, NoFed in FeSEM, arXiv 2108.08647)."""
 
     name = "local"
     models_down = models_up = 0
@@ -66,9 +63,8 @@ class FedProx(FedAvg):
 class FedSGD(FedAvg):
     """FedSGD (McMahan et al., arXiv 1602.05629; FeSEM's tables): one step, along the participants' mean gradient.
 
-    ``theta - lr * sum_i p_i g_i`` is the mean of the clients' models after one step each, with p_i the samples that g_i
-    is made from. It is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter. All
-    of a client's samples pass through the network at once: those not drawn get weight zero.
+    That is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter. All of a
+    client's samples pass through the network at once: those not drawn get weight zero.
 
     Parameters
     ----------

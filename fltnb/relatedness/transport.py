@@ -128,11 +128,11 @@ class TransportSignatures(ClientClusterer):
         """Mean Z of newcomers to the clients of each cluster, (number of newcomers, C); near 0 if it fits."""
         if not hasattr(self, "labels_"):
             raise FltnbError("This TransportSignatures has not seen any clients yet: call fit first.")
-        count, both, width = self.centroids_.shape
+        count, _, width = self.centroids_.shape
         X = check_clients(X, width=width)
         self._check_sizes([len(x) for x in X])
-        sent, shape = self.sketches(X, first=count), (count, 2, both // 2)
-        points, shares = np.nan_to_num(self.centroids_).reshape(*shape, width), 2 * self.weights_.reshape(shape)
+        sent = self.sketches(X, first=count)
+        points, shares = _halves(self.centroids_, self.weights_)
         own = np.array([sketch["own"][1] for sketch in sent])
         spread = np.full(len(sent), np.sqrt(np.mean(self.spread_**2)))
         distance = np.stack([_row(*new, points, shares) for new in zip(*stacked(sent, int(self.k)), strict=True)])
@@ -252,6 +252,11 @@ def _spread(mean: np.ndarray, variance: np.ndarray, sizes: np.ndarray) -> np.nda
     # One noisy division each: the scatter over clients once the law of their sizes is taken out
     law = np.polynomial.Polynomial.fit(np.log(sizes), np.log(mean), int(np.ptp(sizes) > 0 and len(sizes) >= 10))
     return np.full(len(mean), max(np.std(np.log(mean) - law(np.log(sizes)), ddof=1), 1e-6))
+
+
+def _halves(centroids: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    shape = (len(weights), 2, weights.shape[1] // 2)
+    return np.nan_to_num(centroids).reshape(*shape, -1), 2 * weights.reshape(shape)
 
 
 def _row(points, shares, other_points, other_shares) -> np.ndarray:
