@@ -121,7 +121,7 @@ class FedClust(ColdStart):
 
 
 class FedClustAsRun(FedClust, as_run=True):
-    """What printed EMD-CFL's tables: distances are between *all* weights, and the warm-up's averages stay **for ever**."""
+    """What printed EMD-CFL's tables: distances between *all* weights, and the warm-up's averages stay **for ever**."""
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, of which all trained weights are compared."""

@@ -33,8 +33,8 @@ CHANGES = ("pending", "flags", "alone")
 class DynamicFLT(FLT):
     """FLT whose server repeats FCR when clients have changed (Algorithm 3 with lines 21-28).
 
-    A client whose data have changed raises a flag the next time it takes part (line 13), a newcomer when it joins. After
-    a round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients send their centroids anew, the
+    A client whose data have changed raises a flag when it takes part next (line 13), a newcomer when it joins. After a
+    round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients send their centroids anew, the
     server repeats FCR on them, and the flags are cleared (lines 23-26).
 
     What the paper leaves open:

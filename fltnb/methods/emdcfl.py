@@ -43,7 +43,6 @@ class EMDCFL(Method):
         Only where some clients sit out the first round. False: every pair is measured once, after the first round by
         which both have trained. True: all that have are measured anew after every round, as in the public code. The
         paper calls the clustering one-shot for each pair.
-    variant : "as_run" takes "last_local" and True where they are not given
     """
 
     name, split = "emdcfl", "val"

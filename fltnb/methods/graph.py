@@ -115,9 +115,8 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def widened(adjacency: np.ndarray, n_clients: int) -> np.ndarray:
     """Return a client graph with newcomers added, each related to itself alone."""
-    before = len(adjacency)
     wide = np.eye(n_clients, dtype=adjacency.dtype)
-    wide[:before, :before] = adjacency
+    wide[: len(adjacency), : len(adjacency)] = adjacency
     return wide
 
 

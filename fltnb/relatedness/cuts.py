@@ -22,8 +22,7 @@ def canonical(labels: np.ndarray) -> np.ndarray:
 def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
     """SciPy linkage (M - 1, 4) with the rows of a binary adjacency as feature vectors (FLT, Section 4.1: Ward).
 
-    Squared distances of binary rows are counts, exact and quick from one matrix product. Heights are rounded to 9
-    decimals, so that no cut falls between merges which are equally high on paper.
+    Heights are rounded to 9 decimals, so that no cut falls between merges which are equally high on paper.
     """
     rows = adjacency.astype(np.float32)  # exact: counts stay far below 2^24
     size = rows.sum(1)
@@ -34,10 +33,7 @@ def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
 
 
 def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Flat clusters (M,) of a dendrogram, ``n_clusters`` of them or, inside a run of equally high merges, fewer.
-
-    SciPy's own "maxclust" rule does the same, except that M clusters are always granted there.
-    """
+    """Flat clusters (M,) of a dendrogram, ``n_clusters`` of them or, inside a run of equally high merges, fewer."""
     n = len(linkage) + 1
     return fcluster(linkage, 0.0 if n_clusters >= n else linkage[n - 1 - n_clusters, 2], criterion="distance")
 

@@ -77,8 +77,4 @@ def _by_subsets(few: np.ndarray, many: np.ndarray) -> np.ndarray:
 
 def _by_assignment(few: np.ndarray, many: np.ndarray) -> np.ndarray:
     costs = np.array(_squared(few, many)).transpose(2, 3, 0, 1)
-    out = np.empty(costs.shape[:2])
-    for i, j in np.ndindex(out.shape):
-        chosen = linear_sum_assignment(costs[i, j])
-        out[i, j] = costs[i, j][chosen].sum()
-    return out
+    return np.array([[cost[linear_sum_assignment(cost)].sum() for cost in row] for row in costs])

@@ -31,7 +31,7 @@ _COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever 
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors (arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2).
 
-    Client i takes the eigenvalues :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
+    Client i takes eigenvalues :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
     :math:`G_i = \Phi_i^\top \Phi_i / n_i` and sends the first p eigenvectors. With those of j it computes
 
     .. math:: \hat\lambda_k = \|G_i v_k^{(j)}\|, \qquad
@@ -41,8 +41,8 @@ class EigenRelevance(ClientClusterer):
     and the server clusters 1 - R hierarchically. What follows from the formulas:
 
     - equal data give R = 1, whatever p; orthogonal subspaces give R near 0;
-    - both values in the ratio are of *i's* data, so neither multiplying one client's features by a constant nor holding
-      every sample several times changes anything: n_i matters through chance only;
+    - both values in the ratio are of *i's* data, so neither multiplying a client's features by a constant nor holding
+      every sample several times changes anything;
     - G is not centred. The first direction is mostly the mean sample, which all natural images share, so p = 1 says
       little. A constant added to everybody's features becomes that direction: the larger it is, the smaller R;
     - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are;
@@ -97,10 +97,9 @@ class EigenRelevance(ClientClusterer):
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         smallest = int(np.argmin(sizes))
         if (self.n_eigenvectors or 1) > sizes[smallest]:
-            raise FltnbError(
-                f"{self.n_eigenvectors} eigenvectors cannot be had from the {sizes[smallest]} samples of client"
-                f" {smallest}: lower n_eigenvectors, or leave small clients out."
-            )
+            whose = f"the {sizes[smallest]} samples of client {smallest}"
+            how = "lower n_eigenvectors, or leave small clients out."
+            raise FltnbError(f"{self.n_eigenvectors} eigenvectors cannot be had from {whose}: {how}")
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
         return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))

@@ -27,6 +27,7 @@ MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples ca
 SINKHORN_STEPS, SINKHORN_STOP = 1000, 1e-6  # POT's own limit; a plan that is not quite done by then will do
 FOLD, CHANCE = 2.0, 0.1  # tolerance="auto": factor that makes a gap; least chance, as a share of the median reference
 SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
+Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
 
 class Row(NamedTuple):
@@ -46,7 +47,7 @@ class EMDClustering(ClientClusterer):
     .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
     so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two clients are connected if *both*
-    directions are below the tolerance, so either can refuse; clients with the same neighbours share a model.
+    directions are below the tolerance; clients with the same neighbours share a model.
 
     Parameters
     ----------
@@ -101,12 +102,7 @@ class EMDClustering(ClientClusterer):
             why = f"exceeds every cosine distance ({FARTHEST:g} at most): all clients will be one cluster."
             warnings.warn(f"tolerance {self.tolerance:g} {why}", stacklevel=4)
 
-    def sketches(
-        self,
-        X: Sequence[np.ndarray],
-        y: Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]] | None = None,
-        first: int = 0,
-    ) -> list[Sketch]:
+    def sketches(self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients, of training samples ``X[i]`` (n_i, d) under their own encoders.
 
         ``y[i][j]`` (v_j, d) are validation samples of client j under the encoder of client i; a callable returns

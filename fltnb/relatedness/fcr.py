@@ -27,9 +27,8 @@ EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximate
 class FCR(CentroidClusterer):
     """Client relatedness from a few centroids per client (FLT, arXiv 2103.15947, Section 3.2, Algorithm 2).
 
-    Each client sends the k centroids of its embeddings. The server lays all of them out with UMAP, measures the
-    distance of two clients there, calls them related below a threshold, and cuts a Ward dendrogram of the rows of that
-    adjacency matrix into disjoint clusters.
+    Each client sends the k centroids of its embeddings. The server lays all of them out with UMAP, calls two clients
+    related if their distance there is below a threshold, and cuts a Ward dendrogram of the rows of that adjacency.
 
     Parameters
     ----------
@@ -42,8 +41,8 @@ class FCR(CentroidClusterer):
         Smallest between any two points (Algorithm 2, line 15), or the public code's
         :func:`~fltnb.relatedness.distances.matching_distances`.
     n_neighbors, n_components : int
-        UMAP's neighbourhood (at most the number of points less one) and dimension u. Take fewer neighbours than one
-        kind of data has centroids over all clients: with 25 small clients 15 glues digits together and 5 does not.
+        UMAP's neighbourhood and dimension u. Take fewer neighbours than one kind of data has centroids over all
+        clients: with 25 small clients 15 glues digits together and 5 does not.
     linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
     n_init : int, starts of each k-means
     random_state : int, every client's k-means gets ``randomness.integer(random_state, "kmeans")``, UMAP that of "umap"
@@ -51,8 +50,7 @@ class FCR(CentroidClusterer):
 
     Attributes
     ----------
-    embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
-    centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)
+    embedding_, centroids_ : ndarray (M, k, u), (M, k, e), in the UMAP plane, and as sent (NaN beyond a client's own k)
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
     """
@@ -119,7 +117,6 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
         distance = np.hstack([np.zeros_like(own), distance[:, :-1]]).astype(np.float32)
         options["precomputed_knn"] = (index, distance, None)
     with warnings.catch_warnings():
-        # Well-separated clusters *are* a disconnected neighbour graph; the second concerns new points only.
         for harmless in ("Graph is not fully connected", "precomputed_knn", "Spectral initialisation failed"):
             warnings.filterwarnings("ignore", message=f".*{harmless}", category=UserWarning)
         warnings.filterwarnings("ignore", message="Tensorflow not installed", category=ImportWarning)

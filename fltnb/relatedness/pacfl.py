@@ -20,8 +20,8 @@ class PACFL(ClientClusterer):
     """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 
     Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
-    images of that class. Two clients are as far apart as their closest pair of such vectors, in degrees (one class in
-    common brings them together): ``distance_``. Clusters are merged until they are farther apart than the threshold.
+    images of that class. ``distance_`` of two clients is the angle of their closest pair of such vectors, in degrees;
+    clusters are merged until they are farther apart than the threshold.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class TransportSignatures(ClientClusterer):
 
     Parameters
     ----------
-    k : int, centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
+    k : int, centroids per half; a half with no more than k samples is sent as it is
     alpha : float
         Bounds the *family-wise* probability that clients with one distribution are separated anywhere in the dendrogram
         (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for its finding what lies
@@ -62,7 +62,6 @@ class TransportSignatures(ClientClusterer):
     ----------
     undecided_ : ndarray (M,) bool
         Another cluster is not rejected at alpha either, or the client has fewer than the 8 samples that the test needs.
-        The label is the nearest cluster, so that it can be served a model.
     distance_ : ndarray (M, M) float32, Z: standardised, hence around 0 (and below) for equal clients; diagonal 0
     adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``
     centroids_, weights_ : ndarray (M, 2 k, e), (M, 2 k), one half after the other (NaN and 0 where missing)
@@ -144,7 +143,7 @@ class TransportSignatures(ClientClusterer):
         """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
-        # Rows get shorter: a long one and a short one make a task
+        # rows get shorter: a long one and a short one make a task
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
         tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
         own, spread = self.self_distance_, self.spread_
