@@ -44,8 +44,7 @@ class DynamicFLT(FLT):
     - *Newcomers* stand alone until a re-clustering takes them in: they start from the mean of all models, and take part
       when drawn. (The paper leaves them out of S until then.)
     - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights.
-    - *Cost.* A re-clustering moves the centroids of all clients once more, and the encoder to those that have none yet.
-      Flags, one bit each, are not counted.
+    - *Cost.* A re-clustering moves all clients' centroids once more, and the encoder to those without; flags are free.
 
     Parameters
     ----------

@@ -285,8 +285,8 @@ class FedCE(Method):
     the vector of a model's losses on the client's batches. Model k becomes the mean of the participants' trained models
     with weights that are the softmax *over clients* of their associations with k. As these grow, the weights sharpen.
 
-    Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
-    weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
+    Neither the paper's text nor official code was at hand, but EMD-CFL's re-implementation. No samples are weighed.
+    Clients are served the model that was best for them when they took part last (0 if never).
 
     Parameters
     ----------

@@ -46,8 +46,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     n_jobs : int or None, processes or threads (joblib) over the clients; no influence on the result
     epsilon, delta, clip : float or None
         With ``epsilon``, what a client sends is (epsilon, delta) differentially private against replacing one of its
-        samples, clipped to norm ``clip``. Its number of samples is not hidden; the budget is for one fit; ``clip`` and
-        what embeds must not depend on clients' data; the seed is secret, the generator not cryptographic.
+        samples, clipped to norm ``clip``, in one fit. Its number of samples is not hidden; ``clip`` and what embeds
+        must not depend on clients' data; the seed is secret, the generator not cryptographic.
 
     Attributes
     ----------

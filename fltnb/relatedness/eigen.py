@@ -57,9 +57,8 @@ class EigenRelevance(ClientClusterer):
     linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
     noise : float, expected length of Gaussian noise on each eigenvector sent, whose own length is 1
     epsilon, delta, clip : float or None
-        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from one noisy
-        d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
-    max_clusters, random_state, n_jobs : see there; a client's noise depends on the seed and on its number
+        A private release: all from one noisy d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
+    max_clusters, random_state, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------

@@ -53,15 +53,14 @@ class EMDClustering(ClientClusterer):
     ----------
     tolerance : float or "auto"
         epsilon; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local training. 0
-        leaves every client alone (a distance below 0 is chance and counts as 0). "auto", not in the paper, takes it
-        from the distances (:func:`first_gap`); those below 0 show what chance does.
+        leaves every client alone (a distance below 0 is chance and counts as 0). "auto", not in the paper: from the
+        distances (:func:`first_gap`), of which those below 0 show what chance does.
     projection : float or None
         What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, by a matrix that
         only the pair knows; None sends embeddings as they are.
     reference : {"pair", "client"}
         "pair": a client measures its reference with the matrix of each pair, so that what it does to W cancels.
-        "client": once, without projection; half the time, twice the noise, and a bias that grows as ``projection``
-        falls. The paper can be read either way; the public code has one square random matrix for it.
+        "client": once, without projection; half the time, twice the noise, a bias. The paper can be read either way.
     max_samples : int, most training, and most validation, samples of a client that are compared, drawn at random
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
@@ -128,8 +127,7 @@ class EMDClustering(ClientClusterer):
         """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
 
         Of training samples ``x`` (n_i, d) of client i and validation samples (v_j, d) of every client j, all under the
-        network of i. In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_``
-        counts that.
+        network of i. In the paper the server computes it, from what clients send pair by pair (``sent_`` counts that).
         """
         (row,) = self.measure([(client, x, dict(enumerate(validation)))])
         return self._as_sketch(row, x, validation[client], x.shape[1])

@@ -38,9 +38,8 @@ class TransportSignatures(ClientClusterer):
     less its mean, orders the clients: a row averages over M comparisons.
 
     **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused if the mean Z between them
-    exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. (A quarter of the
-    variance of one Z belongs to each client, half to the pair.) Clusters are the largest groups without a refused
-    merge, each client then moved to the cluster that it is nearest to by mean Z.
+    exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. Clusters are the
+    largest groups without a refused merge, each client then moved to the cluster that it is nearest to by mean Z.
 
     Parameters
     ----------
@@ -53,9 +52,9 @@ class TransportSignatures(ClientClusterer):
     n_splits : int, random divisions per client
     tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
     epsilon, delta, clip : float or None
-        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: halves are described by noisy sums and
-        counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128 dimensions a few hundred samples carry
-        nothing at epsilon near 1. There is one division then, and the spread is taken over clients, sizes allowed for.
+        A private release by noisy sums and counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128
+        dimensions a few hundred samples carry nothing at epsilon near 1. There is one division then, and the spread is
+        taken over clients, sizes allowed for.
     random_state, n_jobs : see there; a client's draws depend on the seed and on its number
 
     Attributes
