@@ -8,6 +8,7 @@ samples (:func:`binomial_error`), which says nothing about the scatter between r
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,16 +36,16 @@ def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
     return 100 * np.divide(correct, total, out=np.full(correct.shape, np.nan), where=total > 0)
 
 
-def _known(accuracies: ArrayLike) -> np.ndarray:
-    """Drop clients without samples: they have no accuracy, and a 0 would count as a failure."""
+def _over_clients(statistic: Callable[[np.ndarray], float], accuracies: ArrayLike) -> float:
+    """Leave out clients without samples: they have no accuracy, and a 0 would count as a failure."""
     values = np.asarray(accuracies, dtype=np.float64).ravel()
-    return values[~np.isnan(values)]
+    values = values[~np.isnan(values)]
+    return float(statistic(values)) if values.size else float("nan")
 
 
 def mean_accuracy(accuracies: ArrayLike) -> float:
     """Unweighted mean over clients, percent; clients with NaN are left out, NaN if none is left."""
-    values = _known(accuracies)
-    return float(values.mean()) if values.size else float("nan")
+    return _over_clients(np.mean, accuracies)
 
 
 def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
@@ -54,14 +55,12 @@ def micro_accuracy(correct: ArrayLike, total: ArrayLike) -> float:
 
 def variance(accuracies: ArrayLike) -> float:
     """Variance over clients (division by M), percent squared: the papers' fairness."""
-    values = _known(accuracies)
-    return float(values.var()) if values.size else float("nan")
+    return _over_clients(np.var, accuracies)
 
 
 def worst(accuracies: ArrayLike) -> float:
     """Accuracy of the worst client, percent."""
-    values = _known(accuracies)
-    return float(values.min()) if values.size else float("nan")
+    return _over_clients(np.min, accuracies)
 
 
 def summary(correct: ArrayLike, total: ArrayLike) -> dict[str, float]:
@@ -75,9 +74,8 @@ def binomial_error(accuracy_percent: ArrayLike, n: ArrayLike) -> float | np.ndar
     r"""Error that FLT prints beside an accuracy: :math:`100\sqrt{p (1 - p) / n}` with p the accuracy as a share.
 
     It treats the mean over clients as the accuracy on ``n`` independent images, where ``n`` counts the *distinct*
-    images of the whole test (or training) set: 10,000 for MNIST, not the sum of the clients' shared test sets.
-    Of the 144 errors printed in FLT's Tables 1, 2, 4, 5, 7, 8 and 10, 125 are this to the last digit and 8 more are
-    within 0.01 of it. In percentage points, of percent from 0 to 100 and n from 1 on, else FltnbError; NaN gives NaN.
+    images of the whole test (or training) set: 10,000 for MNIST, not the sum of the clients' shared test sets. Of 144
+    errors printed in FLT's tables, 133 are this within 0.01. Percent from 0 to 100 and n from 1 on, else FltnbError.
 
     Examples
     --------
@@ -116,25 +114,16 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
     F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over classes.
     Clients without samples are left out; NaN if none is left.
 
+    FltnbError: no confusion matrices of at least two classes, or an unknown option. RuntimeWarning: clients whose
+    samples are all of one class, over the classes present 100 without an error and at most 50 with one.
+
     Parameters
     ----------
     confusion : int array (M, C, C), or (C, C) for one client, samples by class (rows) and prediction (columns)
-    average : {"micro", "macro", "pooled"}
-        Mean of the clients' F1 weighted by samples; plain mean; F1 of all samples together.
+    average : {"micro", "macro", "pooled"}, mean weighted by samples; plain mean; F1 of all samples together
     classes : {"present", "all"}
         Classes whose F1 a client's is the mean of: those that occur in its samples or in its predictions
         (scikit-learn's ``f1_score(..., average="macro")``), or all C, with 0 for one that does not occur.
-
-    Raises
-    ------
-    FltnbError
-        No confusion matrices of at least two classes, or an unknown option.
-
-    Warns
-    -----
-    RuntimeWarning
-        Clients whose samples are all of one class. Over the classes present their F1 is 100 without an error and at
-        most 50 with one, over all C classes at most 100 / C: the mean then says much about who holds what.
 
     Examples
     --------
@@ -147,10 +136,8 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
     counts = np.asarray(confusion)
     counts = counts[None] if counts.ndim == 2 else counts
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2:
-        raise FltnbError(
-            "Scores of confusion matrices need an array (clients, C, C) of at least C = 2 classes, not"
-            f" {np.shape(confusion)}."
-        )
+        wanted = "an array (clients, C, C) of at least C = 2 classes"
+        raise FltnbError(f"Scores of confusion matrices need {wanted}, not {np.shape(confusion)}.")
     if counts.dtype.kind not in "iu" or (counts < 0).any():
         raise FltnbError("Confusion matrices hold numbers of samples: whole numbers of at least 0.")
     if average == "pooled":
@@ -158,12 +145,9 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
     truly, predicted = counts.sum(axis=2), counts.sum(axis=1)
     single = (truly > 0).sum(axis=1) == 1
     if average != "pooled" and single.any():
-        warnings.warn(
-            f"{single.sum()} of {len(counts)} clients, client {int(single.argmax())} first, hold samples of a single"
-            " class: their F1 is all or next to nothing, so look at the pooled F1 or the accuracy as well.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        who = f"{single.sum()} of {len(counts)} clients, client {int(single.argmax())} first, hold samples of a single"
+        what = "class: their F1 is all or next to nothing, so look at the pooled F1 or the accuracy as well."
+        warnings.warn(f"{who} {what}", RuntimeWarning, stacklevel=2)
     both, hits = truly + predicted, np.diagonal(counts, axis1=1, axis2=2)
     score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
     n = truly.sum(axis=1)
@@ -180,22 +164,18 @@ def f1_summary(confusion: ArrayLike) -> dict[str, float]:
 
     Notes
     -----
-    FeSEM (Table 2) gives no formula. Its macro F1 lies far below its macro accuracy (NoFed 51.0 against 81.3, FedAvg
-    45.4 against 84.9). Drawn writers with FEMNIST's sizes (a test set of 45 images holds 25 of the 62 classes) show
-    what can be meant:
+    FeSEM (Table 2) gives no formula, and prints a macro F1 far below its macro accuracy (FedAvg 45.4 against 84.9).
+    Drawn writers with FEMNIST's sizes (45 test images hold 25 of the 62 classes) show what can be meant:
 
     * Per client over all 62 classes, absent ones as 0, F1 is below 25 / 62 = 40 % even without an error.
-    * Per client over the classes that occur there, weighted by size: a model that knows all but the 30 rarest classes
-      (13 % of the images), and those to 99 %, has accuracy 86 and F1 70. FedAvg's printed *micro* F1 is 67.9 at 84.9.
-      Without the weights it is the same within a point, as in the paper's rows for Robust, FedCluster, HypoCluster and
-      FedDANE (53.1 and 53.6, 64.3 and 64.4, 61.3 and 61.6, 31.8 and 31.7).
-    * Over all 62 classes of the pooled matrix, the same model has 47: FedAvg's printed *macro* F1 is 45.4.
+    * Per client over the classes that occur there: a model that knows all but the 30 rarest classes (13 % of the
+      images), and those to 99 %, has accuracy 86 and F1 70, weighted by size or not. FedAvg's printed *micro* F1 is
+      67.9; the rows for Robust, FedCluster, HypoCluster and FedDANE print nearly the same for both.
+    * Over all 62 classes of the pooled matrix, the same model has 47, near FedAvg's printed *macro* F1.
 
-    Trained networks show the same gap: FedAvg (one hidden layer, 30 rounds) on 30 clients with EMNIST's 62 classes
-    reached a micro accuracy of 64, a micro F1 of 48 and a pooled F1 of 31; per client over all 62 classes, 22. So the
-    low macro F1 is most likely the pooled one, which the rare classes pull down. No definition fits all rows: for the
-    four named above it must be ``macro_f1``, and none explains CelebA's 54.2 beside an accuracy of 86.1 (two classes,
-    about as many of each).
+    So the low macro F1 is most likely the pooled one, which the rare classes pull down, as in trained networks
+    (accuracy 64, micro F1 48, pooled F1 31). No definition fits all rows: for the four named above it must be
+    ``macro_f1``, and none explains CelebA's 54.2 beside an accuracy of 86.1 (two classes, about as many of each).
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the pooled F1 stands beside the other two

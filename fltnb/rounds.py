@@ -53,17 +53,14 @@ class Run:
         ``worst`` (percent), ``loss`` (mean over clients), ``seconds`` (since the start), ``bytes_up, bytes_down`` (sent
         so far, all clients); for a federation that changes also the mean by group: ``accuracy_stayed, accuracy_drifted,
         accuracy_joined`` (NaN while there are none). Split "probe", at the end only: the second test set, if any.
-    clients : DataFrame
-        One row each at the last round: ``client, cluster, true_cluster, samples, train, test, probe`` (percent).
+    clients : DataFrame, at the last round: ``client, cluster, true_cluster, samples, train, test, probe`` (percent)
     labels : array (M,) or None, final cluster of each client
     theta, rows : arrays (K, P), (M,), final models; client i is served by ``theta[rows[i]]``
     settings : dict, everything that determines the numbers
     seconds : float, wall time, resumed parts included
     stopped : str, why the run ended early (a client's loss was not finite), else empty
     labels_at : dict, evaluated round -> cluster of each client that was there (M,); empty for methods without clusters
-    confusion : int64 array (M, C, C) or None
-        What test samples were taken for at the end (:func:`confusion`); None for a method that tests something else
-        than the one model that it serves a client.
+    confusion : int64 array (M, C, C), :func:`confusion` of test samples at the end; None if ``not method.tests_served``
     """
 
     history: pd.DataFrame
@@ -136,23 +133,18 @@ def run(
     ----------
     method : Method, for example ``fl.methods.FedAvg()``
     fed : Federation
-        Who holds which samples. One that changes (:func:`fltnb.federations.with_events`) changes before the rounds it
-        names: each round draws from, and evaluates, the clients that are there, on the data they hold then.
-    model : str, A name of :data:`fltnb.models.NAMES`
+        One that changes (:func:`fltnb.federations.with_events`) does so before the rounds it names: each round draws
+        from, and evaluates, the clients that are there, on the data they hold then.
+    model : str, a name of :data:`fltnb.models.NAMES`
     rounds, local_epochs, participation, batch_size, lr, momentum, weight_decay, proximal
         Rounds T, epochs E per round, share rho of clients per round in (0, 1], batch B, SGD's learning rate, momentum
         and weight decay, and the weight mu of the proximal term.
-    seed : int
-        Determines initial weights, participation, batch order, dropout and the method's own draws. The partition has
-        its own seed, in the federation.
+    seed : int, of all draws but the federation's
     precision : {"float32", "bfloat16"}, type that convolutions compute in (:class:`fltnb.training.TrainSpec`)
-    device, backend, n_workers, dtype
-        Where and how to train (:func:`fltnb.training.make_engine`); the result depends on them up to rounding only.
+    device, backend, n_workers, dtype : see :func:`fltnb.training.make_engine`; they change rounding only
     eval_every : int, evaluate every so many rounds, and after the last
-    checkpoint : path, optional
-        File that is written about every 20 s and continued from if it exists; removed by nobody.
-    cache, n_jobs : see :class:`fltnb.methods.Context`
-    progress : bool, show a bar with the time left
+    checkpoint : path, optional, file that is written about every 20 s and continued from; removed by nobody
+    cache, n_jobs, progress : see :class:`fltnb.methods.Context`
 
     Raises
     ------
@@ -302,8 +294,7 @@ def confusion(
 ) -> np.ndarray:
     """Count what every client's samples are taken for: int64 (M, C, C), classes as rows, predictions as columns.
 
-    Client i is served by ``theta[rows[i]]``, as a :class:`Run` holds them: theta (K, P), rows (M,). Zeros for a client
-    without samples. FltnbError: unknown split, or models or rows that do not fit.
+    Client i is served by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. FltnbError: what does not fit.
     """
     import torch
 
@@ -352,24 +343,18 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         name = method.__name__ if isinstance(method, type) else "FedAvg"
         raise FltnbError(f"method must be a method such as fl.methods.{name}(...), not {method!r}.")
     if not isinstance(fed, Federation):
-        raise FltnbError(
-            f"A run needs a Federation, not {type(fed).__name__}: make one with fl.federations.label_clusters(...) or"
-            " fl.Federation.from_arrays(...)."
-        )
+        ways = "fl.federations.label_clusters(...) or fl.Federation.from_arrays(...)"
+        raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: make one with {ways}.")
     full = checked(run, {"method": method, "fed": fed, "model": model} | numbers, "a run")
     rounds, participation = full["rounds"], full["participation"]
     spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | method.local_training())
     parts = phases(fed)
     if parts[-1].round > rounds:
-        raise FltnbError(
-            f"The federation changes before round {parts[-1].round} but the run ends with round {rounds}: ask for more"
-            " rounds, or let it change earlier."
-        )
+        early = f"The federation changes before round {parts[-1].round} but the run ends with round {rounds}"
+        raise FltnbError(f"{early}: ask for more rounds, or let it change earlier.")
     if parts[-1].fed.n_clients > parts[0].fed.n_clients and type(method).changed is Method.changed:
-        raise FltnbError(
-            f"Method {method.name} does not say what a client that joins during the run is served: choose another"
-            " method, or give it a method `changed`."
-        )
+        silent = f"Method {method.name} does not say what a client that joins during the run is served"
+        raise FltnbError(f"{silent}: choose another method, or give it a method `changed`.")
     for phase in parts:
         method.check(phase.fed)
     if type(method).foresee is not Method.foresee:
@@ -407,10 +392,8 @@ def _load(path, settings) -> _Progress | None:
         same = meta.pop("settings") == json.loads(json.dumps(settings))
         done = _Progress(**meta | {"state": state, "labels_at": labels_at})
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
-        warnings.warn(
-            f"Checkpoint {path} is damaged ({error}): this run starts again from round 1, others are not affected.",
-            stacklevel=2,
-        )
+        fate = "this run starts again from round 1, others are not affected."
+        warnings.warn(f"Checkpoint {path} is damaged ({error}): {fate}", stacklevel=2)
         return None
     if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")

@@ -223,14 +223,12 @@ def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_
     assert method.serve(state)[1].tolist() == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
 
 
-def test_bytes_of_the_clustering_and_between_servers(fed):
+def test_bytes_of_the_clustering(fed):
     method = MTHFL(fl.EigenRelevance(n_clusters=3), local_rounds=2)
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     state = method.start(fed, net, Context(0))
     # every user sends five vectors of 64 pixels and six relevances, and gets the vectors of the six others
     assert method.setup_bytes(state) == (4 * 7 * (5 * 64 + 6), 4 * 7 * 6 * 5 * 64)
-    shared = 64 * 200 + 200
-    assert method.bytes_between_servers(state, 5) == (4 * 3 * shared * 2,) * 2  # three servers, after rounds 2 and 4
     assert method.traffic(state, net.n_parameters) == (net.n_parameters, net.n_parameters)
     assert MTHFL("oracle").setup_bytes(MTHFL("oracle").start(fed, net, Context(0))) == (0, 0)
 

@@ -18,7 +18,7 @@ from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
 from .fedem import FedCE, FedEM, FedRC, FedSoft
 from .fesem import FedSEM, FeSEM, FeSEMMA
-from .flt import FLT, PACFL, PCAKMHC, fit_clusterer
+from .flt import FLT, PACFL, PCAKMHC
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
 from .ifca import IFCA, HypoCluster
@@ -37,7 +37,7 @@ METHODS = {
 }
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
-__all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "fit_clusterer", "mix"]
+__all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]
 __all__ += METHODS
 
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
+from .. import relatedness
 from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..federations.phases import Phase
+from ..models import Model
 from ..settings import Configured, Variant, brief
+from ..training import Engine, Evaluation, Trained
 from .samples import check_validation
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..federations.phases import Phase
-    from ..models import Model
-    from ..training import Engine, Evaluation, Trained
 
 State = dict[str, np.ndarray]
 
@@ -36,8 +35,8 @@ PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT
 class Context:
     """What ``start`` may use besides the federation and the model.
 
-    ``seed`` is the run's. ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results
-    such as clusterings. ``progress`` says whether one-off work may show progress, ``n_jobs`` its processes.
+    ``cache(key, compute)`` returns a dict of arrays and keeps it between runs: one-off results such as clusterings.
+    ``progress`` says whether one-off work may show progress, ``n_jobs`` its processes; ``seed`` is the run's.
     """
 
     seed: int
@@ -59,8 +58,9 @@ class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
     Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
-    annotation does not allow raises :class:`fltnb.FltnbError`. Where the authors' code departs from their text,
-    ``variant="as_run"`` means other defaults (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)``.
+    annotation does not allow raises :class:`fltnb.FltnbError`. ``n_clusters`` is the number K of models or clusters,
+    which is given. Where the authors' code departs from their text, ``variant="as_run"`` means other defaults
+    (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)`` that stands beside the method.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -70,8 +70,7 @@ class Method(Configured):
     name = "method"
     tests_served = True
     models_down = models_up = 1
-    AS_RUN: ClassVar[Mapping[str, Any]] = {}
-    """What the variant "as_run" means for options that are not given."""
+    AS_RUN: ClassVar[Mapping[str, Any]] = {}  # what the variant "as_run" means for options that are not given
     _as_run: type[Method] | None = None
     _of_variant = False
 
@@ -96,7 +95,7 @@ class Method(Configured):
     def settings(self) -> dict[str, Any]:
         """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out.
 
-        A clusterer and an encoder are dicts of their own. ``kind``, the class, stands beside another id than the usual.
+        ``kind``, the class, stands beside another id than the usual.
         """
         settings = {"name": self.name} | ({"kind": type(self).__name__} if self.name != type(self).name else {})
         return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
@@ -143,10 +142,7 @@ class Method(Configured):
         return state["models"], state["row"][clients]
 
     def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
-        """Let the participants train; most methods leave it to :meth:`dispatch`.
-
-        Some train several models, weigh samples, or measure what they have trained. :meth:`collect` gets one row each.
-        """
+        """Let the participants train, as :meth:`dispatch` says; some methods train several models or weigh samples."""
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -185,25 +181,15 @@ class HardMethod(Method):
         """Refuse more clusters than clients as well."""
         super().check(fed)
         K, M = self.n_clusters, fed.n_clients
-        if K > M:
+        if K is not None and K > M:
             raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")
 
 
 def _plain(value: Any) -> Any:
     """Return an option as JSON has it."""
     if hasattr(value, "get_params"):
-        return clusterer_settings(value)
+        return relatedness.canonical(value)
     return brief(type(value), asdict(value)) if is_dataclass(value) else value
-
-
-def clusterer_settings(clusterer) -> dict[str, Any]:
-    """JSON-able name of a clusterer, and the parameters that differ from their defaults."""
-    parameters = {
-        key: value.tolist() if isinstance(value, np.ndarray) else value
-        for key, value in clusterer.get_params(deep=False).items()
-        if key != "n_jobs"  # results do not depend on it
-    }
-    return {"name": type(clusterer).__name__, **brief(type(clusterer), parameters)}
 
 
 def resolve_rule(rule: str | None, variant: str) -> str:
@@ -219,11 +205,35 @@ def one_cluster(fed: Federation, theta: np.ndarray) -> State:
     return {"models": np.atleast_2d(theta), "row": row, "labels": row.copy(), "weights": weights}
 
 
-def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models (n, P): ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+def unclustered(fed: Federation, model: Model, context: Context, n_models: int = 1) -> State:
+    """:func:`one_cluster` with copies of the ``initial`` model, and what clustering by models needs besides.
 
-    The rows of W (R, n) must be non-negative and sum to 1; others raise :class:`fltnb.FltnbError`. Models come in
-    client-id order: the sum does not depend on who finished first. ``block`` bounds the float64 copy.
+    ``trainable``: how many columns are compared; ``heard``: which clients have trained; ``seed``: the run's.
+    """
+    theta = model.init(context.seed)
+    return one_cluster(fed, np.repeat(theta[None], n_models, axis=0)) | {
+        "initial": theta,
+        "trainable": np.array(model.n_trainable),
+        "heard": np.zeros(fed.n_clients, dtype=bool),
+        "seed": np.array(context.seed),
+    }
+
+
+def alone(fed: Federation, theta: np.ndarray) -> State:
+    """State in which every client has a model of its own, all equal to ``theta`` (P,)."""
+    models, row = np.repeat(theta[None], fed.n_clients, axis=0), np.arange(fed.n_clients, dtype=np.int64)
+    return {"models": models, "row": row, "weights": np.asarray(fed.sizes, dtype=np.float64)}
+
+
+def several(model: Model, context: Context, n_models: int) -> np.ndarray:
+    """Independent initial models (K, P); the first is where FedAvg starts."""
+    return np.stack([model.init(context.seed, k) for k in range(n_models)])
+
+
+def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
+    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+
+    Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):

@@ -1,7 +1,6 @@
-"""Clustered federated learning by recursive bipartition: CFL, and FedCluster, FeSEM's version of it.
+"""Clustered federated learning by recursive bipartition: FedAvg, until a cluster is cut in two by updates' cosines.
 
-FedAvg until a cluster's members want different models; then it is cut in two by the cosines between their updates. CFL
-(Sattler et al., arXiv 1910.01991) looks at the length of updates. FedCluster, as FeSEM's authors (arXiv 2108.08647)
+CFL (Sattler et al., arXiv 1910.01991) looks at the length of updates. FedCluster, as FeSEM's authors (arXiv 2108.08647)
 rebuilt it for their tables, cuts on schedule, and a bound on the cosine between the halves says whether that was right.
 """
 
@@ -13,7 +12,7 @@ import numpy as np
 from sklearn.cluster import AgglomerativeClustering
 
 from ..settings import Count, Natural, NonNegative
-from .base import Context, Method, State, one_cluster
+from .base import Context, Method, State, unclustered
 from .modelspace import cluster_means, with_rows
 
 BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
@@ -26,26 +25,20 @@ class CFL(Method):
     between a member's model after and before local training. Both halves continue from their members' mean.
 
     With partial participation (the original has everybody in every round) the condition looks at each member's *latest*
-    update, and a cluster is tested only once every member has been heard since the cluster was formed.
-
-    The original theory also asks that the two halves be dissimilar enough; the official code omits that test, and so
-    does this one. Besides the models the state holds one update per client, (M, P).
+    update, once every member has been heard since the cluster was formed. The original theory also asks that the two
+    halves be dissimilar enough; the official code omits that test, and so does this one.
 
     Parameters
     ----------
     eps1, eps2 : float
-        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are those of the official code, for its own
-        network, 0.1 as learning rate and one epoch; elsewhere they need to be tuned.
-    warmup : int
-        Rounds at the start in which nothing is cut.
-    min_size : int
-        Only clusters with more members than this are cut.
-    weighting : {"plain", "samples"}
-        Weights of the members in the mean: equal, as in the official code, or by training samples.
+        Thresholds on norms of updates; ``eps1=0`` never cuts. The defaults are the official code's, for its network, a
+        learning rate of 0.1 and one epoch; elsewhere they need to be tuned.
+    warmup : int, rounds at the start in which nothing is cut
+    min_size : int, only clusters with more members than this are cut
+    weighting : {"plain", "samples"}, members of a mean count alike, as in the official code, or by samples
     similarity : {"parameters", "state"}
-        What counts as an update: trained parameters, or (with batch normalisation) running means, variances and the
-        counters of batches too, as in the runs behind EMD-CFL's tables. Every counter grows by the steps taken, so all
-        updates are long and alike, and no mean update is below the usual ``eps1``.
+        What counts as an update: trained parameters, or batch normalisation's statistics and counters of batches too,
+        as in the runs behind EMD-CFL's tables: updates are long and alike, and no mean is below the usual ``eps1``.
     """
 
     name = "cfl"
@@ -63,11 +56,12 @@ class CFL(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        theta = model.init(context.seed)
-        whole = self.similarity == "state" and model.n_statistics > 0
-        return one_cluster(fed, theta) | {
-            "updates": np.zeros((fed.n_clients, len(theta) + 1 if whole else model.n_trainable), dtype=theta.dtype),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
+        state = unclustered(fed, model, context)
+        width = model.n_trainable
+        if self.similarity == "state" and model.n_statistics > 0:
+            width = len(state["initial"]) + 1
+        return state | {
+            "updates": np.zeros((fed.n_clients, width), dtype=state["initial"].dtype),
             "steps": np.zeros(fed.n_clients),
             "counters": np.array(model.n_statistics // 2),
         }
@@ -133,20 +127,16 @@ def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray
 class FedCluster(Method):
     """FedAvg for a while, one cut by the updates of the last layer, and again inside each half.
 
-    A cluster that is ``period`` rounds old is cut in two by average linkage of the cosine distances between its
-    members' updates of the last layer's weights (without biases). With s the largest cosine between members of
-    different halves, the cut stands if ``sqrt((1 - s) / 2) >= gamma``. Both halves then continue from the model that
-    the cluster had *before* the round whose updates were looked at. A cut that does not stand ends the recursion. With
-    partial participation (the original calls all members for the cut) it goes as in :class:`CFL`.
+    A cluster that is ``period`` rounds old is cut in two by average linkage of the cosine distances between members'
+    updates of the last layer's weights (without biases). With s the largest cosine across the halves, the cut stands if
+    ``sqrt((1 - s) / 2) >= gamma``, and ends the recursion if not. Both halves continue from the model that the cluster
+    had *before* the round whose updates were looked at. Partial participation is as in :class:`CFL`.
 
     Parameters
     ----------
-    gamma : float
-        Least separation of the halves; above 1 nothing is ever cut, which is FedAvg. 0.13 in FeSEM's code.
-    period : int
-        Rounds of FedAvg before a cut is tried; 30 in FeSEM's code.
-    min_size : int
-        Only clusters with more members than this are cut. The code's number is not known; 2 is CFL's.
+    gamma : float, least separation of the halves; above 1 nothing is ever cut, which is FedAvg. 0.13 in FeSEM's code
+    period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
+    min_size : int, only clusters with more members than this are cut; the code's number is not known, 2 is CFL's
     """
 
     name = "fedcluster"
@@ -156,12 +146,11 @@ class FedCluster(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
-        theta = model.init(context.seed)
+        state = unclustered(fed, model, context)
         kernel = model.head.start, model.head.stop - model.n_classes  # the last layer's weights; biases come after
-        return one_cluster(fed, theta) | {
-            "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=theta.dtype),
+        return state | {
+            "updates": np.zeros((fed.n_clients, kernel[1] - kernel[0]), dtype=state["initial"].dtype),
             "kernel": np.array(kernel),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
             "since": np.zeros(1, dtype=np.int64),  # round after which each cluster was formed
             "settled": np.zeros(1, dtype=bool),
         }
@@ -180,8 +169,7 @@ class FedCluster(Method):
             if second is None:
                 settled[cluster] = True
                 continue
-            row[own[second]] = len(averaged)
-            averaged[cluster] = models[cluster]
+            row[own[second]], averaged[cluster] = len(averaged), models[cluster]
             averaged = np.vstack([averaged, models[cluster : cluster + 1]])
             since[cluster], heard[own] = round, False
             since, settled = np.append(since, round), np.append(settled, False)

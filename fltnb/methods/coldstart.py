@@ -1,4 +1,4 @@
-"""Clusters from what training changes: once, in the first round (FedClust and FlexCFL), or again and again (CFLGP).
+"""Clusters from what training changes: once, in round 1 (FedClust and FlexCFL), or again and again (CFLGP).
 
 FedClust: Islam et al., ICPP 2024 (arXiv 2407.07124). FlexCFL: Duan et al., IEEE TPDS 2022 (arXiv 2108.09749), after
 their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
@@ -15,15 +15,16 @@ from scipy.spatial.distance import cdist, pdist
 
 from ..errors import FltnbError
 from ..randomness import integer
-from ..relatedness.base import check_cluster_count
 from ..relatedness.cuts import canonical
 from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative, Variant
-from .base import Context, HardMethod, Method, State, one_cluster
-from .modelspace import cluster_means, gram, leading_features, quick_kmeans
+from .base import Context, HardMethod, Method, State, unclustered
+from .modelspace import cluster_means, gram, leading_features, quick_kmeans, with_rows
+
+BLOCK = 65536  # weights per step: bounds the float64 copies
 
 
-class ColdStart(Method):
+class ColdStart(HardMethod):
     """Clusters from the first local training; subclasses say how (:meth:`form`, :meth:`place`).
 
     Row 0 of the models is the common initial model, row k + 1 the model of cluster k. The participants of round 1 are
@@ -35,21 +36,17 @@ class ColdStart(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, no clusters yet."""
-        return one_cluster(fed, model.init(context.seed)) | {
-            "head": np.array([model.head.start, model.head.stop]),  # columns of the last layer
-            "trainable": np.array(model.n_trainable),
-            "seed": np.array(context.seed),
-            "forming": np.array(False),
-        }
+        head = np.array([model.head.start, model.head.stop])  # columns of the last layer
+        return unclustered(fed, model, context) | {"head": head, "forming": np.array(False)}
 
     def foresee(self, phases, drawn: Sequence[np.ndarray]) -> None:
         """Refuse a first round with too few participants to form clusters from."""
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
-            raise FltnbError(
-                f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least"
-                f" {least}, but there will be {len(drawn[0])}: choose a higher participation."
+            need = (
+                f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least {least}"
             )
+            raise FltnbError(f"{need}, but there will be {len(drawn[0])}: choose a higher participation.")
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
@@ -81,27 +78,17 @@ class ColdStart(Method):
         return state | more | {"models": models, "row": row, "labels": labels, "forming": np.array(first)}
 
 
-BLOCK = 65536  # weights per step: bounds the float64 copies
-
-
 class FedClust(ColdStart):
     """One-shot clustering by the weights of the final layer, then FedAvg inside the clusters.
 
     In round 1, the warm-up, participants send their final layer only. Euclidean distances between these, complete
-    linkage and a threshold give the clusters, whose models still are the initial one. A newcomer joins the cluster
-    whose members' mean final layer is nearest to its own (:class:`ColdStart`).
-
-    The warm-up's length and the linkage stand in no text at hand (EMD-CFL's runs: complete). Newcomers send whole
-    models.
+    linkage (that of EMD-CFL's runs) and a threshold give the clusters, whose models still are the initial one. A
+    newcomer joins the cluster whose members' mean final layer is nearest to its own, and sends whole models.
 
     Parameters
     ----------
-    threshold : float, optional
-        lambda: no two members of a cluster are farther apart. It depends on model, learning rate and epochs.
-    n_clusters : int, optional
-        Cut the dendrogram into so many clusters instead. Give one of the two.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`FedClustAsRun`.
+    threshold : float, optional, lambda: no two members of a cluster are farther apart; it depends on the training
+    n_clusters : int, optional, cut the dendrogram into so many clusters instead; give one of the two
     """
 
     name = "fedclust"
@@ -112,10 +99,6 @@ class FedClust(ColdStart):
     ):
         if (threshold is None) == (n_clusters is None):
             raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
-
-    def check(self, fed) -> None:
-        """Refuse more clusters than clients."""
-        check_cluster_count(self.n_clusters, fed.n_clients)
 
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
@@ -138,11 +121,7 @@ class FedClust(ColdStart):
 
 
 class FedClustAsRun(FedClust, as_run=True):
-    """What printed EMD-CFL's tables: the accuracies of its rows are those of models of one round.
-
-    Distances are between *all* weights (thresholds: 5 on rotated MNIST, 45 on rotated CIFAR-10, 8 on PACS, 4 and 28 on
-    the backdoors). The clusters' models are the warm-up's averages, by samples, **for ever**.
-    """
+    """What printed EMD-CFL's tables: distances between *all* weights, and the warm-up's averages stay **for ever**."""
 
     def start(self, fed, model, context: Context) -> State:
         """One common model, of which all trained weights are compared."""
@@ -160,23 +139,19 @@ class FedClustAsRun(FedClust, as_run=True):
     traffic = Method.traffic
 
 
-class FlexCFL(HardMethod, ColdStart):
+class FlexCFL(ColdStart):
     """Static groups by decomposed cosine similarity, with an optional pull between the groups' models.
 
     The participants' updates of round 1 are clustered by k-means on their cosines with the updates' leading left
     singular vectors (:func:`decomposed_cosines`). A group starts from the plain mean of its members' models; later
     rounds average by samples. A newcomer joins the group whose mean first update points most nearly where its own does.
-
-    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; here those are the participants
-    and local epochs of round 1. Migration of clients whose labels shift is not there.
+    The official code draws ``min(20 K, M)`` clients for the cold start, 50 steps each; migration is not here.
 
     Parameters
     ----------
-    n_clusters, variant
-        Number of groups K, given. "as_run": :class:`FlexCFLAsRun`.
     eta : float
-        Inter-group rate, at least 0: after each average a group's model becomes the mean of itself, with weight 1, and
-        of the other groups' models, with weights ``eta / norm``. 0 is the official configuration.
+        Inter-group rate: after each average a group's model becomes the mean of itself, with weight 1, and of the other
+        groups' models, with weights ``eta / norm``. 0 is the official configuration.
     """
 
     name = "flexcfl"
@@ -216,10 +191,7 @@ class FlexCFLAsRun(FlexCFL, as_run=True):
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
-    """Cosines (n, K) of n updates with the K leading left singular vectors of the matrix that they are columns of.
-
-    With ``updates = U S V'`` these come from ``S V_i``, so the Gram matrix (n, n) is all it takes; 0 beyond the rank.
-    """
+    """Cosines (n, K) of n updates with their K leading left singular vectors, from their Gram matrix; 0 beyond rank."""
     features = leading_features(products, n_components)
     norm = np.sqrt(np.diag(products))[:, None]
     cosines = np.divide(features, norm, out=np.zeros_like(features), where=norm > 0)
@@ -246,18 +218,14 @@ class CFLGP(HardMethod):
     far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
     so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
 
-    A profile has one block, as in the released code. The paper's text lets one of the K models after the other be sent
-    to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the client's whole local
-    training. Profiles take M x P numbers. A client never heard stays in cluster 0, all while fewer than K are heard.
+    A profile has one block of P numbers, as in the released code. The paper's text sends one of the K models after the
+    other to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the whole local
+    training. A client never heard stays in cluster 0, all while fewer than K are heard.
 
     Parameters
     ----------
-    n_clusters, variant
-        Number of clusters K, given. "as_run": :class:`CFLGPAsRun`.
-    period : int
-        Q, rounds from one clustering to the next.
-    stop : int
-        Labels are frozen after this round; 0 never.
+    period : int, Q, rounds from one clustering to the next
+    stop : int, labels are frozen after this round; 0 never
     """
 
     name = "cflgp"
@@ -268,13 +236,9 @@ class CFLGP(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
-        theta = model.init(context.seed)
-        blocks = self.n_clusters if self.own_blocks else 1
-        return one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
-            "profile": np.zeros((fed.n_clients, blocks, model.n_trainable), dtype=theta.dtype),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
-            "seed": np.array(context.seed),
-        }
+        state = unclustered(fed, model, context, self.n_clusters)
+        shape = fed.n_clients, self.n_clusters if self.own_blocks else 1, model.n_trainable
+        return state | {"profile": np.zeros(shape, dtype=state["initial"].dtype)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Update the profiles and cluster if it is time, then average inside the clusters."""
@@ -287,25 +251,20 @@ class CFLGP(HardMethod):
                 profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
             heard[clients] = True
             if heard.sum() >= self.n_clusters:
-                row = self._cluster(profile, heard, row, integer(int(state["seed"]), "method", round))
+                points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
+                features = leading_features(gram(points, np.zeros_like(points[0])), self.n_clusters)
+                labels = quick_kmeans(features, self.n_clusters, integer(int(state["seed"]), "method", round))
+                row = with_rows(row, heard, renamed(labels, row[heard]))
         weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
         models = cluster_means(row[clients], weights, theta, state["models"])
         return state | {"models": models, "row": row, "labels": row, "heard": heard, "profile": profile}
-
-    def _cluster(self, profile: np.ndarray, heard: np.ndarray, row: np.ndarray, seed: int) -> np.ndarray:
-        points = profile.reshape(len(profile), -1)
-        points = points if heard.all() else points[heard]
-        features = leading_features(gram(points, np.zeros(points.shape[1], points.dtype)), self.n_clusters)
-        row = row.copy()
-        row[heard] = renamed(quick_kmeans(features, self.n_clusters, seed), row[heard])
-        return row
 
 
 class CFLGPAsRun(CFLGP, as_run=True):
     """What printed EMD-CFL's tables: clusters anew in every round, for ever, and averages weighted by samples.
 
-    A profile has one block per cluster (K times the memory), and an update enters that of the client's present cluster.
-    Clients of different clusters thus have different blocks filled, which makes early labels stick.
+    A profile has one block per cluster, and an update enters that of the client's present cluster. Clients of different
+    clusters thus have different blocks filled, which makes early labels stick.
     """
 
     own_blocks = by_samples = True

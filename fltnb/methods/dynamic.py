@@ -1,7 +1,7 @@
 """Dynamic clustering: FLT that looks at its clients again (arXiv 2103.15947, Algorithm 3, lines 13 and 21-28).
 
-The paper leaves this optional part for future work, and no code of it is known; what it leaves open is decided in
-:class:`DynamicFLT`. Its third way, a server that watches how the clients' models move, is left out.
+The paper leaves this optional part for future work, and no code of it is known. Its third way, a server that watches
+how the clients' models move, is left out.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
-from ..federations.phases import phases
+from ..federations import Federation
+from ..federations.phases import Phase, phases
+from ..models import Model
 from ..relatedness import FCR
 from ..settings import Count, Natural, Variant, brief
 from .base import Context, Rule, State
 from .flt import FLT
 from .graph import rewire
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..federations.phases import Phase
-    from ..models import Model
 
 Placing = Literal["recluster", "nearest"]
 CHANGES = ("pending", "flags", "alone")
@@ -36,38 +33,31 @@ CHANGES = ("pending", "flags", "alone")
 class DynamicFLT(FLT):
     """FLT whose server repeats FCR when clients have changed (Algorithm 3 with lines 21-28).
 
-    A client whose data have changed raises a flag the next time it takes part (line 13), a newcomer as soon as it
-    joins. After a round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients form and send
-    their centroids anew, the server repeats FCR on them, and the flags are cleared (lines 23-26).
+    A client whose data have changed raises a flag when it takes part next (line 13), a newcomer when it joins. After a
+    round, when more than ``lam`` flags stand or ``tau`` divides the round, all clients send their centroids anew, the
+    server repeats FCR on them, and the flags are cleared (lines 23-26).
 
-    What the paper leaves open, and what is done here:
+    What the paper leaves open:
 
-    - *Models of new clusters* start from the sample-weighted mean of the models that their members (in case I: clients
-      with equal neighbourhoods) were served, without those that flagged or are new, unless there are no others.
+    - *Models of new clusters* start from the sample-weighted mean of the models that their members were served (in case
+      I: clients with equal neighbourhoods), without those that flagged or are new, unless there are no others.
     - *Newcomers* stand alone until a re-clustering takes them in: they start from the mean of all models, and take part
       when drawn. (The paper leaves them out of S until then.)
     - *Fine-tune mode.* A client that embeds again tunes the encoder anew from the common pretrained weights.
-    - *Cost.* A re-clustering moves the centroids of all clients once more, and the encoder to those that have none yet.
-      Flags, one bit each, are not counted.
+    - *Cost.* A re-clustering moves all clients' centroids once more, and the encoder to those without; flags are free.
 
     Parameters
     ----------
-    clusterer, encoder, graph, rule, variant, name
-        See :class:`fltnb.methods.FLT`; the clusterer is unfitted.
-    lam : int, optional
-        lambda: re-cluster when more than so many flags stand. None: clients send no flags.
-    tau : int, optional
-        Re-cluster after every tau rounds, flags or not. None: never for this reason.
+    clusterer, encoder, graph, rule, variant, name : see :class:`fltnb.methods.FLT`; the clusterer is unfitted
+    lam : int, optional, lambda: re-cluster when more than so many flags stand; None: clients send no flags
+    tau : int, optional, re-cluster after every tau rounds, flags or not; None: never for this reason
     newcomers, drifted : {"recluster", "nearest"}
         "nearest" gives a newcomer (when it joins), or a client with new data (when its flag arrives), to the cluster
-        whose mean embedding is nearest to its own, in the encoder's space and as of the last clustering (the paper's
-        "another possibility"); it then raises no flag that counts. Needs FCR, whose centroids and shares hold these
-        means: all clients send k shares more, and the client to be placed e numbers.
+        whose mean embedding is nearest to its own, as of the last clustering (the paper's "another possibility"); it
+        then raises no flag that counts. Needs FCR, whose centroids and shares hold these means: all clients send k
+        shares more, and the client to be placed e numbers.
 
-    Raises
-    ------
-    FltnbError
-        Nothing is dynamic, or the clusterer is fitted already. (If ``lam`` or ``tau`` never fires: a warning.)
+    FltnbError: nothing is dynamic, or the clusterer is fitted already. If ``lam`` or ``tau`` never fires: a warning.
     """
 
     name = "flt_dynamic"
@@ -92,10 +82,8 @@ class DynamicFLT(FLT):
         if hasattr(self.clusterer, "labels_"):
             raise FltnbError("Dynamic clustering fits its clusterer again and again: give an unfitted one.")
         if self.nearest and not isinstance(self.clusterer, FCR):
-            raise FltnbError(
-                f'"nearest" needs FCR, whose centroids lie in one common space, not {type(self.clusterer).__name__}:'
-                " take FCR, or lam and tau alone."
-            )
+            other = type(self.clusterer).__name__
+            raise FltnbError(f'"nearest" needs FCR, not {other}, for one common space: or take lam and tau alone.')
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer on every phase that may need it."""
@@ -106,22 +94,17 @@ class DynamicFLT(FLT):
     def foresee(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> None:
         """Warn of a lambda or tau that never fires."""
         fired, most = self.schedule(phases, drawn)
+        never = f"never fires in these {len(drawn)} rounds:"
         if self.lam is not None and "lambda" not in fired.values():
-            warnings.warn(
-                f"lam = {self.lam} never fires in these {len(drawn)} rounds: it takes more flags than that, and at most"
-                f" {most} ever stand at a time.",
-                stacklevel=4,
-            )
+            why = f"it takes more flags than that, and at most {most} ever stand at a time."
+            warnings.warn(f"lam = {self.lam} {never} {why}", stacklevel=4)
         if self.tau is not None and self.tau > len(drawn):
-            warnings.warn(
-                f"tau = {self.tau} never fires in these {len(drawn)} rounds: give a smaller one.", stacklevel=4
-            )
+            warnings.warn(f"tau = {self.tau} {never} give a smaller one.", stacklevel=4)
 
     def schedule(self, phases: Sequence[Phase], drawn: Sequence[np.ndarray]) -> tuple[dict[int, str], int]:
         """Return when the server will re-cluster, round -> "lambda" or "tau", and the most flags that ever stand."""
         coming = {phase.round: phase for phase in phases[1:]}
-        n, pending, flags = phases[0].fed.n_clients, set(), set()
-        fired, most = {}, 0
+        n, pending, flags, fired, most = phases[0].fed.n_clients, set(), set(), {}, 0
         for round, clients in enumerate(drawn, start=1):
             if round in coming:
                 changed = np.flatnonzero(coming[round].changed)
@@ -132,8 +115,7 @@ class DynamicFLT(FLT):
             flags, pending = flags | raised, pending - raised
             most = max(most, len(flags))
             if why := self._fires(len(flags), round):
-                fired[round] = why
-                flags, pending = set(), set()
+                fired[round], flags, pending = why, set(), set()
         return fired, most
 
     def _fires(self, flags: int, round: int) -> str:

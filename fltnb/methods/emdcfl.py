@@ -1,9 +1,8 @@
 """EMD-CFL: one-shot clustering by earth mover's distances between embeddings.
 
-Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Then each pair of clients that
-has trained exchanges models and measures how far apart the embeddings of their samples are, under either model
-(:class:`fltnb.relatedness.EMDClustering`); whoever is near in both directions is connected, and clients with the same
-neighbours are averaged from then on, beginning with what they have just trained.
+Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Each pair then exchanges models
+and measures how far apart the embeddings of their samples are (:class:`fltnb.relatedness.EMDClustering`); clients with
+the same neighbours are averaged from then on, beginning with what they have just trained.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
+import torch
 from sklearn.base import clone
 
 from .. import models
@@ -18,7 +18,8 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..relatedness import EMDClustering
 from ..settings import Variant
-from .base import Context, Method, State, mix, mix_groups, one_cluster
+from .base import Context, Method, State, alone, mix, mix_groups
+from .flt import OneShot
 from .graph import rewire
 from .modelspace import with_rows
 
@@ -31,23 +32,17 @@ class EMDCFL(Method):
     """Cluster after the first local training, then FedAvg inside the clusters.
 
     An undrawn client is a cluster of its own and holds the initial model. Absent ones answer with their last model.
-
-    Traffic: besides the rounds' models, every ordered pair moves one model without its last layer (sent once and
-    received once), and both send projected embeddings to the server; :meth:`setup_bytes` adds them up.
+    Besides the rounds' models every ordered pair moves one without its last layer, and both send embeddings.
 
     Parameters
     ----------
-    clusterer : EMDClustering, optional
-        Tolerance, projection and so on. It is used unfitted: what it is fitted on arises in the run.
+    clusterer : EMDClustering, optional, used unfitted: what it is fitted on arises in the run
     rule : {"participants", "last_local"}
-        Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code
-        (where the initial one stands for clients that were never drawn, but those are alone).
+        Whom a cluster averages: this round's participants, or everybody's last trained model, as in the public code.
     repeat : bool
-        Only where some clients sit out the first round. False: every pair is measured once, at the end of the first
-        round by which both have trained. True: all pairs that have trained are measured anew after every round, as in
-        the public code; then clusters can still change. The paper calls the clustering one-shot for each pair.
-    variant : {"as_written", "as_run"}
-        What ``rule`` and ``repeat`` are where they are not given; "as_run": "last_local" and True.
+        Only where some clients sit out the first round. False: every pair is measured once, after the first round by
+        which both have trained. True: all that have are measured anew after every round, as in the public code. The
+        paper calls the clustering one-shot for each pair.
     """
 
     name, split = "emdcfl", "val"
@@ -67,27 +62,21 @@ class EMDCFL(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""
-        M, theta = fed.n_clients, model.init(context.seed)
+        M, state = fed.n_clients, alone(fed, model.init(context.seed))
         distance = np.full((M, M), np.nan)
         np.fill_diagonal(distance, 0.0)
-        everybody = {"models": np.repeat(theta[None], M, axis=0), "row": np.arange(M), "labels": np.arange(M)}
-        return (
-            one_cluster(fed, theta)
-            | everybody
-            | {
-                "relation": np.eye(M, dtype=np.uint8),
-                "distance": distance,
-                "reference": np.full(M, np.nan),
-                "tolerance": np.array(np.nan),
-                "local": np.repeat(theta[None], M, axis=0),  # last trained models
-                "present": np.zeros(M, dtype=bool),
-                "trained": np.zeros(M, dtype=bool),
-                "measured": np.zeros(M, dtype=bool),
-                "again": np.array(self.repeat),
-                "net": np.array(model.name),
-                "sent": np.zeros(2, dtype=np.int64),
-            }
-        )
+        return state | {
+            "labels": state["row"].copy(),
+            "relation": np.eye(M, dtype=np.uint8),
+            "distance": distance,
+            "reference": np.full(M, np.nan),
+            "tolerance": np.array(np.nan),
+            "local": state["models"].copy(),  # last trained models
+            **{name: np.zeros(M, dtype=bool) for name in ("present", "trained", "measured")},
+            "again": np.array(self.repeat),
+            "net": np.array(model.name),
+            "sent": np.zeros(2, dtype=np.int64),
+        }
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the clusters known so far; :meth:`revise` does it again where clusters change."""
@@ -132,7 +121,7 @@ class EMDCFL(Method):
         return mix(share / share.sum(axis=1, keepdims=True), state["local"])
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
-        """Fill in distances of pairs of which one is new, in rows under the models that clients trained last."""
+        """Fill in distances of pairs of which one is new, under the models that clients trained last."""
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
         pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}
@@ -161,10 +150,7 @@ class EMDCFL(Method):
         sent = state["sent"] + np.array([moved * body + embedded * width + own, moved * body])
         return state | {"distance": distance, "reference": reference, "sent": sent}
 
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Exchanged models, projected embeddings and references so far, four bytes a scalar."""
-        up, down = state["sent"]
-        return 4 * int(up), 4 * int(down)
+    setup_bytes = OneShot.setup_bytes
 
 
 def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
@@ -176,8 +162,6 @@ def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
 
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets; no dropout; on a GPU if possible."""
-    import torch
-
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parameters = [part.to(device) for part in model.unflatten(theta.astype(np.float32))]
     slices = np.split(inputs, range(SLICE, len(inputs), SLICE))

@@ -7,14 +7,18 @@ follow another labelling of the same images. FedSoft: arXiv 2112.06053. FedCE: C
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 
 from ..settings import Count, NonNegative, Variant
-from .base import Context, Method, State, mix, one_cluster
+from ..training import Trained
+from .base import Context, Method, State, mix, one_cluster, several
 from .modelspace import with_rows
-from .samples import batch_means, evaluate_mixture, sample_losses
+from .samples import Split, batch_means, evaluate_mixture, sample_losses
+
+FLOOR = 1e-4  # FedSoft: share of a centre that no sample of a client prefers
 
 
 class FedEM(Method):
@@ -22,27 +26,18 @@ class FedEM(Method):
 
     A round of a participant: posterior weights q of the components for each training sample (E-step), the mean of
     these as its new shares, then one local training *per component*, each sample's loss multiplied by its weight. The
-    server averages each component over all participants, by samples.
+    server averages each component over all participants, by samples. A prediction is the shares' mean of the
+    components' probabilities; only :meth:`evaluate` knows it, ``serve`` and labels give the component of largest share.
 
     The weights of a sample sum to 1 over the components, so each trains as if with a part of the learning rate, 1 / K
-    on average at the start: it wants a larger one than FedAvg. All K trainings see the samples in the same order.
-
-    ``serve`` and the labels give the component of the largest share. Only :meth:`evaluate` knows the mixture, so the
-    models of a finished run alone do not give its accuracy. A client that never took part has equal shares.
-
-    Parameters
-    ----------
-    n_clusters : int
-        Number of components K, given. Component 0 starts where FedAvg starts.
-    variant : {"as_written", "as_run"}
-        A client's prediction is the shares' mean of the components' probabilities, or as in :class:`FedEMAsRun`.
+    on average at the start: it wants a larger one than FedAvg. A client that never took part has equal shares.
     """
 
     name = "fedem"
     tests_served = False
 
     def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
-        pass
+        self.models_down = self.models_up = n_clusters
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
@@ -58,22 +53,19 @@ class FedEM(Method):
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """E-step, then K weighted trainings for each participant."""
-        from ..training import Trained
-
-        K, shares, weights = self.n_clusters, state["shares"].copy(), []
+        K, shares, weights = self.n_clusters, state["shares"].copy(), {}
         losses = sample_losses(engine, state["models"], clients)
         for client, mine in zip(clients, losses, strict=True):
             q = self.posteriors(state, mine, client, engine.fed.labels[engine.fed.train[client]])
-            shares[client] = q.mean(axis=1)
-            weights += list(q)
-        state = self.weighed(state | {"shares": shares}, clients, weights, engine.fed)
-        rows = np.tile(np.arange(K), len(clients))
-        trained = engine.train(state["models"], rows, np.repeat(clients, K), round, weights)
+            shares[client], weights[client] = q.mean(axis=1), q
+        state = self.weighed(state | {"shares": shares}, weights, engine.fed)
+        pairs, each = (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)), [*chain(*weights.values())]
+        trained = engine.train(state["models"], *pairs, round, each)
         loss = trained.loss.reshape(len(clients), K).sum(axis=1)
         return state, Trained(trained.theta.reshape(len(clients), -1), loss)
 
-    def weighed(self, state: State, clients: np.ndarray, weights: list[np.ndarray], fed) -> State:
-        """Take note of the participants' sample weights, K arrays (n_i,) for each; FedEM has no use for them."""
+    def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
+        """Take note of the weights (K, n_i) of every participant's samples; FedEM has no use for them."""
         return state
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -92,10 +84,6 @@ class FedEM(Method):
     def labels(self, state: State) -> np.ndarray:
         """Component of the largest share, (M,)."""
         return state["shares"].argmax(axis=1)
-
-    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
-        """All components down and up."""
-        return self.n_clusters * n_parameters, self.n_clusters * n_parameters
 
 
 class FedEMAsRun(FedEM, as_run=True):
@@ -123,9 +111,8 @@ class FedRC(FedEM):
     """FedEM whose posterior weights are divided by how much of a *class* each component holds already.
 
     ``q_k(x, y)`` is proportional to ``share_k exp(-loss_k(x, y)) / c_k(y)``, where c_k(y) is the part that class y has
-    in component k over all clients, renewed every round from the sums of q. Thus label skew does not part the clients.
-
-    The class parts start equal (1 / K), so the first round is FedEM's. The prediction does not use them.
+    in component k over all clients: first 1 / K, then renewed every round from the sums of q. Thus label skew does not
+    part the clients. The prediction does not use the parts.
     """
 
     name = "fedrc"
@@ -141,13 +128,11 @@ class FedRC(FedEM):
         log_parts = np.log(state["parts"][:, labels])
         return softmax(log_shares(state["shares"][client])[:, None] - losses - log_parts)
 
-    def weighed(self, state: State, clients: np.ndarray, weights: list[np.ndarray], fed) -> State:
+    def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Keep each participant's sums of q by class, which it sends."""
-        sums, K = state["sums"].copy(), self.n_clusters
-        for j, client in enumerate(clients):
-            labels = fed.labels[fed.train[client]]
-            for k, q in enumerate(weights[j * K : (j + 1) * K]):
-                sums[client, k] = np.bincount(labels, q, sums.shape[2])
+        sums = state["sums"].copy()
+        for client, q in weights.items():
+            sums[client] = [np.bincount(fed.labels[fed.train[client]], one, sums.shape[2]) for one in q]
         return state | {"sums": sums}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -156,21 +141,15 @@ class FedRC(FedEM):
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All components and the class parts, down and up."""
-        both = self.n_clusters * n_parameters + state["parts"].size
-        return both, both
+        return tuple(scalars + state["parts"].size for scalars in super().traffic(state, n_parameters))
 
 
 class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
     """FedRC, tested as :class:`FedEMAsRun` is."""
 
 
-def several(model, context: Context, K: int) -> np.ndarray:
-    """K independent initial models (K, P); the first is where FedAvg starts."""
-    return np.stack([model.init(context.seed, k) for k in range(K)])
-
-
 def class_parts(sums: np.ndarray) -> np.ndarray:
-    """Rows (K, C) that sum to 1, from sums of posterior weights by class; at least 1e-8 before that."""
+    """Rows (K, C) that sum to 1, from sums of posterior weights by class, at least 1e-8 each."""
     floored = np.maximum(sums, 1e-8)
     return floored / floored.sum(axis=1, keepdims=True)
 
@@ -187,9 +166,6 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return scores / scores.sum(axis=0)
 
 
-FLOOR = 1e-4  # share of a centre that no sample of a client prefers
-
-
 class FedSoft(Method):
     """K centres on the server; a client's importance weights u say what share of its samples prefers which centre.
 
@@ -197,26 +173,19 @@ class FedSoft(Method):
     shares are u. It trains one model near all centres, ``f_i(theta) + lam / 2 sum_k u_k ||theta - center_k||^2``, and
     this model goes into every centre, with weights ``u_ik n_i`` made to sum to 1 over the participants.
 
-    A penalty towards several centres is, up to a constant, one towards their mean with weights u. Here clients also
-    *begin* there (as in the published runs); the original continues from the client's own model. It draws clients for
-    each centre in proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
+    That penalty is, up to a constant, one towards the centres' mean with weights u, where clients also *begin* here (as
+    in the published runs); the original continues from the client's own model. It draws clients for each centre in
+    proportion to ``u_ik n_i`` and averages them equally; here every participant counts for every centre.
 
     Parameters
     ----------
-    n_clusters : int
-        Number of centres K, given. Centre 0 starts where FedAvg starts.
-    lam : float
-        lambda, weight of the proximal term, at least 0. The official examples have 0.01 (CIFAR-10) and 0.1 (MNIST).
-    period : int
-        tau, rounds from one measurement of u to the next.
-    serves : {"own", "center"}
-        What a client is tested with: the model it trained last itself, or the centre with its largest importance.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`FedSoftAsRun`, which has neither ``lam`` nor ``period``.
+    lam : float, lambda; the official examples have 0.01 (CIFAR-10) and 0.1 (MNIST)
+    period : int, tau, rounds from one measurement of u to the next
+    serves : {"own", "center"}, tested is the model that a client trained last, or its centre of largest importance
+    variant : "as_run" is :class:`FedSoftAsRun`, which has neither ``lam`` nor ``period``
     """
 
-    name = "fedsoft"
-    split = "train"
+    name, split = "fedsoft", "train"
 
     def __init__(
         self,
@@ -284,10 +253,7 @@ class FedSoft(Method):
 
 
 class FedSoftAsRun(FedSoft, as_run=True):
-    """What printed EMD-CFL's tables: whole *validation batches* are counted, in every round.
-
-    All samples of a batch go to the centre with the least loss on it; these counts weigh centres. No proximal term.
-    """
+    """What printed EMD-CFL's tables: whole *validation batches* count, in every round; there is no proximal term."""
 
     split, lam, period = "val", 0.0, 1
 
@@ -319,31 +285,20 @@ class FedCE(Method):
     the vector of a model's losses on the client's batches. Model k becomes the mean of the participants' trained models
     with weights that are the softmax *over clients* of their associations with k. As these grow, the weights sharpen.
 
-    Neither the paper's text nor official code was at hand: this rests on the re-implementation in EMD-CFL's code. It
-    weighs no samples. Clients are served the model that was best for them when they took part last (0 if never).
+    Neither the paper's text nor official code was at hand, but EMD-CFL's re-implementation. No samples are weighed.
+    Clients are served the model that was best for them when they took part last (0 if never).
 
     Parameters
     ----------
-    n_clusters : int
-        Number of models K, given. Model 0 starts where FedAvg starts.
-    delta : float
-        At least 0; 0.5 in EMD-CFL's runs.
-    split : {"val", "train"}
-        Samples to compare the models on, in batches of the run's ``batch_size``; few, large ones make it coarse.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`FedCEAsRun`.
+    delta : float, 0.5 in EMD-CFL's runs
+    split : {"val", "train"}, samples to compare the models on, in batches of the run's ``batch_size``
     """
 
     name = "fedce"
     once = True  # a round adds a single 1
 
     def __init__(
-        self,
-        n_clusters: Count,
-        delta: NonNegative = 0.5,
-        split: Literal["val", "train"] = "val",
-        *,
-        variant: Variant = "as_written",
+        self, n_clusters: Count, delta: NonNegative = 0.5, split: Split = "val", *, variant: Variant = "as_written"
     ):
         pass
 
@@ -380,9 +335,6 @@ def growth(batches: np.ndarray, delta: float, once: bool = True) -> np.ndarray:
     best = means.argmin()
     added = np.exp(-delta * np.linalg.norm(batches - batches[best], axis=1))
     added[best] = 0
-    if once:
-        added[best] = 1
-    else:
-        for seen in range(len(means)):
-            added[means[: seen + 1].argmin()] += 1
+    for seen in [len(means)] if once else range(1, len(means) + 1):
+        added[means[:seen].argmin()] += 1
     return added

@@ -1,8 +1,7 @@
 """FeSEM, multi-center federated learning: as its own paper (arXiv 2108.08647) and as FLT (arXiv 2103.15947) had it.
 
 Expectation-maximisation over K centres: every client belongs to the centre nearest to its model (Equation 8), a centre
-is the mean of its members' models (Equation 9), and clients train from their centre with a penalty on the distance
-from it (Equation 7). FLT's authors' re-implementation, FedSEM, is k-means on the clients' models in every round.
+is the mean of its members' models (Equation 9), and clients train with a penalty on the distance from it (Equation 7).
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import integer, stream
 from ..settings import Count, NonNegative, Variant
-from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, one_cluster
+from ..training import Evaluation
+from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
 
@@ -23,29 +23,22 @@ from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
 class FeSEM(HardMethod):
     """Federated stochastic EM with K centres (FeSEM, Algorithms 1 and 2).
 
-    A round is: train from the own centre, then E-step, then M-step, so that what is evaluated is a centre which holds
-    the last training. Before there are K centres everybody shares one; the first K come from the best of 20 k-means
-    starts on the models of the clients heard so far, as soon as at least K have been.
+    A round is: train from the own centre, E-step, M-step. Before there are K centres everybody shares one; the first K
+    come from the best of 20 k-means starts on the models heard so far, as soon as at least K clients have been.
 
     Equation 7 is ``alpha_i L(theta) + lambda / m * Dist(theta, center)``. With squared Euclidean distances and Equation
-    9's plain mean (``alpha_i = 1 / m``) that is ``L + lambda ||theta - center||^2``: FedProx's term with ``mu = 2
-    lambda``. The paper trains one local update per round; here that is the run's ``local_epochs``.
+    9's plain mean (``alpha_i = 1 / m``) that is FedProx's term with ``mu = 2 lambda``. The paper trains one local
+    update per round, here ``local_epochs``.
 
     Parameters
     ----------
-    n_clusters : int
-        Number of centres K, given.
-    lam : float
-        lambda of Equations 5 and 7. The paper gives no number; 0.1 stands in its public code's configuration, unread.
-    weighting : {"plain", "samples"}
-        Members' weights in the M-step: equal (Equation 9), or by training samples as in the re-implementations.
+    lam : float, lambda of Equations 5 and 7; the paper gives none, 0.1 stands in its code's configuration, unread
+    weighting : {"plain", "samples"}, in the M-step: equal (Equation 9), or by samples as in the re-implementations
     rule : {"participants", "last_local", "last_aggregate"}
-        Whose models enter the M-step where only some clients take part; the paper has everybody in every round. The
-        E-step places each client by the last model known of it: trained, or under ``last_aggregate`` served.
-    grouping : {"em", "random"}
-        "random": the E-step never comes; clients stay in K groups of equal size, drawn at random before round 1.
-    report : {"own", "best"}
-        "best": a test is that of the one centre with the most right answers on *all* clients. It changes no training.
+        Whose models enter the M-step where only some take part (the paper has everybody in every round). The E-step
+        places each client by the last model known of it: trained, or under ``last_aggregate`` served.
+    grouping : {"em", "random"}, "random": no E-step, clients stay in K groups of equal size, drawn before round 1
+    report : {"own", "best"}, "best": a test is that of the centre with the most right answers on *all* clients
     variant : {"as_written", "as_run"}
         "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
         k-means on vectors of random numbers, and are made anew every 150 rounds in a run of 60.
@@ -72,27 +65,23 @@ class FeSEM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
-        theta = model.init(context.seed)
-        state = one_cluster(fed, theta) | {
-            "initial": theta,
-            "memory": np.repeat(theta[None], fed.n_clients, axis=0),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
-            "seed": np.array(context.seed),
-            "trainable": np.array(model.n_trainable),
-        }
-        if self.grouping == "random":
+        drawn = self.grouping == "random"
+        state = unclustered(fed, model, context, self.n_clusters if drawn else 1)
+        if drawn:
             row = stream(context.seed, "method").permutation(fed.n_clients) % self.n_clusters
-            state |= {"models": np.repeat(theta[None], self.n_clusters, axis=0), "row": row, "labels": row}
-        return state
+            state |= {"row": row, "labels": row}
+        return state | {"memory": np.repeat(state["initial"][None], fed.n_clients, axis=0)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """E-step on the last known models, then M-step."""
         models, heard = state["models"], state["heard"].copy()
         memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"].copy()
         memory[clients], heard[clients] = theta, True
-        if len(models) < self.n_clusters and heard.sum() >= self.n_clusters:
-            models = self._first_centers(memory[heard], state, round)
-        row, n = state["row"], int(state["trainable"])
+        row, n, K = state["row"], int(state["trainable"]), self.n_clusters
+        if len(models) < K and heard.sum() >= K:  # with fewer distinct models some centres stay at the old one
+            known, once, seed = memory[heard], np.ones(heard.sum(), int), integer(int(state["seed"]), "method", round)
+            labels = best_start(known[:, :n], once, state["initial"][:n], K, seed)
+            models = cluster_means(labels, once, known, np.repeat(models, K, axis=0))
         if self.grouping == "em":
             row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
@@ -104,9 +93,7 @@ class FeSEM(HardMethod):
         models = self.averaged(state, share, sizes, trained, models)
         return state | {"models": models, "row": row, "labels": row, "memory": memory, "heard": heard}
 
-    def averaged(
-        self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray
-    ) -> np.ndarray:
+    def averaged(self, state: State, share: np.ndarray, sizes: np.ndarray, trained: np.ndarray, models: np.ndarray):
         """Centres (K, P) of the M-step, from members' weights ``share`` (K, n), samples (n,) and models (n, P)."""
         return mix_groups(share, trained, models)
 
@@ -114,31 +101,20 @@ class FeSEM(HardMethod):
         """Test clients under their own centre, or all under the centre that does best."""
         if self.report == "own":
             return super().evaluate(state, engine, split)
-        from ..training import Evaluation
-
         models, M = state["models"], engine.fed.n_clients
         rows, clients = np.repeat(np.arange(len(models)), M), np.tile(np.arange(M), len(models))
         every = engine.evaluate(models, rows, clients, split)
         best = every.correct.reshape(-1, M).sum(axis=1).argmax()
         return Evaluation(*(part.reshape(-1, M)[best] for part in (every.correct, every.total, every.loss)))
 
-    def _first_centers(self, points: np.ndarray, state: State, round: int) -> np.ndarray:
-        """Centres (K, P) of the best of 20 k-means starts; with fewer distinct models some stay at the old centre."""
-        n, once, seed = int(state["trainable"]), np.ones(len(points), int), integer(int(state["seed"]), "method", round)
-        labels = best_start(points[:, :n], once, state["initial"][:n], self.n_clusters, seed)
-        return cluster_means(labels, once, points, np.repeat(state["models"], self.n_clusters, axis=0))
-
 
 class FeSEMMA(FeSEM):
     """FeSEM with neurons matched inside each cluster before its members' models are averaged (FeSEM, Section 5.1).
 
     In the M-step all members of a cluster are brought, layer by layer, into the neuron order of the member with the
-    most samples (:func:`fltnb.methods.matching.matched_mean`). The E-step compares models as they are. A model of
-    torchvision raises :class:`fltnb.FltnbError`.
-
-    Matched averaging as FeSEM cites it (FedMA) lets layers grow, and sends and retrains the layers above after each
-    one; no public code joins that with K centres. Here layers keep their width and whole models are sent. All clients
-    start from one model: their neurons are mostly in the same order already, and then this is FeSEM.
+    most samples (:mod:`fltnb.methods.matching`, which says what is not FedMA's). The E-step compares models as they
+    are. All clients start from one model: their neurons are mostly in the same order already, and then this is FeSEM. A
+    model of torchvision raises :class:`fltnb.FltnbError`.
     """
 
     name = "fesem_ma"
@@ -146,9 +122,7 @@ class FeSEMMA(FeSEM):
     def start(self, fed, model, context: Context) -> State:
         """As FeSEM; the widths of the layers go along."""
         if not model.layers:
-            raise FltnbError(
-                f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another model."
-            )
+            raise FltnbError(f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another.")
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
         shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
         return super().start(fed, model, context) | {"shapes": shapes}
@@ -167,17 +141,9 @@ class FeSEMMA(FeSEM):
 class FedSEM(HardMethod):
     """FeSEM as FLT ran it: k-means on all clients' flattened models in every round, averaging inside the groups.
 
-    20 random starts in the first round, later started from the last centres; no proximal term.
-
-    Parameters
-    ----------
-    n_clusters : int
-        Number of groups K, given.
-    rule : {"participants", "last_local", "last_aggregate"}
-        What absent clients contribute to the *average*. Their *group* always follows from the last model known of
-        them: the one they trained last, or under ``last_aggregate`` the one they were served last.
-    variant : {"as_written", "as_run"}
-        Which rule is meant when ``rule`` is not given.
+    20 random starts in the first round, later started from the last centres; no proximal term. ``rule`` says what
+    absent clients contribute to the *average* (:class:`fltnb.methods.graph.GraphMethod`). Their *group* always follows
+    from the last model known of them: the one they trained last, or under ``last_aggregate`` were served last.
     """
 
     name = "fedsem"
@@ -188,15 +154,11 @@ class FedSEM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows round 1."""
-        theta = model.init(context.seed)
-        state = one_cluster(fed, np.repeat(theta[None], self.n_clusters, axis=0)) | {
-            "centers": np.repeat(theta[None, : model.n_trainable], self.n_clusters, axis=0),
-            "initial": theta[: model.n_trainable],
-            "seed": np.array(context.seed),
-        }
+        state = unclustered(fed, model, context, self.n_clusters)
+        state["centers"] = state["models"][:, : model.n_trainable].copy()
         del state["labels"]  # there are none yet
         if self.rule != "last_aggregate":
-            state["memory"] = np.repeat(theta[None], fed.n_clients, axis=0)
+            state["memory"] = np.repeat(state["initial"][None], fed.n_clients, axis=0)
         return state
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -211,13 +173,13 @@ class FedSEM(HardMethod):
             points = np.vstack([theta, state["models"]])[held]
         else:
             points, which = memory["memory"], np.arange(len(state["row"]))
-        count, compared = np.bincount(which), points[:, : len(state["initial"])]  # without batch-norm statistics
+        n = int(state["trainable"])  # without batch-norm statistics
+        count, compared, initial = np.bincount(which), points[:, :n], state["initial"][:n]
         if first:
-            seed = integer(int(state["seed"]), "method", round)
-            groups = best_start(compared, count, state["initial"], self.n_clusters, seed)
+            groups = best_start(compared, count, initial, self.n_clusters, integer(int(state["seed"]), "method", round))
             centers = cluster_means(groups, count, compared, state["centers"])
         else:
-            groups, centers = lloyd(compared, count, state["centers"], state["initial"])
+            groups, centers = lloyd(compared, count, state["centers"], initial)
             centers = centers.astype(theta.dtype)
         labels = groups[which]
 

@@ -1,15 +1,14 @@
 """FLT, PCA+kM+HC and PACFL: cluster once before round 1, then average over the client graph.
 
 FLT (Jamali-Rad et al., arXiv 2103.15947, Algorithm 3) takes the graph from FCR (Algorithm 2) on encoder embeddings.
-Case I averages over the thresholded graph as it is, case II inside the disjoint clusters of the hierarchical
-clustering. PCA+kM+HC is the paper's baseline: the same two cases with a clusterer that looks at raw pixels. PACFL is by
-Vahidian et al., AAAI 2023 (arXiv 2209.10526).
+Case I averages over the thresholded graph as it is, case II inside the clusters. PCA+kM+HC is the paper's baseline: the
+same with a clusterer that looks at raw pixels. PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -18,64 +17,21 @@ from .. import relatedness
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
+from ..federations import Federation, to_inputs
 from ..federations.phases import phases
 from ..settings import Variant, brief
-from .base import PUBLISHED_RULE, Context, Rule, State, clusterer_settings
+from .base import PUBLISHED_RULE, Context, Rule, State
 from .graph import GraphMethod
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-
-
-def fit_clusterer(clusterer, fed: Federation, encoder: EncoderSpec, context: Context):
-    """Fit a one-shot clusterer on the clients' embeddings by ``encoder``, or take its fit from the cache.
-
-    One that is fitted already is returned as it is (it must have been fitted on as many clients), else a fitted copy.
-    """
-    check_clusterer(clusterer, fed)
-    if not hasattr(clusterer, "labels_"):
-        clusterer = clone(clusterer)
-        key = {
-            "clusterer": clusterer_settings(clusterer),
-            "encoder": brief(EncoderSpec, asdict(encoder)),
-            "federation": fed.fingerprint(),
-        }
-        fitted = _fit if context.cache is None else lambda *args: context.cache(key, lambda: _fit(*args))
-        for name, value in fitted(clusterer, fed, encoder, context).items():
-            setattr(clusterer, name, value.item() if value.ndim == 0 else value)
-    return clusterer
-
-
-def check_clusterer(clusterer, fed: Federation) -> None:
-    """Refuse a clusterer that does not suit the federation, as far as that can be told before embedding."""
-    if hasattr(clusterer, "labels_"):
-        if len(clusterer.labels_) != fed.n_clients:
-            raise FltnbError(
-                f"The clusterer was fitted on {len(clusterer.labels_)} clients but the federation has {fed.n_clients}:"
-                " fit it on this federation, or pass an unfitted one."
-            )
-    elif hasattr(clusterer, "check"):
-        clusterer.check(fed.sizes.tolist())
-
-
-def _fit(clusterer, fed: Federation, encoder: EncoderSpec, context: Context) -> State:
-    embeddings = embed_clients(fed, encoder, progress=context.progress, n_jobs=context.n_jobs)
-    if getattr(clusterer, "n_jobs", 0) is None:
-        # Starting processes takes seconds, which small federations do not need for all of their k-means.
-        small = sum(map(len, embeddings)) < 10_000
-        clusterer.n_jobs = 1 if small else (context.n_jobs or -1)
-    clusterer.fit(embeddings)
-    kept = (int, float, np.ndarray, np.generic)
-    learned = {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
-    return {name: np.asarray(value) for name, value in learned.items() if isinstance(value, kept)}
 
 
 class OneShot(GraphMethod):
-    """Methods whose graph comes from one clustering of the clients' embeddings before round 1."""
+    """Methods whose graph comes from one clustering before round 1, of embeddings or of what :meth:`fit` says.
+
+    A clusterer that is fitted already, on as many clients, is used as it is, else a fitted copy.
+    """
 
     default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
-    groupings: tuple[str, ...] = ()
-    """Names that may stand in place of a clusterer."""
+    groupings: tuple[str, ...] = ()  # names that may stand in its place
 
     def __init__(self, clusterer=None, encoder: EncoderSpec | None = None, name: str | None = None):
         self.clusterer = self.default() if clusterer is None else clusterer
@@ -90,17 +46,57 @@ class OneShot(GraphMethod):
 
     def check(self, fed: Federation) -> None:
         """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
-        if not isinstance(self.clusterer, str):
-            check_clusterer(self.clusterer, fed)
+        super().check(fed)
+        if hasattr(self.clusterer, "labels_"):
+            if len(self.clusterer.labels_) != fed.n_clients:
+                other = f"fitted on {len(self.clusterer.labels_)} clients but the federation has {fed.n_clients}"
+                raise FltnbError(f"The clusterer was {other}: fit it on this federation, or pass an unfitted one.")
+        elif hasattr(self.clusterer, "check"):
+            self.clusterer.check(fed.sizes.tolist())
 
     def prepare(self, fed: Federation, context: Context) -> None:
         """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
         if not isinstance(self.clusterer, str):
             self.fitted(phases(fed)[0].fed, context)
 
+    def about(self) -> dict[str, Any]:
+        """Return the settings that decide the fit."""
+        return {"clusterer": relatedness.canonical(self.clusterer), "encoder": brief(EncoderSpec, asdict(self.encoder))}
+
+    def fit(self, clusterer, fed: Federation, context: Context) -> None:
+        """Embed the clients' data and fit a clusterer on it."""
+        embeddings = embed_clients(fed, self.encoder, progress=context.progress, n_jobs=context.n_jobs)
+        if getattr(clusterer, "n_jobs", 0) is None:
+            # Starting processes takes seconds, which small federations do not need for all of their k-means.
+            clusterer.n_jobs = 1 if sum(map(len, embeddings)) < 10_000 else (context.n_jobs or -1)
+        clusterer.fit(embeddings)
+
     def fitted(self, fed: Federation, context: Context):
         """Return the clusterer, fitted on the clients as they are."""
-        return fit_clusterer(self.clusterer, fed, self.encoder, context)
+        self.check(fed)
+        if hasattr(self.clusterer, "labels_"):
+            return self.clusterer
+        made, kept = clone(self.clusterer), (int, float, np.ndarray, np.generic)
+
+        def compute() -> State:
+            self.fit(made, fed, context)
+            learned = {name: value for name, value in vars(made).items() if name.endswith("_")}
+            return {name: np.asarray(value) for name, value in learned.items() if isinstance(value, kept)}
+
+        key = self.about() | {"federation": fed.fingerprint()}
+        for name, value in (compute() if context.cache is None else context.cache(key, compute)).items():
+            setattr(made, name, value.item() if value.ndim == 0 else value)
+        return made
+
+    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
+        """Cluster the clients, once."""
+        fitted = self.fitted(fed, context)
+        return *self.graph_of(fitted), {"sent": self.scalars_sent(fitted, fed)}
+
+    def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
+        """Adjacency (M, M) and labels (M,); neighbours are the clients of one cluster."""
+        labels = np.asarray(fitted.labels_, dtype=np.int64)
+        return labels[:, None] == labels, labels
 
     def scalars_sent(self, fitted, fed: Federation) -> np.ndarray:
         """Scalars (up, down) before round 1: the clients' sketches; the encoder and relayed sketches (FLT, Table 6)."""
@@ -119,20 +115,14 @@ class FLT(OneShot):
 
     Parameters
     ----------
-    clusterer : estimator over clients, optional
-        ``FCR()`` by default; one that is fitted already is used as it is.
-    graph : {"clusters", "full"}
-        Case II (disjoint clusters) or case I (the adjacency as it is). "as_run": "full" (scenarios 1, 2, 4).
-    encoder : EncoderSpec, optional
-        What clients embed their data with; raw pixels by default.
-    rule, variant
-        See :class:`fltnb.methods.graph.GraphMethod`.
-    name : str, optional
-        Another id for tables and colours, such as ``flt_enc1``.
+    clusterer : estimator over clients, optional, ``FCR()`` by default
+    graph : {"clusters", "full"}, case II (disjoint clusters) or case I (the adjacency as it is); "as_run": "full"
+    encoder : EncoderSpec, optional, what clients embed their data with; raw pixels by default
+    rule, variant : see :class:`fltnb.methods.graph.GraphMethod`
+    name : str, optional, another id for tables and colours, such as ``flt_enc1``
     membership : {"clients", "leaf_order"}
-        "leaf_order" repeats a slip of the public code, to measure it: labels in client order pick from the dendrogram's
-        leaf order (:func:`leaf_order_labels`). Case II only, and not implied by ``variant="as_run"``. (That code also
-        looked up sample weights by a client's place in its cluster; this is not repeated.)
+        "leaf_order" repeats a slip of the public code, to measure it (:func:`leaf_order_labels`). Case II only, and not
+        implied by ``variant="as_run"``.
     """
 
     name = "flt"
@@ -153,26 +143,20 @@ class FLT(OneShot):
             raise FltnbError('Membership by leaf order concerns disjoint clusters only: give graph="clusters" as well.')
         self.membership = membership
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
-        """Cluster the clients, once."""
-        fitted = self.fitted(fed, context)
-        labels = np.asarray(fitted.labels_, dtype=np.int64)
+    def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
+        """Return the adjacency as it is (case I), or by the clusters (case II), and labels."""
+        adjacency, labels = super().graph_of(fitted)
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
-                raise FltnbError(
-                    f'{type(fitted).__name__} has no dendrogram to misread: membership="leaf_order" is for FCR and'
-                    " PCAKMeans."
-                )
+                what = f"{type(fitted).__name__} has no dendrogram to misread"
+                raise FltnbError(f'{what}: membership="leaf_order" is for FCR and PCAKMeans.')
             labels = leaf_order_labels(labels, fitted.leaf_order_)
-        adjacency = fitted.adjacency_ if self.graph == "full" else labels[:, None] == labels[None]
-        return adjacency, labels, {"sent": self.scalars_sent(fitted, fed)}
+            adjacency = labels[:, None] == labels
+        return fitted.adjacency_ if self.graph == "full" else adjacency, labels
 
 
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:
-    """Clusters (M,) as the public code reads them off: cluster c gets ``leaf_order[labels == c]``.
-
-    Right would be ``where(labels == c)``; the two agree only where the leaf order keeps clusters in their places.
-    """
+    """Clusters (M,) as the public code reads them off: cluster c gets clients ``leaf_order[labels == c]``."""
     scrambled = np.empty_like(labels)
     scrambled[leaf_order] = labels
     return scrambled
@@ -185,71 +169,43 @@ class PCAKMHC(FLT):
     default = relatedness.PCAKMeans
 
 
-class PACFL(GraphMethod):
+class PACFL(OneShot):
     """One-shot clustering by subspaces of the images, before round 1, then FedAvg inside the clusters.
+
+    The subspaces are of training images with pixels in [0, 1], all colours of an image one column.
 
     Parameters
     ----------
-    clusterer : fltnb.relatedness.PACFL, optional
-        By default with its default threshold, which suits few data sets: give ``threshold`` or ``n_clusters``.
-    rule
-        See :class:`fltnb.methods.graph.GraphMethod`.
-    variant : {"as_written", "as_run"}
-        The rule where it is not given, and what the subspaces are made of: training images with pixels in [0, 1], all
-        colours of an image one column; or :class:`PACFLAsRun`.
+    clusterer : fltnb.relatedness.PACFL, optional; its default threshold suits few data sets
+    rule, variant : see :class:`fltnb.methods.graph.GraphMethod`; "as_run" is :class:`PACFLAsRun` besides
     """
 
     name = "pacfl"
+    default = relatedness.PACFL
     split, scaled = "train", False
 
     def __init__(self, clusterer=None, rule: Rule = "participants", *, variant: Variant = "as_written"):
-        super().__init__(rule)
-        self.clusterer = relatedness.PACFL() if clusterer is None else clusterer
-        if not isinstance(self.clusterer, relatedness.PACFL):
+        if clusterer is not None and not isinstance(clusterer, relatedness.PACFL):
             raise FltnbError(f"clusterer must be a PACFL clusterer such as fl.PACFL(threshold=12), not {clusterer!r}.")
+        super().__init__(clusterer)
 
-    def check(self, fed: Federation) -> None:
-        """Refuse settings that do not suit the federation."""
-        super().check(fed)
-        check_clusterer(self.clusterer, fed)
+    def about(self) -> dict[str, Any]:
+        """Return the settings that decide the fit."""
+        return {key: value for key, value in self.settings().items() if key != "rule"}
 
-    def prepare(self, fed: Federation, context: Context) -> None:
-        """Fit the clusterer (on the first phase of a federation that changes), so that its result is in the cache."""
-        self._fitted(phases(fed)[0].fed, context)
-
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
-        """Cluster the clients, once."""
-        fitted = self._fitted(fed, context)
-        return fitted["adjacency_"], fitted["labels_"], {"sent": fitted["sent_"].sum()}
-
-    def setup_bytes(self, state: State) -> tuple[int, int]:
-        """Singular vectors up, four bytes a number."""
-        return 4 * int(state["sent"]), 0
-
-    def _fitted(self, fed: Federation, context: Context) -> State:
-        def fit() -> State:
-            made = self.clusterer
-            if not hasattr(made, "labels_"):
-                made = clone(made).fit(*client_images(fed, self.split, self.scaled))
-            return {name: np.asarray(getattr(made, name)) for name in ("adjacency_", "labels_", "sent_", "distance_")}
-
-        key = {key: value for key, value in self.settings().items() if key != "rule"}
-        return fit() if context.cache is None else context.cache(key | {"federation": fed.fingerprint()}, fit)
+    def fit(self, clusterer, fed: Federation, context: Context) -> None:
+        """Fit a clusterer on the images."""
+        clusterer.fit(*client_images(fed, self.split, self.scaled))
 
 
 class PACFLAsRun(PACFL, as_run=True):
-    """What printed EMD-CFL's tables: subspaces of *validation* images as the network sees them.
-
-    Pixels are less their mean, over their standard deviation, and every colour channel is a column of its own.
-    """
+    """What printed EMD-CFL's tables: subspaces of *validation* images as the network sees them, channel by channel."""
 
     split, scaled = "val", True
 
 
 def client_images(fed, split: str = "train", scaled: bool = False) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Flattened images (n_i, d) and classes (n_i,) of every client, as :class:`PACFL` says."""
-    from ..federations import to_inputs
-
     images, classes = [], []
     for index in getattr(fed, split):
         x = fed.inputs(index) if scaled else to_inputs(fed.images[index])

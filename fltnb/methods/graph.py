@@ -1,27 +1,24 @@
 """Averaging over a fixed client graph: FedAvg, Oracle and FLT are the same aggregation on different graphs.
 
 A client's new model is the sample-weighted mean over its neighbours in the graph (FLT, arXiv 2103.15947, Algorithm 3,
-lines 16-20, with each row's weights made to sum to 1; where the graph has weights of its own, they multiply the
-samples). Clients with equal neighbourhoods share one model, so the state holds one model per *distinct* row of the
-adjacency matrix: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M for a general graph.
+lines 16-20, with rows made to sum to 1; a graph's own weights multiply the samples). The state holds one model per
+*distinct* row of the adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..errors import FltnbError
+from ..federations import Federation
 from ..federations.phases import phases
+from ..models import Model
 from ..settings import Variant
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
 from .modelspace import with_rows
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..models import Model
 
 
 class GraphMethod(Method):
@@ -30,15 +27,13 @@ class GraphMethod(Method):
     Parameters
     ----------
     rule : {"participants", "last_local", "last_aggregate"}
-        What clients that did not take part contribute. "participants": nothing (what FLT's Algorithms 1 and 3
-        describe). "last_local": the last model that each trained, or the initial one. "last_aggregate": last served.
-    variant : {"as_written", "as_run"}
-        "as_run" is the rule "last_local" where none is given.
+        What absent clients contribute. "participants": nothing (FLT's Algorithms 1 and 3). "last_local": the last model
+        that each trained, or the initial one. "last_aggregate": last served.
+    variant : "as_run" is the rule "last_local" where none is given
     """
 
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
-    redrawn = False
-    """Whether a change of the federation redraws the graph (as it does where that takes no clustering)."""
+    redrawn = False  # whether a change of the federation redraws the graph, which then takes no clustering
 
     def __init__(self, rule: Rule = "participants", *, variant: Variant = "as_written"):
         self.rule = rule
@@ -51,14 +46,9 @@ class GraphMethod(Method):
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.client_graph(fed, context)
         relation, row = distinct_rows(adjacency)
-        theta = model.init(context.seed)
-        state = {
-            "models": np.repeat(theta[None], len(relation), axis=0),
-            "row": row,
-            "relation": relation,
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-            **extra,
-        }
+        theta, weights = model.init(context.seed), np.asarray(fed.sizes, dtype=np.float64)
+        models = np.repeat(theta[None], len(relation), axis=0)
+        state = {"models": models, "row": row, "relation": relation, "weights": weights, **extra}
         if labels is not None:
             state["labels"] = np.asarray(labels, dtype=np.int64)
         if self.rule == "last_local":
@@ -125,19 +115,18 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def widened(adjacency: np.ndarray, n_clients: int) -> np.ndarray:
     """Return a client graph with newcomers added, each related to itself alone."""
-    before = len(adjacency)
     wide = np.eye(n_clients, dtype=adjacency.dtype)
-    wide[:before, :before] = adjacency
+    wide[: len(adjacency), : len(adjacency)] = adjacency
     return wide
 
 
 def rewire(
     state: State, adjacency: np.ndarray, labels: np.ndarray | None, sizes: np.ndarray, trusted: np.ndarray
 ) -> State:
-    """Give the clients a new graph in the middle of a run.
+    """Give the clients a new graph (M, M) in the middle of a run.
 
-    Clients with the same new neighbourhood, by ``adjacency`` (M, M), start from the sample-weighted mean of the models
-    that the trusted among them were served so far (all of them where none is). Newcomers bring the mean of all.
+    Clients with the same new neighbourhood start from the sample-weighted mean of the models that the trusted among
+    them were served so far (all of them where none is). Newcomers bring the mean of all.
     """
     before, row = len(state["row"]), state["row"]
     weights = np.asarray(sizes, dtype=np.float64)
@@ -147,11 +136,10 @@ def rewire(
         served = np.vstack([served, mix(old[None] / old.sum(), served)])
         row = np.concatenate([row, np.full(len(weights) - before, len(served) - 1)])
     relation, place = distinct_rows(adjacency)
-    share = np.zeros((len(relation), len(served)))
+    share, every = np.zeros((2, len(relation), len(served)))
     np.add.at(share, (place, row), weights * trusted)
-    lost = share.sum(axis=1) == 0
-    every = np.zeros_like(share)
     np.add.at(every, (place, row), weights)
+    lost = share.sum(axis=1) == 0
     share[lost] = every[lost]
     models = mix(share / share.sum(axis=1, keepdims=True), served)
     state = state | {"models": models, "row": place, "relation": relation, "weights": weights}

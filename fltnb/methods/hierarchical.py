@@ -1,28 +1,26 @@
 """MT-HFL: one server per task, and a global server that averages their first layers.
 
-MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group has a local
-parameter server (LPS), which runs FedAvg on its users for a number of rounds; then the global parameter server (GPS)
-averages the layers that all tasks share and sends them back. The other layers stay with their task.
+MT-HFL (arXiv 2410.02733, Section II-D, Algorithm 1). Users are grouped once, before training. Every group's local
+parameter server (LPS) runs FedAvg on its users for some rounds; then the global one (GPS) averages the layers that all
+tasks share and sends them back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
+from ..federations import Federation
+from ..models import Model
 from ..randomness import stream
 from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
 from .base import Context, Rule, State, mix
 from .flt import OneShot
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..models import Model
 
 
 class MTHFL(OneShot):
@@ -30,8 +28,7 @@ class MTHFL(OneShot):
 
     A round of a run is one FedAvg round of every LPS (Algorithm 1, line 5). After every ``local_rounds`` of them the
     GPS acts (lines 6 and 7): G global iterations are ``G * local_rounds`` rounds. All servers start from one model.
-
-    :meth:`traffic` is that of a user with its LPS. What LPSs and GPS exchange: :meth:`bytes_between_servers`.
+    :meth:`traffic` is that of a user with its LPS.
 
     Parameters
     ----------
@@ -41,20 +38,14 @@ class MTHFL(OneShot):
     shared : int or sequence of str, optional
         Shared layers: the first so many layers with weights, or their names (positions in the network, as in
         ``Model.shapes``). By default the convolutions, or the first layer where there are none; 0 or (): nothing.
-    local_rounds : int
-        Rounds of every LPS per round of the GPS; not stated in the paper.
-    weighting : {"samples", "equal"}
-        What an LPS counts at the GPS: the training samples of its users, or one each. The paper names no weights.
+    local_rounds : int, rounds of every LPS per round of the GPS; not stated in the paper
+    weighting : {"samples", "equal"}, of an LPS at the GPS: its users' training samples, or one each; not in the paper
     view : {"own", "task"}
-        Whose model is tested on a user's data: the server that the user is with, or that of the user's task, as in the
-        paper's figures: with random groups server t, else the one that most users of the task are with.
-    encoder, rule, name
-        See :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer.
+        Which server's model is tested on a user's data: its own, or that of its task, as in the paper's figures: with
+        random groups server t, else the one that most users of the task are with.
+    encoder, rule, name : see :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer
 
-    Raises
-    ------
-    FltnbError
-        A federation without true clusters where they are needed; a shared layer that the model lacks.
+    FltnbError: a federation without true clusters where they are needed; a shared layer that the model lacks.
     """
 
     name = "mthfl"
@@ -85,16 +76,12 @@ class MTHFL(OneShot):
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Neighbours are the users of the same LPS."""
+        if not isinstance(self.clusterer, str):
+            return super().client_graph(fed, context)
         self.check(fed)
-        sent = np.zeros(2, dtype=np.int64)
-        if self.clusterer == "oracle":
-            labels = fed.clusters
-        elif self.clusterer == "random":
-            labels = stream(context.seed, "method").permutation(fed.clusters)
-        else:
-            fitted = self.fitted(fed, context)
-            labels, sent = np.asarray(fitted.labels_, dtype=np.int64), self.scalars_sent(fitted, fed)
-        return labels[:, None] == labels[None], labels, {"sent": sent}
+        drawn = self.clusterer == "random"
+        labels = stream(context.seed, "method").permutation(fed.clusters) if drawn else fed.clusters
+        return labels[:, None] == labels, labels, {"sent": np.zeros(2, dtype=np.int64)}
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Group the users; a layer that the model lacks is refused before."""
@@ -122,16 +109,9 @@ class MTHFL(OneShot):
         if "tasks" not in state:
             return super().serve(state)
         tasks, row, drawn = state["tasks"], state["row"], self.clusterer == "random"
-        server = {
-            task: row[state["labels"] == task][0] if drawn else np.bincount(row[tasks == task]).argmax()
-            for task in np.unique(tasks)
-        }
-        return state["models"], np.array([server[task] for task in tasks])
-
-    def bytes_between_servers(self, state: State, rounds: int) -> tuple[int, int]:
-        """Bytes that all LPSs together send to the GPS, and get from it, in ``rounds`` rounds of a run."""
-        one_way = 4 * int(state["shared"].sum()) * len(state["models"]) * (rounds // self.local_rounds)
-        return one_way, one_way
+        kinds, which = np.unique(tasks, return_inverse=True)
+        server = [row[state["labels"] == t][0] if drawn else np.bincount(row[tasks == t]).argmax() for t in kinds]
+        return state["models"], np.array(server)[which]
 
 
 def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
@@ -149,10 +129,10 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
         names = shared
         for name in names:
             if name not in layers:
-                raise FltnbError(
-                    f"Model {model.name!r} has no layer {name!r} to share: its layers with weights are"
-                    f" {', '.join(layers)}; name some of these, or give the number of first layers."
+                have = (
+                    f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
                 )
+                raise FltnbError(f"Model {model.name!r} has no layer {name!r} to share: {have}")
     return np.repeat(np.isin(layer_of, names), model.sizes)
 
 

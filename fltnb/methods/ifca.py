@@ -1,7 +1,4 @@
-"""IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088).
-
-K models are sent to each participant, which trains the one of least loss on its data; the server averages by groups.
-"""
+"""IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088)."""
 
 from __future__ import annotations
 
@@ -10,28 +7,26 @@ from typing import Literal
 import numpy as np
 
 from ..settings import Count, Natural
-from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .base import Context, HardMethod, State, mix_groups, one_cluster, several
 from .modelspace import cluster_means, with_rows
+from .samples import Split
 
 
 class IFCA(HardMethod):
     """Iterative federated clustering, model-averaging version (IFCA, Algorithm 1, option II).
 
-    Clients choose when they take part. An absent one keeps its last group, one never drawn is served model 0.
+    K models are sent to each participant, which trains the one of least loss; the server averages by groups. An absent
+    client keeps its last group, one never drawn is served model 0.
 
     Parameters
     ----------
-    n_clusters : int
-        Number of models K, given. Model 0 starts where FedAvg starts, the others from initialisations of their own.
     warmup : int
         Rounds of plain FedAvg before the K models part. They then take over all layers but the last, and each begins
         with a freshly drawn last layer (everybody would choose FedAvg's trained one). FLT's scenario 3: 500 of 1,500.
     shared : {"none", "lower"}
         "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are averaged over all
         participants, and only the last layer belongs to a group. (FLT's fork trained nothing else after the warm-up.)
-    split : {"train", "val"}
-        Data on which participants compare the models: the original takes training data (and, in its evaluation, test
-        data, which is not copied), the EMD-CFL paper's runs validation data.
+    split : {"train", "val"}, what participants compare the models on; EMD-CFL's runs took validation data
     """
 
     name = "ifca"
@@ -41,13 +36,13 @@ class IFCA(HardMethod):
         n_clusters: Count,
         warmup: Natural = 0,
         shared: Literal["none", "lower"] = "none",
-        split: Literal["train", "val"] = "train",
+        split: Split = "train",
     ):
         self.warmup, self.shared = warmup, shared
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
-        models = np.stack([model.init(context.seed, k) for k in range(self.n_clusters)])
+        models = several(model, context, self.n_clusters)
         own = slice(0, models.shape[1]) if self.shared == "none" and not self.warmup else model.head
         state = one_cluster(fed, models[0]) | {
             "models": models,
@@ -97,12 +92,9 @@ class IFCA(HardMethod):
 
 
 class HypoCluster(IFCA):
-    """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation.
-
-    Two groups published it at about the same time. IFCA's warm-up and shared layers are not part of this row.
-    """
+    """The row HypoCluster(K) of FeSEM's tables (Mansour et al., arXiv 2002.10619): IFCA's alternation alone."""
 
     name = "hypocluster"
 
-    def __init__(self, n_clusters: Count, split: Literal["train", "val"] = "train"):
+    def __init__(self, n_clusters: Count, split: Split = "train"):
         super().__init__(n_clusters)

@@ -2,8 +2,9 @@
 
 A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
 al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, lets layers grow under a nonparametric
-prior and trains the rest again after every layer. Here layers keep their width: neurons are matched one to one by the
-squared distance of what leads into them (weights and bias), FedMA's matching of neurons of equal variance.
+prior, and sends and trains the layers above again after each. Here layers keep their width and whole models are sent:
+neurons are matched one to one by the squared distance of what leads into them (weights and bias), FedMA's for neurons
+of equal variance.
 
 Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
 channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.
@@ -57,8 +58,8 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
     """Find the orders of a model's hidden neurons, for :func:`permuted`, in which they fit another model best.
 
-    The Hungarian method assigns neurons, layer by layer from the input; the last layer's outputs are the classes and
-    keep their order. Models whose layers differ in number or width raise :class:`fltnb.FltnbError`.
+    The Hungarian method assigns neurons, layer by layer from the input. Models whose layers differ in number or width
+    raise :class:`fltnb.FltnbError`.
     """
     _check(layers, reference)
     orders, before = [], None
@@ -107,8 +108,6 @@ def _flat(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
 def _check(layers: Layers, reference: Layers) -> None:
     shapes = [[(weight.shape, bias.shape) for weight, bias in model] for model in (layers, reference)]
     if shapes[0] != shapes[1]:
-        widths = [[len(bias) for _, bias in model] for model in (layers, reference)]
-        raise FltnbError(
-            f"Models of different layers cannot be matched: outputs are {widths[0]} in one and {widths[1]} in the"
-            " other; train one architecture on all clients."
-        )
+        one, other = ([len(bias) for _, bias in model] for model in (layers, reference))
+        why = f"outputs are {one} in one and {other} in the other; train one architecture on all clients."
+        raise FltnbError(f"Models of different layers cannot be matched: {why}")

@@ -1,9 +1,8 @@
 """Means and k-means over models, for few centres and very many parameters.
 
-A federation's last known models are the largest array of a run (2,400 models of 166,447 parameters are 1.6 GB), so
-nothing here copies it: models are given as ``points`` (D, P), taken block by block, with ``weights`` (D,) that say how
-many clients hold each. Distances are measured from an ``origin`` near all of them (the common initial model), else
-float32 would lose them in the length of the models themselves.
+A federation's last known models are the largest array of a run (gigabytes), so nothing here copies it: models are
+``points`` (D, P), taken block by block, with ``weights`` (D,) that say how many clients hold each. Distances are
+measured from an ``origin`` near all of them (the initial model), else float32 would lose them in the models' length.
 """
 
 from __future__ import annotations
@@ -53,10 +52,7 @@ def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_cl
 
 
 def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
-    """Coordinates (n, K) of n vectors along their K leading singular directions, from their Gram matrix (n, n).
-
-    With ``vectors' = U S V'`` these are the first K columns of ``V S``; U, as long as the vectors, is never formed.
-    """
+    """Coordinates (n, K) of n vectors along their K leading singular directions, from their Gram matrix (n, n)."""
     values, vectors = np.linalg.eigh(products)
     order = np.argsort(-values, kind="stable")[:n_components]
     return vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
@@ -86,10 +82,10 @@ def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.nd
 def lloyd(
     points: np.ndarray, weights: np.ndarray, centers: np.ndarray, origin: np.ndarray, max_iter: int = 300
 ) -> tuple[np.ndarray, np.ndarray]:
-    """k-means from given centres until no point changes its cluster.
+    """k-means from given centres until no point changes its cluster: labels (D,), centres (K, P).
 
-    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. Returns
-    labels (D,) and centres (K, P), weighted means of their points; one without points stays where it was given.
+    As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. One
+    without points in the end stays where it was given.
     """
     K, given = len(centers), centers
     labels, placed, sums = None, None, np.zeros(centers.shape)

@@ -1,7 +1,6 @@
 """Clients that train once, each alone from a common start, and how far apart that puts them.
 
-That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), whose distances compare a client's samples under
-*its own* network. A study of clusterings asks for such embeddings by an encoder of kind ``own``.
+That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares samples under *their own* networks.
 """
 
 from __future__ import annotations
@@ -9,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
 
 from .. import models
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
+from ..models import Model
 from ..relatedness import PACFL, EMDClustering
 from ..relatedness.cuts import cut
 from ..relatedness.emd import farther
@@ -27,17 +29,14 @@ from .flt import client_images
 from .modelspace import gram
 from .samples import check_validation
 
-if TYPE_CHECKING:
-    from ..models import Model
-
 
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
 ) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
-    ``model`` as for :func:`fltnb.models.make`; ``training`` for :class:`fltnb.training.TrainSpec`, without the seed (of
-    initial model and sample orders); ``n_workers`` changes nothing. Divergence raises :class:`fltnb.FltnbError`.
+    ``training`` is for :class:`fltnb.training.TrainSpec`, without the seed; ``n_workers`` changes nothing. Divergence
+    raises :class:`fltnb.FltnbError`.
     """
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
@@ -51,7 +50,7 @@ def local_models(
 
 @dataclass(frozen=True)
 class OwnModels:
-    """What clients embed with networks that they have trained alone: :func:`local_models` and EMD-CFL's settings."""
+    """Encoder of kind ``own``: networks that clients have trained alone (:func:`local_models`), EMD-CFL's settings."""
 
     model: str = "mlp_plain"
     local_epochs: int = 10
@@ -61,15 +60,13 @@ class OwnModels:
     seed: int = 0
 
     def embed(self, fed: Federation) -> tuple[list[np.ndarray], Callable[[int], list[np.ndarray]]]:
-        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes.
+        """Train, and return what :meth:`fltnb.EMDClustering.fit` takes; FltnbError: no validation samples, divergence.
 
-        That is each client's training samples (n_i, d) under its own network, and a function that gives everybody's
-        validation samples under client i's. No validation samples or divergence raise :class:`fltnb.FltnbError`.
+        That is training samples (n_i, d) under everybody's own network, and a function from i to validation samples.
         """
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
-        model, seed = training.pop("model"), training.pop("seed")
-        net, _, theta = local_models(fed, model, training, seed, n_workers=1)
+        net, _, theta = local_models(fed, training.pop("model"), training, training.pop("seed"), n_workers=1)
         everybody = range(fed.n_clients)
 
         def seen(i: int, split: str, j: int) -> np.ndarray:
@@ -79,27 +76,19 @@ class OwnModels:
 
 
 def measure(
-    fed: Federation,
-    net: Model,
-    start: np.ndarray,
-    theta: np.ndarray,
-    how: dict[str, Any],
-    seed: int = 0,
-    n_jobs: int = 1,
+    fed: Federation, net: Model, start: np.ndarray, theta: np.ndarray, how: dict, seed: int = 0, n_jobs: int = 1
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances (M, M) between clients, and EMD-CFL's references (M,), NaN for other distances.
 
     Parameters
     ----------
-    fed, net, start, theta
-        The clients, and what :func:`local_models` gave.
+    fed, net, start, theta : the clients, and what :func:`local_models` gave
     how : dict
         ``{"name": "EMDClustering", ...}`` with its options (row i under the network of client i, so not symmetric);
         "parameters": Euclidean, all trained parameters; "last layer": the same for weights and biases of the last
         layer; "updates": 1 - cosine of what training changed, as CFL compares gradients (from a common start their
         Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
-    seed, n_jobs : int
-        Of EMD-CFL's projection; processes (no influence on the result).
+    seed, n_jobs : int, of EMD-CFL's projection; processes (no influence on the result)
     """
     name, nothing = how["name"], np.full(len(theta), np.nan)
     if name == "EMDClustering":
@@ -140,10 +129,10 @@ def labels_at(distance: np.ndarray, reference: np.ndarray, tolerance: float | st
 def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """Widest range of tolerances, by their ratio, at which the clusters are exactly the true ones.
 
-    ``far`` (M, M) are symmetric distances. Clients are one cluster if their neighbours are the same: all pairs inside
-    must be below the tolerance, the pairs of any two clusters either all below or all not, and no two clusters may then
-    have the same neighbours. The tolerance must be above the first number returned and at most the second (infinite: no
-    end). Where there is none: the largest distance inside and the smallest across, not above it.
+    ``far`` (M, M) are symmetric distances. All pairs inside a cluster must be below the tolerance, those of any two
+    clusters either all below or all not, and no two clusters may then have the same neighbours. The tolerance must be
+    above the first number returned and at most the second (infinite: no end). Where there is none: the largest distance
+    inside and the smallest across, not above it.
 
     Examples
     --------
@@ -172,17 +161,11 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
 def pair_numbers(distance: np.ndarray, reference: np.ndarray, clusters: np.ndarray) -> dict[str, float]:
     """Numbers of what :func:`measure` gave: how far the true clusters (M,) can be seen in the distances.
 
-    Returns
-    -------
-    dict
-        ``inside, inside_max, across, across_min``: mean and extremes over pairs inside and across the true clusters, of
-        the larger direction (what does not exist is left out); ``low, high`` (:func:`plateau`); ``ari_told``: of
-        average linkage told the number of clusters. Of EMD-CFL's also ``reference_mean``; ``ari`` at the paper's
-        tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance taken from the data, and its ARI.
+    Returns a dict: ``inside, inside_max, across, across_min``, mean and extremes over pairs inside and across the true
+    clusters, of the larger direction (what does not exist is left out); ``low, high`` (:func:`plateau`); ``ari_told``:
+    of average linkage told the number of clusters. Of EMD-CFL's also ``reference_mean``; ``ari`` at the paper's
+    tolerance 0.025; ``auto`` and ``ari_auto``: the tolerance taken from the data, and its ARI.
     """
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-
     far = farther(distance)
     same = clusters[:, None] == clusters
     numbers = {}

@@ -1,7 +1,7 @@
 """pFedGraph and FedSaC: every client has its own mean of all models, with weights from a small quadratic problem.
 
 pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their updates are; FedSaC (Yan et al., ICML
-2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are. See :func:`nearest_weights`.
+2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..settings import NonNegative, Positive, Variant
-from .base import Context, Method, State, mix
+from .base import Context, Method, State, alone, mix
 from .cfl import cosines
 from .modelspace import with_rows
 from .samples import last_features
@@ -22,35 +22,22 @@ class PFedGraph(Method):
     """A model per client, mixed each round over the participants by learnt weights.
 
     Client i's weights minimise ``alpha ||w - p||^2 + sum_j d_ij w_j`` over the simplex, with p the shares of samples
-    and d the negative cosine of updates; it continues from the mean of the participants' models with these weights.
+    and d the negative cosine of updates; it continues from the mean of the participants' models with these weights. A
+    large alpha is FedAvg; towards 0 everybody is alone.
 
     The regulariser, mu = 0.01 times the cosine between the local model and a reference, is left out: its gradient is at
-    most mu over the length of the model. (The official code has it with the sign that pushes models apart.)
-
-    Parameters
-    ----------
-    alpha : float
-        Above 0. Large: FedAvg; towards 0: everybody alone.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`PFedGraphAsRun`.
+    most mu over the model's length. (The official code has the sign that pushes models apart.)
     """
 
-    name = "pfedgraph"
+    name, official = "pfedgraph", True
 
     def __init__(self, alpha: Positive = 0.8, *, variant: Variant = "as_written"):
         pass
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model."""
-        theta = model.init(context.seed)
-        return {
-            "models": np.repeat(theta[None], fed.n_clients, axis=0),
-            "row": np.arange(fed.n_clients, dtype=np.int64),
-            "initial": theta,
-            "trainable": np.array(model.n_trainable),
-            "mixing": np.eye(fed.n_clients),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-        }
+        theta, more = model.init(context.seed), {"trainable": np.array(model.n_trainable)}
+        return alone(fed, theta) | more | {"initial": theta, "mixing": np.eye(fed.n_clients)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Mix the participants' models, for each participant in its own way; the others keep theirs."""
@@ -62,8 +49,9 @@ class PFedGraph(Method):
 
     def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Return d (n, n): updates are measured from the *initial* model, and cosines above 0.9 count as 1."""
-        d = _opposed(state, theta - state["initial"])
-        return np.where(d < ALIKE, -1.0, d)
+        updates = theta - (state["initial"] if self.official else state["models"][clients])
+        d = -cosines(updates[:, : int(state["trainable"])], np.arange(len(updates)))
+        return np.where(d < ALIKE, -1.0, d) if self.official else d
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:
         """Return what is taken off p before the projection, (n, n)."""
@@ -73,24 +61,15 @@ class PFedGraph(Method):
 class PFedGraphAsRun(PFedGraph, as_run=True):
     """What printed EMD-CFL's tables: the updates of this round count, and cosines as they are."""
 
-    def distances(self, state: State, clients: np.ndarray, theta: np.ndarray) -> np.ndarray:
-        """Return d (n, n)."""
-        return _opposed(state, theta - state["models"][clients])
+    official = False
 
 
 class FedSaC(PFedGraph):
     """pFedGraph with a reward for partners whose features span other directions than one's own.
 
     Weights minimise ``||w - p||^2 + sum_j (l1 c_ij + l2 d_ij) w_j``; c is the cosine of the mean angle between matched
-    pairs of the clients' three leading principal directions of features (what the last layer sees of their own
-    training samples, under the model they have just trained), which they send as well.
-
-    Parameters
-    ----------
-    l1, l2 : float
-        lambda_1 of c and lambda_2 of d.
-    variant : {"as_written", "as_run"}
-        "as_run": :class:`FedSaCAsRun`. The regulariser is left out, as in :class:`PFedGraph`.
+    pairs of the clients' three leading principal directions of features (what the last layer of their trained models
+    sees of training samples), which they send as well.
     """
 
     name = "fedsac"
@@ -125,15 +104,10 @@ class FedSaCAsRun(FedSaC, PFedGraphAsRun, as_run=True):
     """What printed EMD-CFL's tables, but for the regulariser, which those runs had with mu = 1."""
 
 
-def _opposed(state: State, updates: np.ndarray) -> np.ndarray:
-    """Negative cosines (n, n) of updates (n, P)."""
-    return -cosines(updates[:, : int(state["trainable"])], np.arange(len(updates)))
-
-
 def nearest_weights(v: np.ndarray) -> np.ndarray:
-    """Project rows (..., n) on the probability simplex: ``argmin ||x - v||^2`` over ``x >= 0, sum(x) = 1``.
+    """Project rows v (..., n) on the simplex: ``max(v - t, 0)`` (Held et al. 1974), of sum 1.
 
-    The solution is ``max(v - t, 0)`` (Held et al. 1974), the least ``a ||x - p||^2 + d x`` for ``v = p - d / (2 a)``.
+    That is the least ``a ||x - p||^2 + d x`` there for ``v = p - d / (2 a)``.
     """
     v = np.asarray(v, dtype=np.float64)
     v = v - v.max(axis=-1, keepdims=True)  # moves nothing, and keeps large numbers from swallowing the 1

@@ -2,44 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch.backends.cudnn import flags
+from torch.nn import functional
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share, Variant
-from .base import Context, Method, Rule, State, mix
+from ..training import Engine, Trained
+from ..training.contract import keep_masks, order
+from ..training.serial import one_thread
+from .base import Context, Method, Rule, State, alone, mix
 from .graph import FedAvg
 from .modelspace import with_rows
 
-if TYPE_CHECKING:
-    from ..training import Engine
-
 EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
+SLICE = 1000  # samples per backward pass of a full gradient
 
 
 class Local(Method):
-    """No aggregation: a client keeps the model it trained last (Local in FLT, NoFed in FeSEM, arXiv 2108.08647).
-
-    As in FLT's code only the round's participants train; all start from one common initialisation. Nothing is sent.
-    """
+    """No aggregation: participants keep the model they train (Local in FLT, NoFed in FeSEM, arXiv 2108.08647)."""
 
     name = "local"
     models_down = models_up = 0
 
     def start(self, fed, model, context: Context) -> State:
         """One model per client."""
-        return {
-            "models": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
-            "row": np.arange(fed.n_clients, dtype=np.int64),
-        }
+        return alone(fed, model.init(context.seed))
 
     def changed(self, state: State, fed, model, changed: np.ndarray, context: Context) -> State:
         """Keep every client's model; newcomers begin like everybody else."""
-        n_new = fed.n_clients - len(state["row"])
-        begin = np.repeat(model.init(context.seed)[None], n_new, axis=0).astype(state["models"].dtype)
-        return {"models": np.vstack([state["models"], begin]), "row": np.arange(fed.n_clients, dtype=np.int64)}
+        state, begun = alone(fed, model.init(context.seed).astype(state["models"].dtype)), state["models"]
+        return state | {"models": with_rows(state["models"], slice(len(begun)), begun)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Keep what each participant trained."""
@@ -49,15 +46,8 @@ class Local(Method):
 class FedProx(FedAvg):
     """FedProx (Li et al., arXiv 1812.06127): clients minimise ``f_i(theta) + mu / 2 * ||theta - theta_sent||^2``.
 
-    Every local step adds ``mu * (theta - theta_sent)`` to the gradient; the aggregation is FedAvg's, and ``mu=0`` is
-    FedAvg bit for bit. The original also lets some participants stop early (stragglers), which is left out here.
-
-    Parameters
-    ----------
-    mu : float
-        Weight of the proximal term: 0.001 to 1 in the original, 0.1 in FeSEM. Stable for ``lr * mu`` below 2 only.
-    rule, variant
-        See :class:`fltnb.methods.graph.GraphMethod`.
+    The aggregation is FedAvg's, and ``mu=0`` is FedAvg bit for bit; mu is 0.001 to 1 in the original, 0.1 in FeSEM, and
+    stable for ``lr * mu`` below 2 only. The original also lets participants stop early, which is left out here.
     """
 
     name = "fedprox"
@@ -73,18 +63,15 @@ class FedProx(FedAvg):
 class FedSGD(FedAvg):
     """FedSGD (McMahan et al., arXiv 1602.05629; FeSEM's tables): one step, along the participants' mean gradient.
 
-    ``theta - lr * sum_i p_i g_i`` is the mean of the clients' models after one step each, with p_i the samples that g_i
-    is made from. It is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter.
-
-    All of a client's samples pass through the network at once, whatever ``batch`` is: those not drawn get weight zero.
+    That is FedAvg with one local epoch in one batch; ``local_epochs`` and ``batch_size`` do not matter. All of a
+    client's samples pass through the network at once: those not drawn get weight zero.
 
     Parameters
     ----------
-    batch : int, optional
-        Samples of a client's gradient, drawn anew each round; default all of them.
+    batch : int, optional, samples of a client's gradient, drawn anew each round; default all of them
     variant : {"as_written", "as_run"}
-        "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number
-        of entries in the record of a client's data, which are two: images and labels.
+        "as_run" draws 2 where ``batch`` is not given: FeSEM's shipped code asks for 32, but cuts them to the number of
+        entries in the record of a client's data, images and labels.
     """
 
     name = "fedsgd"
@@ -97,23 +84,17 @@ class FedSGD(FedAvg):
         """One step on everything."""
         return {"local_epochs": 1, "batch_size": EVERYTHING}
 
-    def start(self, fed, model, context: Context) -> State:
-        """As FedAvg; a client counts as much as the samples of its gradient."""
-        return self._weighed(super().start(fed, model, context))
-
-    def changed(self, state: State, fed, model, changed: np.ndarray, context: Context) -> State:
-        """As FedAvg."""
-        return self._weighed(super().changed(state, fed, model, changed, context))
-
-    def _weighed(self, state: State) -> State:
-        return state if self.batch is None else state | {"weights": np.minimum(state["weights"], self.batch)}
-
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """One step each; where a gradient is made from some samples only, the others weigh nothing."""
         weights = None
         if self.batch is not None:
             weights = [self._drawn(len(engine.fed.train[i]), engine.spec.seed, round, i) for i in clients]
         return state, engine.train(*self.dispatch(state, clients), clients, round, weights)
+
+    def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
+        """As FedAvg; a client counts as much as the samples of its gradient."""
+        counted = {} if self.batch is None else {"weights": np.minimum(state["weights"], self.batch)}
+        return super().collect(state | counted, clients, theta, round)
 
     def _drawn(self, n: int, seed: int, round: int, client: int) -> np.ndarray:
         """Factors (n,) that turn the mean over all samples into that over the drawn ones."""
@@ -124,14 +105,9 @@ class FedSGD(FedAvg):
 
 
 class FedDist(FedAvg):
-    """The server moves a part of the way to the plain mean of the participants' models (FeSEM, Section 6.1).
+    """Server step ``theta - epsilon * mean_i (theta - theta_i)`` (FeSEM, Section 6.1), as Reptile's (arXiv 1803.02999).
 
-    ``theta <- theta - epsilon * mean_i (theta - theta_i)``: as Reptile does (arXiv 1803.02999).
-
-    Parameters
-    ----------
-    epsilon : float
-        Step, from 0 (never moves) to 1 (the mean itself); 0.6 in FeSEM's runs.
+    ``epsilon`` goes from 0 (never moves) to 1 (the mean itself); it is 0.6 in FeSEM's runs.
     """
 
     name = "feddist"
@@ -163,9 +139,6 @@ class FedDistWS(FedDist):
         return sizes / sizes.sum()
 
 
-SLICE = 1000  # samples per backward pass of a full gradient
-
-
 class FedDANE(FedAvg):
     """Participants agree on a gradient first, then train with their own one replaced by it.
 
@@ -174,14 +147,9 @@ class FedDANE(FedAvg):
     so that every step has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean follows.
 
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
-    The engines know no constant added to a gradient: this method trains by plain autograd, one client after the other
-    on the engine's device, with the orders and masks that the engine would draw. Phase A has no dropout. A model of
-    torchvision raises :class:`fltnb.FltnbError`.
-
-    Parameters
-    ----------
-    mu : float
-        Weight of the proximal term. FeSEM's configurations try 0, 0.5 and 1.
+    No engine adds a constant to a gradient: this method trains by plain autograd, one client after the other on the
+    engine's device, with its orders and masks. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's
+    configurations try 0, 0.5 and 1 for mu.
     """
 
     name = "feddane"
@@ -201,11 +169,6 @@ class FedDANE(FedAvg):
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Both phases."""
-        from torch.backends.cudnn import flags
-
-        from ..training import Trained
-        from ..training.serial import one_thread
-
         theta = state["models"][0].astype(engine.spec.dtype)
         weights = state["weights"][clients]
         # one thread on a CPU and reproducible kernels on a GPU, as in the engines
@@ -219,9 +182,6 @@ class FedDANE(FedAvg):
 
 def full_gradient(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
     """Gradient (P,) of a client's mean training loss at ``theta`` (P,), without dropout."""
-    import torch
-    from torch.nn import functional
-
     params, mine = _parameters(engine, theta), engine.fed.train[client]
     for begin in range(0, len(mine), SLICE):
         x, y = _samples(engine, mine[begin : begin + SLICE])
@@ -233,11 +193,6 @@ def corrected_training(
     engine: Engine, theta: np.ndarray, client: int, round: int, shift: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Train as the engine would, with ``shift`` (P,) added to each gradient: model (P,), loss of the last epoch."""
-    import torch
-    from torch.nn import functional
-
-    from ..training.contract import keep_masks, order
-
     spec, net, mine = engine.spec, engine.model, engine.fed.train[client]
     params = _parameters(engine, theta)
     start = [param.detach().clone() for param in params]
@@ -266,8 +221,6 @@ def _parameters(engine: Engine, theta: np.ndarray) -> list:
 
 
 def _samples(engine: Engine, index: np.ndarray) -> tuple:
-    import torch
-
     device, dtype = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype)
     x = torch.from_numpy(engine.fed.inputs(index)).to(device, dtype)
     return x, torch.from_numpy(engine.fed.labels[index]).to(device)

@@ -12,31 +12,29 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
-from .base import Context, HardMethod, State, mix_groups, one_cluster
+from .base import Context, HardMethod, State, mix_groups, unclustered
 from .modelspace import BLOCK, coordinates, scores, with_rows
 
 STARTS = 20
-STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
-FIRST_STEPS = 8  # of the variant as run
+STEPS, FIRST_STEPS = (
+    100,
+    8,
+)  # Lloyd steps at most (with trimming, two clusterings may take turns); as run, the first time
 
 
 class RobustTKM(HardMethod):
     """Clusters by k-means whose centres do not listen to outliers, and models that do not either.
 
-    Of the original's three stages, the first (every client fits its own model) is the local training of the first
-    round. The last takes trimmed means of models, not *gradients*: the same for one local step.
+    Clients are clustered once, as soon as K have trained, by all parameters; later ones join the nearest centre. Of the
+    original's three stages, the first (every client fits its own model) is the local training of the first round. The
+    last takes trimmed means of models, not *gradients*: the same for one local step.
 
     Parameters
     ----------
-    n_clusters : int
-        Number of clusters K; 3 in FeSEM's tables.
+    n_clusters : int, number of clusters K; 3 in FeSEM's tables
     trim : float
         Share in [0, 0.5). A centre is the mean of its cluster without the ``trim`` farthest members. A cluster's model
         is, number by number, the mean of its participants' models without the ``trim`` lowest and the ``trim`` highest.
-    variant : {"as_written", "as_run"}
-        "as_written" clusters once, as soon as K clients have trained, on all parameters; who is heard later joins the
-        nearest centre. "as_run" is FeSEM's code: every round, on the last layer's weights alone, with the median of
-        each coordinate as centre, eight Lloyd steps the first time and one in later rounds.
     """
 
     name = "robust_tkm"
@@ -51,16 +49,14 @@ class RobustTKM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model, and there is one cluster."""
-        theta, seen = model.init(context.seed), self.seen(model)
-        compared = theta[seen]
-        return one_cluster(fed, theta) | {
+        state, seen = unclustered(fed, model, context), self.seen(model)
+        compared = state["initial"][seen]
+        return state | {
             "points": np.repeat(compared[None], fed.n_clients, axis=0),
             "centers": compared[None],
             "initial": compared,
             "seen": np.array([seen.start, seen.stop]),
-            "heard": np.zeros(fed.n_clients, dtype=bool),
             "formed": np.array(False),
-            "seed": np.array(context.seed),
         }
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -112,7 +108,7 @@ class RobustTKM(HardMethod):
 
 
 class RobustTKMAsRun(RobustTKM, as_run=True):
-    """As FeSEM's code has it: medians of the last layer's weights, which move by one step in every later round."""
+    """FeSEM's code: every round, by the last layer's weights, with medians as centres; 8 Lloyd steps, later one."""
 
     def seen(self, model) -> slice:
         """Weights of the last layer, without its biases."""

@@ -1,30 +1,28 @@
-"""What soft methods measure sample by sample, where an engine only gives means over a client.
-
-Means of the losses equal those of :meth:`fltnb.training.Engine.evaluate` up to rounding.
-"""
+"""What soft methods measure sample by sample, where an engine only gives means over a client."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import numpy as np
+import torch
 
 from ..errors import FltnbError
-
-if TYPE_CHECKING:
-    from ..training import Engine, Evaluation
+from ..training import Engine, Evaluation
+from ..training.evaluation import same_sets
+from ..training.serial import threads
 
 SLICE = 1000  # samples per forward pass
+Split = Literal["train", "val"]
 
 
 def check_validation(fed, who: str) -> None:
     """Refuse a federation in which some client has no validation samples."""
     empty = [i for i, own in enumerate(fed.val) if not len(own)]
     if empty:
-        raise FltnbError(
-            f"{who} looks at validation samples, and client {empty[0]} has none: build the federation with some"
-            ' (val_fraction, or held_out laid over it), or take split="train" or variant="as_written" if there is one.'
-        )
+        how = "build the federation with some (val_fraction, or held_out laid over it), or take"
+        other = 'split="train" or variant="as_written" if there is one.'
+        raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {how} {other}")
 
 
 def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
@@ -44,9 +42,6 @@ def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
 
 def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, split: str) -> Evaluation:
     """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of models (K, P), by shares (M, K)."""
-    from ..training import Evaluation
-    from ..training.evaluation import same_sets
-
     parts = getattr(engine.fed, split)
     correct, loss = np.zeros(len(parts), dtype=np.int64), np.full(len(parts), np.nan)
     total = np.array([len(index) for index in parts], dtype=np.int64)
@@ -78,10 +73,6 @@ def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> 
 
 def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """``outputs(params, x)`` (K, n, ...) of K models, float64; in the engine's threads, so that sums never vary."""
-    import torch
-
-    from ..training.serial import threads
-
     device, dtype, parts = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype), []
     models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
     with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():

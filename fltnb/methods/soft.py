@@ -5,18 +5,15 @@ The paper keeps "removing the hard threshold" for future work (FLT, arXiv 2103.1
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
 from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..settings import Positive, Variant
-from .base import Context, Rule, State
+from .base import Rule
 from .flt import FLT
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 WEIGHTS = {"gaussian": lambda ratio: np.exp(-(ratio**2)), "linear": lambda ratio: np.maximum(0.0, 1.0 - ratio / 2)}
 """Weight of two clients by their distance over the scale: 1 at distance 0; exp(-1) or 1/2 at the scale itself."""
@@ -32,12 +29,9 @@ class SoftFLT(FLT):
 
     Parameters
     ----------
-    clusterer, encoder, rule, variant, name
-        See :class:`fltnb.methods.FLT`. The clusterer's ``distance_`` is used; its clusters are only reported.
-    weight : {"gaussian", "linear"}
-        g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on.
-    scale : float, optional
-        s, in units of the client distance (FCR: of the UMAP plane); by default the clusterer's threshold gamma.
+    clusterer, encoder, rule, variant, name : see :class:`fltnb.methods.FLT`; the clusters are only reported
+    weight : {"gaussian", "linear"}, g: exp(-x^2), or max(0, 1 - x / 2), which is 0 from twice the scale on
+    scale : float, optional, s, in units of the client distance; by default the clusterer's threshold gamma
     """
 
     name = "flt_soft"
@@ -57,11 +51,9 @@ class SoftFLT(FLT):
         if not self.scale:
             raise FltnbError(f"{type(self.clusterer).__name__} has no threshold above 0 to take as scale: give one.")
 
-    def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
-        """Measure the clients' distances, once."""
-        fitted = self.fitted(fed, context)
-        weights = soft_graph(fitted.distance_, self.scale, self.weight)
-        return weights, np.asarray(fitted.labels_, dtype=np.int64), {"sent": self.scalars_sent(fitted, fed)}
+    def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
+        """Weights by the clients' distances."""
+        return soft_graph(fitted.distance_, self.scale, self.weight), np.asarray(fitted.labels_, dtype=np.int64)
 
 
 def soft_graph(distance: np.ndarray, scale: float, weight: str = "gaussian") -> np.ndarray:

@@ -35,9 +35,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     - ``sketch``: what one client computes from its own data and sends, a dict of arrays. Draws depend on
       ``random_state`` and at most on the client's number. Names that begin with ``_`` stay in the simulation, unsent.
     - ``fit_sketches``: what the server does.
-    - Two methods exchange twice. In ``EigenRelevance`` the server sends everybody's sketch to all (``relay``), and the
-      clients' answers (``compare``) go into ``fit_sketches`` as well. In ``EMDClustering`` clients exchange their
-      networks first; the sketch of client i is what everybody's samples say under its network.
+    - Two methods exchange twice. ``EigenRelevance``: the server sends everybody's sketch to all (``relay``), and the
+      clients' answers (``compare``) go into ``fit_sketches`` as well. ``EMDClustering``: clients exchange networks
+      first; the sketch of client i is what everybody's samples say under its network.
 
     Parameters
     ----------
@@ -46,14 +46,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     n_jobs : int or None, processes or threads (joblib) over the clients; no influence on the result
     epsilon, delta, clip : float or None
         With ``epsilon``, what a client sends is (epsilon, delta) differentially private against replacing one of its
-        samples, clipped to norm ``clip``. Limits: its number of samples is not hidden; the budget is for one fit;
-        ``clip`` and what embeds must not depend on clients' data; the seed is secret, the generator not cryptographic.
+        samples, clipped to norm ``clip``, in one fit. Its number of samples is not hidden; ``clip`` and what embeds
+        must not depend on clients' data; the seed is secret, the generator not cryptographic.
 
     Attributes
     ----------
     labels_ : ndarray (M,) int64, numbered in order of first appearance; n_clusters_ : int
     adjacency_ : ndarray (M, M) uint8, symmetric, diagonal 1; without a graph of its own, of clients of one cluster
-    distance_ : ndarray (M, M)
+    distance_ : ndarray (M, M), diagonal 0
     linkage_ : ndarray (M - 1, 4), SciPy's; leaf_order_ : ndarray (M,), the order of its leaves, for pictures
     sent_, received_ : ndarray (M,) int64, numbers that each client sends and receives
     """
@@ -80,23 +80,14 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         for name in ("n_clusters", "max_clusters"):
             check_cluster_count(options.get(name), n_clients, name)
         if options.get("epsilon") is not None and options["clip"] is None:
-            raise FltnbError(
-                f"A private release with epsilon={options['epsilon']} needs clip, a largest norm of a sample, chosen"
-                " without looking at the clients' data."
-            )
+            release = f"A private release with epsilon={options['epsilon']}"
+            raise FltnbError(f"{release} needs clip, a largest norm of a sample, chosen without looking at the data.")
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
-        """Cluster the clients.
+        """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d), samples of each client: embeddings, features, or pixels, as the class says
-        y : optional, what ``sketches`` takes besides: classes (PACFL), validation samples (EMDClustering); else ignored
-
-        Raises
-        ------
-        FltnbError
-            Options or arrays that cannot work; the client is named.
+        ``y``: what ``sketches`` takes besides, classes (PACFL) or validation samples (EMDClustering); else ignored.
+        FltnbError, which names the client: options or arrays that cannot work.
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])
@@ -142,11 +133,10 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         np.fill_diagonal(self.adjacency_, 1)
         wanted = getattr(self, "n_clusters", None)
         if wanted is not None and self.n_clusters_ < wanted:
-            warnings.warn(
-                f"{wanted} clusters were asked for but {self.n_clusters_} are given: some clients cannot be told apart,"
-                " and merges of equal height are not split. Lower the threshold, if there is one, or ask for fewer.",
-                stacklevel=5,
-            )
+            why = "some clients cannot be told apart, and merges of equal height are not split."
+            how = "Lower the threshold, if there is one, or ask for fewer."
+            found = f"{wanted} clusters were asked for but {self.n_clusters_} are given"
+            warnings.warn(f"{found}: {why} {how}", stacklevel=5)
 
 
 @threadpool_limits.wrap(limits=1)  # in the process that does the work
@@ -182,10 +172,8 @@ def check_clients(clients: Sequence, what: str = "embeddings", width: int | None
         expected = arrays[0].shape[1] if width is None else width
         if array.shape[1] != expected:
             whose = "client 0 of" if width is None else "which must have"
-            raise FltnbError(
-                f"Client {i} has {what} of dimension {array.shape[1]}, {whose} dimension {expected}: embed all samples"
-                " with encoders of the same latent size."
-            )
+            found = f"Client {i} has {what} of dimension {array.shape[1]}, {whose} dimension {expected}"
+            raise FltnbError(f"{found}: embed all samples with encoders of the same latent size.")
         if not np.isfinite(array).all():
             raise FltnbError(f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder.")
     return arrays
@@ -195,6 +183,5 @@ def check_cluster_count(n_clusters: int | None, n_clients: int, name: str = "n_c
     """Refuse a number of clusters that is neither None nor between 1 and the number of clients."""
     whole = isinstance(n_clusters, (int, np.integer)) and not isinstance(n_clusters, bool)
     if n_clusters is not None and not (whole and 1 <= n_clusters <= n_clients):
-        raise FltnbError(
-            f"{name} must be a whole number from 1 to the number of clients, {n_clients}, got {n_clusters}."
-        )
+        allowed = f"a whole number from 1 to the number of clients, {n_clients}"
+        raise FltnbError(f"{name} must be {allowed}, got {n_clusters}.")

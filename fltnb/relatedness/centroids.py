@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from sklearn.cluster import KMeans
 
 from ..errors import FltnbError
 from ..randomness import integer
@@ -21,15 +22,11 @@ class CentroidClusterer(ClientClusterer):
             raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {self.k!r}.")
         for i, (number, size) in enumerate(zip(np.broadcast_to(values, len(sizes)), sizes, strict=True)):
             if not 1 <= number <= size:
-                raise FltnbError(
-                    f"k = {number} centroids cannot be formed from the {size} samples of client {i}: choose k between 1"
-                    f" and {size} for it, or leave small clients out."
-                )
+                what = f"k = {number} centroids cannot be formed from the {size} samples of client {i}"
+                raise FltnbError(f"{what}: choose k between 1 and {size} for it, or leave small clients out.")
 
     def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
         """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
-        from sklearn.cluster import KMeans
-
         k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
         fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(z)
         weights = np.bincount(fitted.labels_, minlength=k) / len(z)
@@ -47,7 +44,7 @@ class CentroidClusterer(ClientClusterer):
         """Set everything that follows from the (M, M) client distance (FLT, Algorithm 2, lines 17-19).
 
         The paper writes the threshold as Sign(A - gamma), which would mark *far* clients; what is meant, and what the
-        public code does, is: related if the distance is below gamma. A client is always related to itself.
+        public code does, is: related if the distance is below gamma.
         """
         adjacency = (distance < self.threshold).astype(np.uint8)
         np.fill_diagonal(adjacency, 1)

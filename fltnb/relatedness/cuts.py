@@ -22,8 +22,7 @@ def canonical(labels: np.ndarray) -> np.ndarray:
 def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
     """SciPy linkage (M - 1, 4) with the rows of a binary adjacency as feature vectors (FLT, Section 4.1: Ward).
 
-    Squared distances of binary rows are counts, exact and quick from one matrix product. Heights are rounded to 9
-    decimals, so that no cut falls between merges which are equally high on paper.
+    Heights are rounded to 9 decimals, so that no cut falls between merges which are equally high on paper.
     """
     rows = adjacency.astype(np.float32)  # exact: counts stay far below 2^24
     size = rows.sum(1)
@@ -34,10 +33,7 @@ def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
 
 
 def cut(linkage: np.ndarray, n_clusters: int) -> np.ndarray:
-    """Flat clusters (M,) of a dendrogram, ``n_clusters`` of them or, inside a run of equally high merges, fewer.
-
-    SciPy's own "maxclust" rule does the same, except that M clusters are always granted there.
-    """
+    """Flat clusters (M,) of a dendrogram, ``n_clusters`` of them or, inside a run of equally high merges, fewer."""
     n = len(linkage) + 1
     return fcluster(linkage, 0.0 if n_clusters >= n else linkage[n - 1 - n_clusters, 2], criterion="distance")
 
@@ -46,11 +42,11 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
     """Newman's modularity of the client graph (M, M), symmetric with its diagonal, for every cut of a dendrogram.
 
     ``Q = sum over clusters c of [A_cc / 2m - (d_c / 2m)^2]``, with A_cc the adjacency summed inside c, d_c its summed
-    degrees and 2m the sum of A. The diagonal counts (a client is related to itself), so an isolated client is a
-    cluster of its own. Each merge changes Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``, found in O(M).
+    degrees and 2m the sum of A. The diagonal counts, so an isolated client is a cluster of its own. Each merge changes
+    Q by ``2 (A_ab / 2m - d_a d_b / (2m)^2)``.
 
-    Returns (M + 1,); entry C: modularity of the cut into C clusters, in [-1, 1]; 0 for one cluster. NaN for C = 0 and
-    for cuts inside a run of equally high merges, which would split clients that the dendrogram cannot tell apart.
+    Returns (M + 1,); entry C: modularity of the cut into C clusters; 0 for one. NaN for C = 0 and for cuts inside a run
+    of equally high merges, which would split clients that the dendrogram cannot tell apart.
     """
     n = len(adjacency)
     between = adjacency.astype(np.float64)
@@ -80,25 +76,20 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
 def chance_modularity(adjacency: np.ndarray) -> float:
     """Modularity that the best cut of a *random* graph of the same size and density reaches, about.
 
-    The best cut must exceed this to mean something. A share f of the adjacency is its diagonal, which lies inside
-    whatever the cut; of the rest, with density p, the best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt
-    and Bornholdt, "When are networks truly modular?", Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. A
-    graph of separate complete blocks leaves nothing to chance and is taken at its word: 0.
+    A share f of the adjacency is its diagonal, which lies inside whatever the cut; of the rest, with density p, the
+    best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks truly modular?",
+    Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. Separate complete blocks are taken at their word: 0.
     """
     _, block = np.unique(adjacency, axis=0, return_inverse=True)
     if np.array_equal(block[:, None] == block[None, :], adjacency.astype(bool)):
         return 0.0
     n, total = len(adjacency), float(adjacency.sum())
-    density = (total - n) / (n * (n - 1))
-    loops = n / total
+    density, loops = (total - n) / (n * (n - 1)), n / total
     return float(loops + (1 - loops) * np.sqrt((1 - density) / (density * n)))
 
 
 def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None) -> int:
-    """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied to 1e-9.
-
-    It is 1 if none exceeds ``chance``; NaN where there is no such cut.
-    """
+    """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied; 1 below ``chance``."""
     allowed = criterion[: None if max_clusters is None else max_clusters + 1]
     highest = np.nanmax(allowed)
     return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(allowed >= highest - 1e-9)[0])

@@ -1,7 +1,6 @@
-"""Distances between clients that are each described by a few points, in FLT (arXiv 2103.15947) centroids.
+"""Distances (M, M) between clients described by a few points (k_i, u) each, in FLT (arXiv 2103.15947) centroids.
 
-Inputs are lists of ``(k_i, u)`` arrays, one per client, or one ``(M, k, u)`` array; outputs are ``(M, M)`` float64,
-symmetric to the last bit, with a zero diagonal.
+They are float64, symmetric to the last bit, with a zero diagonal.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ CELLS_AT_ONCE = 2_000_000  # cells of one working array: bounds the memory, not 
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
-    """Smallest Euclidean distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16).
-
-    Not a metric: clients that share a single point are at distance 0.
-    """
+    """Smallest Euclidean distance over all pairs of points, one of either client (FLT, Algorithm 2, lines 15-16)."""
     k_max = max(map(len, points))
     # A repeated point never changes a minimum, so it is a safe filler for clients with fewer points.
     filled = np.stack([np.concatenate([p, np.repeat(p[:1], k_max - len(p), axis=0)]) for p in points]).astype(float)
@@ -37,8 +33,7 @@ def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     """Distance under the cheapest one-to-one matching of the points, as the authors of FLT ran it.
 
     The root of the matched pairs' summed squared distances is divided by the number of pairs. With different numbers of
-    points the smaller set is matched into the larger one, and points left over cost nothing. Up to 8 points all pairs
-    of clients are matched at once by dynamic programming over subsets of columns, above pair by pair.
+    points the smaller set is matched into the larger one, and points left over cost nothing.
     """
     sizes = np.array([len(p) for p in points])
     distance = np.full((len(points), len(points)), np.inf)
@@ -82,8 +77,4 @@ def _by_subsets(few: np.ndarray, many: np.ndarray) -> np.ndarray:
 
 def _by_assignment(few: np.ndarray, many: np.ndarray) -> np.ndarray:
     costs = np.array(_squared(few, many)).transpose(2, 3, 0, 1)
-    out = np.empty(costs.shape[:2])
-    for i, j in np.ndindex(out.shape):
-        chosen = linear_sum_assignment(costs[i, j])
-        out[i, j] = costs[i, j][chosen].sum()
-    return out
+    return np.array([[cost[linear_sum_assignment(cost)].sum() for cost in row] for row in costs])

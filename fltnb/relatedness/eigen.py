@@ -1,7 +1,7 @@
 """Eigen-relevance: MT-HFL's one-shot clustering of users by the main directions of their data (Section II).
 
 No public code exists. The paper's Algorithm 2 multiplies the data of two users in line 9, which nobody could compute;
-what is built here is Eq. (2), where every user multiplies its own Gram matrix with the other's eigenvectors.
+this is Eq. (2), where every user multiplies its own Gram matrix with the other's eigenvectors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from scipy.linalg import eigh
 from scipy.optimize import brentq
 from scipy.spatial.distance import squareform
 from scipy.special import log_ndtr, ndtr
+from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
@@ -30,7 +31,7 @@ _COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever 
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors (arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2).
 
-    Client i takes the eigenvalues :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
+    Client i takes eigenvalues :math:`\lambda_k^{(i)}` and eigenvectors :math:`v_k^{(i)}` of its Gram matrix
     :math:`G_i = \Phi_i^\top \Phi_i / n_i` and sends the first p eigenvectors. With those of j it computes
 
     .. math:: \hat\lambda_k = \|G_i v_k^{(j)}\|, \qquad
@@ -39,12 +40,11 @@ class EigenRelevance(ClientClusterer):
 
     and the server clusters 1 - R hierarchically. What follows from the formulas:
 
-    - equal data give R = 1, whatever p; orthogonal subspaces give R near 0; permuting clients permutes R;
-    - both values in the ratio are of *i's* data, so neither multiplying one client's features by a constant nor holding
-      every sample several times changes anything: n_i matters through chance only;
+    - equal data give R = 1, whatever p; orthogonal subspaces give R near 0;
+    - both values in the ratio are of *i's* data, so neither multiplying a client's features by a constant nor holding
+      every sample several times changes anything;
     - G is not centred. The first direction is mostly the mean sample, which all natural images share, so p = 1 says
-      little. A constant c added to everybody's features becomes that direction, and the other projected norms then
-      hold c times the difference of the users' means: the larger c, the smaller R, unless the means are equal;
+      little. A constant added to everybody's features becomes that direction: the larger it is, the smaller R;
     - one direction that is nearly empty for i and not for j pulls the product down, however alike the others are;
     - values below ``d * eps`` times a client's largest eigenvalue are rounding; two of them have the ratio 1.
 
@@ -53,25 +53,19 @@ class EigenRelevance(ClientClusterer):
     n_clusters : int or None
         Number of tasks T, which the paper takes as known. None (ours, for well separated tasks only): the cut with the
         highest mean silhouette of 1 - R, or one cluster if that is below 0.5.
-    n_eigenvectors : int or None
-        p, at most the features and the samples of every client. The paper: 5. None: as many as all clients have.
+    n_eigenvectors : int or None, p; the paper: 5; None: as many as all clients have, by their features and samples
     linkage : {"average", "complete", "single", "ward"}, of the hierarchical clustering; the paper names none
-    noise : float
-        Gaussian noise on the eigenvectors sent, of this expected length (theirs is 1): ``noise / sqrt(d)`` per entry.
+    noise : float, expected length of Gaussian noise on each eigenvector sent, whose own length is 1
     epsilon, delta, clip : float or None
-        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: everything is computed from one noisy
-        d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
-    max_clusters, random_state, n_jobs : see there; a client's noise depends on the seed and on its number
+        A private release: all from one noisy d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
+    max_clusters, random_state, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------
-    relevance_ : ndarray (M, M), R; the diagonal is 1
-    directed_ : ndarray (M, M), r(i, j)
+    relevance_, directed_ : ndarray (M, M), R, with diagonal 1, and r(i, j); distance_ is 1 - R
     eigenvalues_ : ndarray (M, p), of each client, descending
-    distance_ : ndarray (M, M), 1 - R
     criterion_ : ndarray (M + 1,), silhouette by number of clusters (NaN: no such cut), where n_clusters is None
-    sent_ : ndarray (M,), scalars each client sends: p d of eigenvectors (one copy, relayed) and M - 1 relevances
-    received_ : ndarray (M,), scalars each client gets: the eigenvectors of the M - 1 others
+    sent_, received_ : p d of eigenvectors (one copy, relayed) and M - 1 relevances; eigenvectors of the M - 1 others
 
     Examples
     --------
@@ -102,10 +96,9 @@ class EigenRelevance(ClientClusterer):
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         smallest = int(np.argmin(sizes))
         if (self.n_eigenvectors or 1) > sizes[smallest]:
-            raise FltnbError(
-                f"{self.n_eigenvectors} eigenvectors cannot be had from the {sizes[smallest]} samples of client"
-                f" {smallest}: lower n_eigenvectors, or leave small clients out."
-            )
+            whose = f"the {sizes[smallest]} samples of client {smallest}"
+            how = "lower n_eigenvectors, or leave small clients out."
+            raise FltnbError(f"{self.n_eigenvectors} eigenvectors cannot be had from {whose}: {how}")
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
         return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
@@ -118,17 +111,12 @@ class EigenRelevance(ClientClusterer):
             raise FltnbError(f"{p} eigenvectors cannot be had from {width} features: lower n_eigenvectors.")
         for i, x in enumerate(X):
             if (x == x[0]).all():
-                raise FltnbError(
-                    f"All samples of client {i} have the same features, so there is no direction in which they vary:"
-                    " check its data, or leave it out."
-                )
+                same = f"All samples of client {i} have the same features, so there is no direction in which they vary"
+                raise FltnbError(f"{same}: check its data, or leave it out.")
         return self._each("sketch", zip(X), first, p=p)
 
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:
-        """Return a client's first p eigenvectors as ``vectors`` (d, p); its eigenvalues ``_values`` (p,) stay with it.
-
-        ``p`` counts where ``n_eigenvectors`` is None, and is what all clients have in common.
-        """
+        """Return a client's first p eigenvectors as ``vectors`` (d, p); the eigenvalues ``_values`` (p,) stay there."""
         p = self.n_eigenvectors or p or min(x.shape)
         values, vectors = _of_gram(self._gram(x, client), p) if self.epsilon else eigenpairs(x, p)
         if self.noise:
@@ -171,12 +159,12 @@ class EigenRelevance(ClientClusterer):
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
     """First p eigenvalues (p,), descending, and eigenvectors (d, p) of the Gram matrix of features (n, d) (Eq. 1).
 
-    With fewer samples than features from the thin singular value decomposition of the data, so that no d x d matrix is
-    ever formed. Signs of eigenvectors are arbitrary, and do not matter here.
+    Signs of eigenvectors are arbitrary, and do not matter here.
     """
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return _of_gram(x.T @ x / len(x), p)
+    # no d x d matrix is ever formed
     _, singular, right = np.linalg.svd(x, full_matrices=False)
     return singular[:p] ** 2 / len(x), right[:p].T.copy()  # not a view, which would keep all n
 
@@ -188,14 +176,11 @@ def _of_gram(gram: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def norm_factor(features: np.ndarray) -> np.ndarray:
-    """Return F (min(n, d), d) with ``||F v|| = ||G v||`` for every v, G being the Gram matrix (Eq. 2).
-
-    G itself where there are enough samples. Else, with the QR decomposition X^T = Q U, F = U X / n, as lengths do not
-    change under Q. Forming X X^T instead would square the rounding errors.
-    """
+    """Return F (min(n, d), d) with ``||F v|| = ||G v||`` for every v, G being the Gram matrix (Eq. 2)."""
     x = np.asarray(features, dtype=np.float64)
     if len(x) >= x.shape[1]:
         return x.T @ x / len(x)
+    # X^T = Q U, and lengths do not change under Q; forming X X^T instead would square the rounding errors
     return np.linalg.qr(x.T, mode="r") @ x / len(x)
 
 
@@ -209,10 +194,7 @@ def projected_norms(factor: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 
 def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
-    """Logarithms (M, p) of the ratios of Eq. (3), of one client's eigenvalues (p,) to its projected norms (M * p,).
-
-    A product of many ratios would underflow, hence logarithms. What is below rounding counts as equally small.
-    """
+    """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios: a client's eigenvalues (p,), norms (M * p,)."""
     floor = values[0] * width * np.finfo(float).eps
     norms = np.maximum(norms, floor).reshape(-1, len(values))
     return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
@@ -236,8 +218,6 @@ def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
 
 def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None) -> np.ndarray:
     """Mean silhouette (M + 1,) of every cut of a dendrogram, NaN where there is no such cut; 0 for one cluster."""
-    from sklearn.metrics import silhouette_score
-
     count = len(distance)
     scores = np.full(count + 1, np.nan)
     scores[1] = 0.0
@@ -256,10 +236,9 @@ def privacy(epsilon: float, delta: float, clip: float) -> Noise:
 def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> np.ndarray:
     r"""Release a client's Gram matrix (d, d) with differential privacy: clipped samples, symmetric Gaussian noise.
 
-    **Sensitivity.** Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of
-    squared Frobenius norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`, reached by orthogonal
-    x and y: :math:`\Delta = \sqrt 2\, c^2 / n`. **Noise.** N(0, sigma^2), sigma from :func:`gaussian_mechanism`, on the
-    diagonal and on :math:`\sqrt 2` times the upper triangle, Euclidean coordinates: that of (Z + Z^T) / 2.
+    Replacing sample x by y, both of norm at most c, changes G by :math:`(yy^\top - xx^\top) / n`, of squared Frobenius
+    norm :math:`(\|x\|^4 + \|y\|^4 - 2 (x^\top y)^2) / n^2 \le 2 c^4 / n^2`: :math:`\Delta = \sqrt 2\, c^2 / n`. The
+    noise (:func:`gaussian_mechanism`) is on the diagonal and :math:`\sqrt 2` times the upper triangle: (Z + Z^T) / 2.
     """
     x = np.asarray(features, dtype=np.float64)
     x = x * np.minimum(1, private.clip / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300))
@@ -270,7 +249,7 @@ def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> 
 def gaussian_mechanism(epsilon: float, delta: float) -> float:
     """Smallest standard deviation, per unit of L2 sensitivity, that makes Gaussian noise (epsilon, delta) private.
 
-    Solves Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018): exact.
+    Exact, by Theorem 8 of Balle and Wang ("Improving the Gaussian mechanism for differential privacy", ICML 2018).
     """
 
     def excess(log_sigma: float) -> float:

@@ -26,8 +26,8 @@ FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
 SINKHORN_STEPS, SINKHORN_STOP = 1000, 1e-6  # POT's own limit; a plan that is not quite done by then will do
 FOLD, CHANCE = 2.0, 0.1  # tolerance="auto": factor that makes a gap; least chance, as a share of the median reference
-# Keys of the draws
-SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)
+SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
+Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
 
 class Row(NamedTuple):
@@ -41,45 +41,38 @@ class Row(NamedTuple):
 class EMDClustering(ClientClusterer):
     r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 
-    Client i's encoder :math:`h_i` (its own model without the last layer) embeds its training samples and, as models
-    are exchanged, everybody's validation samples. With W the earth mover's distance with cosine ground cost and uniform
-    weights,
+    Client i's encoder :math:`h_i` (its own model without the last layer) embeds its training samples and, as models are
+    exchanged, everybody's validation samples. With W their earth mover's distance, of cosine cost and uniform weights,
 
     .. math:: D_{ij} = W(h_i(\text{train}_i), h_i(\text{val}_j)) - W(h_i(\text{train}_i), h_i(\text{val}_i)),
 
     so D is 0, up to chance, where j's samples are no farther from i's than i's own. Two clients are connected if *both*
-    directions are below the tolerance, so either can refuse; clients with the same neighbours share a model.
+    directions are below the tolerance; clients with the same neighbours share a model.
 
     Parameters
     ----------
     tolerance : float or "auto"
-        epsilon, at least 0; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local
-        training. 0 leaves every client alone (a distance below 0 is chance and counts as 0). "auto", not in the paper,
-        takes it from the distances (:func:`first_gap`); those below 0 show what chance does.
+        epsilon; the paper has 0.025. It is a difference of cosine distances, whose scale grows with local training. 0
+        leaves every client alone (a distance below 0 is chance and counts as 0). "auto", not in the paper: from the
+        distances (:func:`first_gap`), of which those below 0 show what chance does.
     projection : float or None
         What a pair of clients sends is projected at random from d to ``projection * d`` dimensions, by a matrix that
         only the pair knows; None sends embeddings as they are.
     reference : {"pair", "client"}
         "pair": a client measures its reference with the matrix of each pair, so that what it does to W cancels.
-        "client": once, without projection (the public code has one square random matrix for it); half the time, twice
-        the noise, and a bias that grows as ``projection`` falls. The paper can be read either way.
-    max_samples : int
-        Most training, and most validation, samples of a client that are compared, drawn at random. (The paper's "lesser
-        of 10% and 512" concerns validation samples, of which clients hold 10%.)
+        "client": once, without projection; half the time, twice the noise, a bias. The paper can be read either way.
+    max_samples : int, most training, and most validation, samples of a client that are compared, drawn at random
     distance : {"exact", "sinkhorn", "sliced"}
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
         the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
     regularisation, n_directions : float, int, of "sinkhorn" (the paper has 0.1), and of "sliced"
-    random_state, n_jobs : int, int or None
-        Seed of samples, projections (with the numbers of the two clients) and directions; processes over rows.
+    random_state, n_jobs : seed of samples, projections and directions; processes over rows
 
     Attributes
     ----------
-    distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, diagonal 0, small negative values are chance
-    reference_ : ndarray (M,), what was subtracted in row i, on average
-    tolerance_ : float, what was used
-    linkage_ : ndarray (M - 1, 4)
-        Complete linkage of the larger of the two directions, for pictures; the clusters do not depend on it.
+    distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, small negative values are chance
+    reference_ : ndarray (M,), what was subtracted in row i, on average; tolerance_ : float, what was used
+    linkage_ : ndarray (M - 1, 4), complete, of the larger of the two directions, for pictures alone
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
     """
 
@@ -105,27 +98,15 @@ class EMDClustering(ClientClusterer):
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         if self.tolerance != "auto" and self.tolerance > FARTHEST:
-            warnings.warn(
-                f"tolerance {self.tolerance:g} exceeds every cosine distance ({FARTHEST:g} at most): all clients will"
-                " be one cluster.",
-                stacklevel=4,
-            )
+            why = f"exceeds every cosine distance ({FARTHEST:g} at most): all clients will be one cluster."
+            warnings.warn(f"tolerance {self.tolerance:g} {why}", stacklevel=4)
 
-    def sketches(
-        self,
-        X: Sequence[np.ndarray],
-        y: Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]] | None = None,
-        first: int = 0,
-    ) -> list[Sketch]:
-        """Sketches of all clients.
+    def sketches(self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0) -> list[Sketch]:
+        """Sketches of all clients, of training samples ``X[i]`` (n_i, d) under their own encoders.
 
-        Parameters
-        ----------
-        X : sequence of M arrays (n_i, d), training samples of each client under its own encoder
-        y : sequence of M sequences of M arrays (v_j, d), or callable, or None
-            Validation samples: ``y[i][j]`` are those of client j under the encoder of client i. A callable returns
-            ``y[i]`` for i, once, so that M x M embeddings need not be in memory. None: all clients share one encoder,
-            and a random half of each client's samples plays the part of its validation samples.
+        ``y[i][j]`` (v_j, d) are validation samples of client j under the encoder of client i; a callable returns
+        ``y[i]`` for i, once, so that M x M embeddings need not be in memory. None: all clients share one encoder, and a
+        random half of each client's samples plays the part of its validation samples.
         """
         count, width = len(X), X[0].shape[1]
         if y is None:
@@ -134,9 +115,8 @@ class EMDClustering(ClientClusterer):
             y = lambda i: held_out  # noqa: E731
         elif not callable(y):
             if len(y) != count:
-                raise FltnbError(
-                    f"There are validation embeddings under {len(y)} encoders for {count} clients: give all."
-                )
+                found = f"validation embeddings under {len(y)} encoders for {count} clients"
+                raise FltnbError(f"There are {found}: give all.")
             y = list(y).__getitem__
         rows = (check_validation(y(i), count, width, i) for i in range(count))
         known = next(rows)  # before any work
@@ -147,8 +127,7 @@ class EMDClustering(ClientClusterer):
         """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
 
         Of training samples ``x`` (n_i, d) of client i and validation samples (v_j, d) of every client j, all under the
-        network of i. In the paper the server computes it, from what clients send it pair by pair, projected: ``sent_``
-        counts that. A simulation that kept those embeddings would hold M^2 sets of them.
+        network of i. In the paper the server computes it, from what clients send pair by pair (``sent_`` counts that).
         """
         (row,) = self.measure([(client, x, dict(enumerate(validation)))])
         return self._as_sketch(row, x, validation[client], x.shape[1])
@@ -173,8 +152,7 @@ class EMDClustering(ClientClusterer):
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
         """Compute rows of D, in the order of the tasks, which are taken as processes (``n_jobs``) become free.
 
-        A task is client i, its training samples (n_i, d) and, by the number j of the client that holds them, validation
-        samples (v_j, d), i's own among them, all under i's encoder.
+        A task is client i, training samples (n_i, d) and, by client j, validation samples (v_j, d), under i's encoder.
         """
         bare = clone(self)
         work = (
@@ -257,10 +235,7 @@ def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisation=0.1, n_directions=256, seed=0):
-    """Earth mover's distance of two samples (n, d), (m, d) with uniform weights and cosine ground cost.
-
-    ``kind`` is the ``distance`` of :class:`EMDClustering`; the other options are as there.
-    """
+    """Earth mover's distance of two samples (n, d), (m, d); ``kind`` and the rest are options of EMDClustering."""
     if kind == "sliced":
         return _sliced(a, b, n_directions, seed)
     import ot
@@ -298,9 +273,8 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     """Tolerance from the distances themselves: the middle of the first wide gap in their sorted order.
 
     A gap is wide if the next distance, ``chance`` (the size of distances that mean nothing) added, is at least twice
-    the last one; there may be one below the smallest distance (everybody alone). Taken is the first that leaves
-    separate complete blocks, else the widest; where none is wide, the clients are one cluster. ``far`` (M, M) is
-    symmetric, at least 0, infinite where not known.
+    the last one; there may be one below the smallest (everybody alone). Taken is the first that leaves separate
+    complete blocks, else the widest; where none is wide, the clients are one cluster. ``far`` (M, M): :func:`farther`.
 
     Examples
     --------
@@ -317,14 +291,10 @@ def first_gap(far: np.ndarray, chance: float) -> float:
     known = np.isfinite(far).sum(axis=1) > 1
     near = far[np.ix_(known, known)]
     for k in wide:
-        if _is_blocks(near < middle[k]):
+        graph = near < middle[k]
+        if ((graph.astype(np.float32) @ graph > 0) == graph).all():  # neighbours' neighbours are neighbours
             return float(middle[k])
     return float(middle[fold.argmax()] if len(wide) else shifted[-1])
-
-
-def _is_blocks(graph: np.ndarray) -> bool:
-    """Whether neighbours' neighbours are neighbours, everywhere."""
-    return bool(((graph.astype(np.float32) @ graph > 0) == graph).all())
 
 
 def _unit(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

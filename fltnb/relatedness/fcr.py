@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
+from sklearn.neighbors import NearestNeighbors
 
 from ..errors import FltnbError
 from ..randomness import integer
@@ -26,35 +27,30 @@ EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximate
 class FCR(CentroidClusterer):
     """Client relatedness from a few centroids per client (FLT, arXiv 2103.15947, Section 3.2, Algorithm 2).
 
-    Each client sends the k centroids of its embeddings. The server lays all of them out with UMAP, measures the
-    distance of two clients there, calls them related below a threshold, and cuts a Ward dendrogram of the rows of that
-    adjacency matrix into disjoint clusters.
+    Each client sends the k centroids of its embeddings. The server lays all of them out with UMAP, calls two clients
+    related if their distance there is below a threshold, and cuts a Ward dendrogram of the rows of that adjacency.
 
     Parameters
     ----------
     n_clusters : int or None
         Number of clusters C. None: the cut with the highest modularity of the client graph (one cluster if no cut
-        beats it). The paper says that C can be proposed by the clustering and gives no rule.
-    k : int or sequence of M ints
-        Centroids per client. The paper writes 5; its code used each client's true number of classes, an oracle.
+        beats chance). The paper says that C can be proposed by the clustering and gives no rule.
+    k : int or sequence of M ints, centroids per client; paper: 5; its code: each client's true number of classes
     threshold : float, gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
     distance : {"min", "matching"}
-        "min": smallest between any two points (Algorithm 2, line 15). "matching": cheapest one-to-one matching, the
-        public code's (:func:`~fltnb.relatedness.distances.matching_distances`).
+        Smallest between any two points (Algorithm 2, line 15), or the public code's
+        :func:`~fltnb.relatedness.distances.matching_distances`.
     n_neighbors, n_components : int
-        UMAP's neighbourhood (at most the number of points less one) and dimension u. Take fewer neighbours than one
-        kind of data has centroids over all clients: with 25 small clients 15 glues digits together and 5 does not.
+        UMAP's neighbourhood and dimension u. Take fewer neighbours than one kind of data has centroids over all
+        clients: with 25 small clients 15 glues digits together and 5 does not.
     linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
     n_init : int, starts of each k-means
-    random_state : int
-        Every client's k-means gets ``fltnb.randomness.integer(random_state, "kmeans")``, UMAP that of "umap".
+    random_state : int, every client's k-means gets ``randomness.integer(random_state, "kmeans")``, UMAP that of "umap"
     max_clusters, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------
-    n_clusters_ : int, below a requested C where the adjacency cannot tell that many groups apart
-    embedding_ : ndarray (M, k, u) float32, the centroids in the UMAP plane (NaN beyond a client's own k)
-    centroids_ : ndarray (M, k, e), what the clients send (NaN beyond a client's own k)
+    embedding_, centroids_ : ndarray (M, k, u), (M, k, e), in the UMAP plane, and as sent (NaN beyond a client's own k)
     weights_ : ndarray (M, k), share of the client's samples behind each centroid
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
     """
@@ -79,9 +75,7 @@ class FCR(CentroidClusterer):
         super()._check_sizes(sizes)
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
-            raise FltnbError(
-                f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4 in all."
-            )
+            raise FltnbError(f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4.")
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
         """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it."""
@@ -111,22 +105,18 @@ def _umap() -> type:
 def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: int) -> np.ndarray:
     """UMAP coordinates of the points themselves, (n, n_components) float32 (FLT, Algorithm 2, line 14).
 
-    One thread: UMAP's parallel layout is not reproducible. From 4,096 points on, where UMAP would search neighbours
-    approximately, at most of the cost, the exact ones are handed to it.
+    One thread: UMAP's parallel layout is not reproducible. From 4,096 points on the exact neighbours are handed to it.
     """
     points = np.ascontiguousarray(points, dtype=np.float32)
     n_neighbors = min(n_neighbors, len(points) - 1)
     options = {}
     if len(points) >= EXACT_ABOVE:
-        from sklearn.neighbors import NearestNeighbors
-
         distance, index = NearestNeighbors(n_neighbors=n_neighbors, algorithm="brute").fit(points).kneighbors()
         own = np.arange(len(points))[:, None]  # UMAP counts a point as its own first neighbour
         index = np.hstack([own, index[:, :-1]]).astype(np.int32)
         distance = np.hstack([np.zeros_like(own), distance[:, :-1]]).astype(np.float32)
         options["precomputed_knn"] = (index, distance, None)
     with warnings.catch_warnings():
-        # Well-separated clusters *are* a disconnected neighbour graph; the second concerns new points only.
         for harmless in ("Graph is not fully connected", "precomputed_knn", "Spectral initialisation failed"):
             warnings.filterwarnings("ignore", message=f".*{harmless}", category=UserWarning)
         warnings.filterwarnings("ignore", message="Tensorflow not installed", category=ImportWarning)

@@ -1,7 +1,7 @@
 """Clusterers whose clients add Gaussian noise to whatever they send: for studies of how much they bear.
 
-The level is the expected length of the noise on one vector that is sent, as a multiple of the typical length of such a
-vector about the mean of all of them. It is no privacy guarantee (see ``epsilon`` of EigenRelevance).
+The level is the expected length of the noise on a vector, as a multiple of the typical length of such vectors about the
+mean of all. It is no privacy guarantee (see ``epsilon`` of EigenRelevance).
 """
 
 from __future__ import annotations
@@ -25,14 +25,10 @@ def noisy(clusterer, level: float, seed: int = 0):
     """Return an unfitted copy of a clusterer whose clients add noise to what they send.
 
     - FCR: to the centroids. TransportSignatures: to those of both halves; a client compares its *noisy* halves.
-    - EMDClustering: to all embeddings, training and validation, in units of the embeddings of the client whose network
-      it is; the reference is measured on noisy embeddings too.
+    - EMDClustering: to all embeddings, training and validation, in units of those of the client whose network it is.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
 
-    Raises
-    ------
-    FltnbError
-        Another clusterer, or a level that is no such number.
+    FltnbError: another clusterer, or a level that is no such number.
     """
     level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):

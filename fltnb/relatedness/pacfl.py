@@ -20,26 +20,21 @@ class PACFL(ClientClusterer):
     """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 
     Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
-    images of that class. Two clients are as far apart as their closest pair of such vectors, in degrees (one class in
-    common thus brings them together); clusters are merged until they are farther apart than the threshold.
+    images of that class. ``distance_`` of two clients is the angle of their closest pair of such vectors, in degrees;
+    clusters are merged until they are farther apart than the threshold.
 
     Parameters
     ----------
     threshold : float
-        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged, 180 merges all. The official
-        runs took 4.9 for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
+        alpha, degrees: clusters are merged up to this distance. Below 0 nobody is merged. The official runs took 4.9
+        for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
     n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
     n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
-    linkage : {"weighted", "complete", "single"}
-        Distance of merged clusters. "weighted" (WPGMA) is the official one: the plain mean of the two merged rows.
+    linkage : {"weighted", "complete", "single"}, the official is "weighted" (WPGMA): the plain mean of merged rows
     angle : {"columns", "principal"}
-        "columns" is the official distance, the least angle between *columns*. It is no principal angle (vectors of
-        different classes are not orthogonal) and depends on their arbitrary signs (here each vector's largest entry is
-        positive). "principal" is the least principal angle between the subspaces that the columns span.
-
-    Attributes
-    ----------
-    distance_ : ndarray (M, M), degrees, 0 to 180, zeros on the diagonal
+        "columns" is the official distance, the least angle between *columns*. It is no principal angle and depends on
+        their arbitrary signs (here each vector's largest entry is positive). "principal" is the least principal angle
+        between the subspaces that the columns span.
     """
 
     def __init__(
@@ -55,10 +50,7 @@ class PACFL(ClientClusterer):
     content = "pixels"
 
     def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
-        """Sketches of all clients, of their flattened images (n_i, d) and, if given, the images' classes (n_i,).
-
-        Without classes, as where a clusterer gets embeddings only, all images of a client count as one.
-        """
+        """Sketches of all clients, of flattened images (n_i, d) and their classes (n_i,); without these all are one."""
         y = [np.zeros(len(x), dtype=np.int64) for x in X] if y is None else [np.asarray(one) for one in y]
         if [one.shape for one in y] != [(len(x),) for x in X]:
             raise FltnbError("PACFL needs one class for every image of every client: y must be as long as X.")

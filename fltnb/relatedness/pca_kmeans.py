@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from sklearn.decomposition import PCA
 
 from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative
@@ -19,20 +20,13 @@ class PCAKMeans(CentroidClusterer):
 
     Parameters
     ----------
-    n_clusters : int or None
-        Number of clusters C; None takes the cut with the highest modularity. FLT's configuration had 3.
-    k : int or sequence of M ints, centroids per client
+    n_clusters, k : see :class:`FCR`; FLT's configuration had 3 clusters
     n_components : int, principal components; at most the number of pixels are used
-    threshold : float
-        Related means closer than this. The paper: 1; the public code: 1, then 3, and 1.2 in the version of its tables.
+    threshold : float, related means closer; paper: 1; public code: 1, then 3, and 1.2 in the version of its tables
     shared_basis : bool
-        False (the baseline): every client projects on principal axes of *its own* images, about its own mean, so the
-        distance compares spectra more than content. True: one basis fitted on all clients' images.
-    linkage, max_clusters, n_init, random_state, n_jobs : as in :class:`FCR`
-
-    Attributes
-    ----------
-    embedding_ : ndarray (M, k, n_components), the centroids; all others as in :class:`FCR`
+        False (the baseline): every client projects on principal axes of *its own* images, so the distance compares
+        spectra more than content. True: one basis fitted on all clients' images.
+    linkage, max_clusters, n_init, random_state, n_jobs, and attributes : as in :class:`FCR`
     """
 
     def __init__(
@@ -66,8 +60,6 @@ class PCAKMeans(CentroidClusterer):
 
     def basis(self, x: np.ndarray):
         """Principal axes (scikit-learn's PCA) of pixels (n, d)."""
-        from sklearn.decomposition import PCA
-
         size = min(self.n_components, x.shape[1])
         # As in the public code, fewer images than components are repeated: that adds no direction, the surplus
         # components are arbitrary and the client's coordinates there are zero.

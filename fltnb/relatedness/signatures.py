@@ -1,8 +1,4 @@
-"""What a client of :class:`~fltnb.relatedness.transport.TransportSignatures` computes on its own and sends.
-
-K-means of random halves of its samples gives k centroids each with their sample shares, and the optimal-transport
-distance of the halves says how far apart two signatures are *when nothing but chance differs*.
-"""
+"""What a client of :class:`~fltnb.relatedness.transport.TransportSignatures` computes on its own and sends."""
 
 from __future__ import annotations
 
@@ -40,10 +36,10 @@ def describe(
 ) -> Sketch:
     """Signature of a client with embeddings z (n, e): halves of at most k centroids each; draws belong to its number.
 
-    The first of ``n_splits`` random divisions is sent, of the others only the distance; in a private release, with
-    ``noise``, there is one. ``rough(points, split, half)``, if given, changes centroids first. Returned are ``first``,
-    ``second`` (k, e), ``first_shares``, ``second_shares`` (k,), and ``own`` (3,): number of samples, mean and variance
-    of the distances between halves; not sent: these distances, ``_own``.
+    The first of ``n_splits`` random divisions is sent; in a private release, with ``noise``, there is one.
+    ``rough(points, split, half)``, if given, changes centroids first. Returned are ``first``, ``second`` (k, e),
+    ``first_shares``, ``second_shares`` (k,), and ``own`` (3,): number of samples, mean and variance of the distances
+    between halves; not sent: these distances, ``_own``.
     """
     z, own, halves = np.asarray(z, dtype=np.float64), [], []
     for split in range(n_splits if noise is None else 1):
@@ -113,8 +109,8 @@ def gaussian_noise(epsilon: float | None, delta: float, clip: float | None) -> N
     One step releases the sums of k cells and ``clip`` times their counts. Replacing one sample changes these by at most
     2 clip in Euclidean norm (one cell's sum by 2 clip, or two cells' sums by clip and counts by 1). T = 3 steps with
     Gaussian noise sigma are rho-zCDP with rho = T (2 clip)^2 / (2 sigma^2), which implies
-    (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016, Propositions 1.3 and 1.6). The halves hold
-    different samples, so both together cost what one does.
+    (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016, Propositions 1.3 and 1.6). Halves share no
+    sample, so both cost what one does.
     """
     if epsilon is None:
         return None

@@ -23,8 +23,8 @@ NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fit
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
-    **Client.** It sends k centroids with their sample shares of either half of its samples, divided at random, their
-    number, and mean :math:`s_i` and variance of the transport distance between halves over ``n_splits`` divisions.
+    **Client.** It sends k centroids with sample shares of either half of its samples, divided at random, their number,
+    and mean :math:`s_i` and variance of the transport distance between halves over ``n_splits`` divisions.
 
     **Server.** :math:`D_{ij}` is the exact Wasserstein-1 distance (Euclidean ground cost) between a half of client i
     and one of client j, the mean of first against second and second against first. If i and j have the same
@@ -33,45 +33,39 @@ class TransportSignatures(ClientClusterer):
     .. math:: Z_{ij} = \frac{D_{ij} / m_{ij} - 1}{c_{ij}}, \qquad m_{ij}^2 = (s_i^2 + s_j^2) / 2
 
     has mean 0 and a standard deviation of at most 1, whatever the sizes. :math:`c_{ij}` is the relative spread of the
-    own distances, half of it the client's, half pooled. :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the
-    distributions themselves are, squared. Clients of one kind are equally far from *everybody*, so Ward linkage on the
-    rows of that matrix, each less its mean, orders the clients: a row averages over M comparisons.
+    own distances, half the client's, half pooled. :math:`D_{ij}^2 - m_{ij}^2` estimates how far apart the distributions
+    are, squared. Clients of one kind are equally far from *everybody*, so Ward linkage on the rows of that matrix, each
+    less its mean, orders the clients: a row averages over M comparisons.
 
     **Test.** Going up the dendrogram, a merge of groups of a and b clients is refused if the mean Z between them
-    exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. (A quarter of the
-    variance of one Z belongs to each client and half to the pair; means over groups divide it so.) Clusters are the
+    exceeds ``tolerance + norm.isf(alpha / (M - 1)) * sqrt((1 / a + 1 / b) / 4 + 1 / (2 a b))``. Clusters are the
     largest groups without a refused merge, each client then moved to the cluster that it is nearest to by mean Z.
 
     Parameters
     ----------
-    k : int, centroids per half. A half with no more than k samples is sent as it is: choose k with that in mind.
+    k : int, centroids per half; a half with no more than k samples is sent as it is
     alpha : float
         Bounds the *family-wise* probability that clients with one distribution are separated anywhere in the dendrogram
-        (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for a dendrogram's habit of
-        finding what lies apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per client
-        and cluster.
+        (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for its finding what lies
+        apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per client and cluster.
     n_clusters : int or None, where it is known; then the dendrogram is cut and no merge is tested
     n_splits : int, random divisions per client
-    tolerance : float
-        Mean Z that is no reason to separate groups however large: clients of one purpose are never quite equal.
+    tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
     epsilon, delta, clip : float or None
-        A private release, see :class:`~fltnb.relatedness.base.ClientClusterer`: halves are described by noisy sums and
-        counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128 dimensions a few hundred samples carry
-        nothing at epsilon near 1. There is one division then, and the spread is taken over clients, sizes allowed for.
+        A private release by noisy sums and counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128
+        dimensions a few hundred samples carry nothing at epsilon near 1. There is one division then, and the spread is
+        taken over clients, sizes allowed for.
     random_state, n_jobs : see there; a client's draws depend on the seed and on its number
 
     Attributes
     ----------
     undecided_ : ndarray (M,) bool
-        The client's data do not tell: another cluster is not rejected at alpha either, or there are fewer than the 8
-        samples that the test needs. The label is the nearest cluster, so that the client can be served a model.
+        Another cluster is not rejected at alpha either, or the client has fewer than the 8 samples that the test needs.
     distance_ : ndarray (M, M) float32, Z: standardised, hence around 0 (and below) for equal clients; diagonal 0
-    adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``, and on the diagonal
-    centroids_ : ndarray (M, 2 k, e), weights_ : ndarray (M, 2 k), one half after the other (NaN and 0 where missing)
-    self_distance_ : ndarray (M,), spread_ : ndarray (M,), :math:`s_i`, and the relative standard deviation used
-    null_ : ndarray (M, n_splits), every own distance, for pictures
-    linkage_ : ndarray (M - 1, 4), Ward, on rows
-    gap_ : ndarray (M - 1,), limit_ : ndarray (M - 1,), mean Z between the groups of each merge, and what is allowed
+    adjacency_ : ndarray (M, M) uint8, 1 where Z does not exceed ``norm.isf(alpha)``
+    centroids_, weights_ : ndarray (M, 2 k, e), (M, 2 k), one half after the other (NaN and 0 where missing)
+    self_distance_, spread_, null_ : ndarray (M,), (M,), (M, n_splits), s_i, c of one client, and every own distance
+    gap_, limit_ : ndarray (M - 1,), mean Z between the groups of each merge of ``linkage_``, and what is allowed
     """
 
     def __init__(
@@ -117,8 +111,8 @@ class TransportSignatures(ClientClusterer):
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
         """Place newcomers, by their embeddings (n_i, e), without clustering again, in the cluster that fits, int64.
 
-        -1: the test rejects all of them; -2: the newcomer's data do not tell, as several clusters fit (:meth:`scores`
-        says which are nearest), or it has fewer than 8 samples.
+        -1: the test rejects all of them; -2: several clusters fit (:meth:`scores` says which are nearest), or the
+        newcomer has fewer than 8 samples.
         """
         X = list(X)
         z = self.scores(X)
@@ -148,7 +142,7 @@ class TransportSignatures(ClientClusterer):
         """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
-        # Rows get shorter: a long one and a short one make a task
+        # rows get shorter: a long one and a short one make a task
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
         tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
         own, spread = self.self_distance_, self.spread_

@@ -1,9 +1,6 @@
-"""FLT's Table 6 and two theorems as numbers: what each bounds, measured where everything in it is known.
+"""FLT's Table 6 (``traffic``), Theorem 1 (``clustering``) and Theorem 2 (``problems``, ``convergence``) as numbers.
 
-:mod:`~fltnb.theory.traffic` is Table 6, :mod:`~fltnb.theory.clustering` Theorem 1 (the error of the clients'
-centroids), :mod:`~fltnb.theory.problems` and :mod:`~fltnb.theory.convergence` are Theorem 2 (the optimality gap of
-FLT's rounds). Each printed line that does not follow is computed beside the line that does;
-``notebooks/06_costs_and_theory.ipynb`` walks through them.
+Each printed line that does not follow is computed beside the line that does (``notebooks/06_costs_and_theory.ipynb``).
 """
 
 from . import clustering, convergence, problems, traffic

@@ -1,9 +1,8 @@
 """Theorem 1 of FLT (Section 3.2, Appendix B.1): a bound on the error of the clients' centroids.
 
-The setting of the proof. A sample's embedding has e coordinates; on each it is drawn from N(mu, sigma^2) around the
-mean of its label and is *wrong* on the far side of a threshold gamma, with probability ``p = Q((gamma - mu) / sigma)``
-(P_err^cae, Equation 5). A client sends one mean per label. The total error is the probability that *any* coordinate of
-*any* client's mean of *any* label is wrong (Equation 9).
+On each of e coordinates a sample's embedding is drawn from N(mu, sigma^2) around the mean of its label and is *wrong*
+on the far side of a threshold gamma, with probability ``p = Q((gamma - mu) / sigma)`` (P_err^cae, Equation 5). A client
+sends one mean per label. The total error is the probability that *any* coordinate of *any* mean is wrong (Equation 9).
 
 The mean of n samples has the variance sigma^2 / n, so it is wrong with probability ``Q(sqrt(n) Q^-1(p))``. Equation 7
 prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2 inherit the n^2 in the exponent: :func:`bound` has both.
@@ -15,7 +14,12 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from scipy.linalg import hadamard
+from scipy.spatial.distance import cdist
 from scipy.special import log_ndtr, ndtr, ndtri
+from sklearn.cluster import KMeans
+from sklearn.neighbors import NearestCentroid
+from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import integer, stream
@@ -31,29 +35,22 @@ def q(x: np.ndarray | float) -> np.ndarray | float:
 
 
 def q_inverse(p: float) -> float:
-    """Where the upper tail is ``p``; positive below 1/2.
-
-    FltnbError: ``p`` is no probability strictly between 0 and 1.
-    """
+    """Where the upper tail is ``p``, or FltnbError: p is no probability strictly between 0 and 1."""
     if not 0 < p < 1:
         raise FltnbError(f"The error of a single sample must lie strictly between 0 and 1, not {p!r}.")
     return float(-ndtri(p))
 
 
 def bound(counts: np.ndarray, dimension: int, error: float, form: Form = "corrected") -> float:
-    """Right-hand side of Theorem 1.
-
-    Returns a float: above 1 it says nothing. It is a bound only for ``error`` of at most 1/2, which Chernoff's
-    inequality needs.
+    """Right-hand side of Theorem 1; above 1 it says nothing.
 
     Parameters
     ----------
     counts : int array (M, L), n_m^l: samples of label l that client m holds
     dimension : int, e, coordinates of an embedding
-    error : float, p, error of one coordinate of one sample
-    form : {"printed", "printed, labels held", "corrected"}, "printed" is Equation 2 as it stands: n^2 in the exponent,
-        and a sum over all L labels, in which a label that a client does not hold counts e times exp(0) = 1. "printed,
-        labels held" leaves those out. "corrected" also puts n where n^2 stands.
+    error : float, p, error of one coordinate of one sample; at most 1/2, which Chernoff's inequality needs
+    form : {"printed", "printed, labels held", "corrected"}, Equation 2 as it stands; without the labels that a client
+        does not hold, each of which counts e times exp(0) = 1; and with n where n^2 stands besides
     """
     check("form of Theorem 1", form, Form)
     n = np.asarray(counts, dtype=np.float64).reshape(-1)
@@ -76,15 +73,14 @@ class Mixture:
 
     Labels sit on corners of a cube: the mean of a label is plus or minus ``Q^-1(error)`` on every coordinate, the noise
     is standard normal and the threshold 0, so a single sample is wrong on each coordinate with probability ``error``.
-    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates. FltnbError: a dimension
-    that is no power of two, more labels than dimensions, unequal groups, or an error of 1/2 or more.
+    The corners are rows of a Hadamard matrix: any two labels differ on half of the coordinates. FltnbError: no such
+    mixture can be made.
 
     Parameters
     ----------
     n_clients, n_groups : int, M clients in equal groups (the true clusters), numbered group by group
     labels_per_client : int, each group has this many labels of its own, and its clients hold them all
-    dimension : int, e, a power of two
-    error : float, p, below 1/2
+    dimension, error : int, float, e, a power of two, and p, below 1/2
     """
 
     n_clients: int = 10
@@ -116,8 +112,6 @@ class Mixture:
     @property
     def means(self) -> np.ndarray:
         """Means of the labels, float64 (L, e)."""
-        from scipy.linalg import hadamard
-
         return q_inverse(self.error) * hadamard(self.dimension)[: self.n_labels].astype(np.float64)
 
     def held(self, client: int) -> np.ndarray:
@@ -140,7 +134,11 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
 
 
 class PipelineErrors(NamedTuple):
-    """Shares of draws, 0 to 1: see :func:`pipeline_errors`."""
+    """What goes wrong in :func:`pipeline_errors`, as shares of draws, 0 to 1.
+
+    ``centroids``: some label's centroid (that of most of its samples) is wrong on a coordinate, the error of the proof.
+    ``graph``: some pair of clients is linked across groups or not linked inside one; ``pairs``: share of such pairs.
+    """
 
     centroids: float
     graph: float
@@ -150,20 +148,9 @@ class PipelineErrors(NamedTuple):
 def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> PipelineErrors:
     """Do with the same embeddings what FCR does, UMAP left out: k-means in each client, then the smallest distance.
 
-    Returns PipelineErrors: ``centroids``: some label's centroid (the one that most of its samples belong to) is wrong
-    on a coordinate, the error of the proof. ``graph``: some pair of clients is linked across groups or not linked
-    inside one; ``pairs``: the share of such pairs. Clients are linked below half the distance of two labels' means.
-
-    Parameters
-    ----------
-    n : int, samples per client and label
-    k : int, centroids per client. The proof takes for granted that all samples of a label lie in one cluster.
-    repeats : int, draws
+    With n samples per client and label and k centroids per client. Clients are linked below half the distance of two
+    labels' means. The proof takes for granted that all samples of a label lie in one cluster.
     """
-    from scipy.spatial.distance import cdist
-    from sklearn.cluster import KMeans
-    from threadpoolctl import threadpool_limits
-
     means, groups = mixture.means, mixture.groups
     gamma = np.linalg.norm(means[0] - means[1]) / 2
     same = groups[:, None] == groups[None]
@@ -190,13 +177,10 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
 
 
 def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> float:
-    """P_err^cae of real embeddings: share of samples that lie nearer to another class's mean than to their own.
+    """P_err^cae of clients' embeddings (n_i, e) and classes (n_i,), pooled: share nearer to another class's mean.
 
     The paper does not say how to measure it, and its single threshold does not fit ten classes. This is the classifier
-    that the proof's Gaussians call for: one mean per class, equal spread. ``embeddings``: list of arrays (n_i, e), one
-    per client; all are pooled. ``labels``: list of int arrays (n_i,), classes of these samples.
+    that the proof's Gaussians call for.
     """
-    from sklearn.neighbors import NearestCentroid
-
     z, y = np.concatenate(embeddings), np.concatenate(labels)
     return float((NearestCentroid().fit(z, y).predict(z) != y).mean())

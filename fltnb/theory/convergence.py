@@ -8,11 +8,10 @@ What follows from the assumptions and what does not:
 
 - Disjoint clusters, all clients starting alike. Then A is an orthogonal projection that leaves every W^t as it is, the
   cross term of Lemma 1 is *zero*, and summing Equation 22 gives :func:`projection_bound` for every step below 2 / L,
-  convex or not. The printed right-hand side is larger but for its numerator: the sum over rounds 1..T telescopes to
+  convex or not. The printed bound is larger but for its numerator: the sum over rounds 1..T telescopes to
   F(W^0) - F(W^T), not F(W^1) - F(W^T).
-- Any other graph. Then A W^(t-1) is not W^(t-1) and Equation 24 fails; F may even rise. For a symmetric adjacency and
-  strongly convex costs :func:`contraction_bound` still holds: A does not lengthen a vector in the norm that weights
-  clients by degree, and a gradient step contracts.
+- Any other graph. Then Equation 24 fails; F may even rise. For a symmetric adjacency and strongly convex costs
+  :func:`contraction_bound` still holds: A does not lengthen a vector in the norm that weights clients by degree.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ from .problems import Problem
 
 
 def row_normalised(adjacency: np.ndarray) -> np.ndarray:
-    """Return A of the theorem: a 0/1 adjacency (M, M) with ones on the diagonal, each row divided by its sum.
-
-    FltnbError: a client that is not its own neighbour.
-    """
+    """Return A: a 0/1 adjacency (M, M), ones on the diagonal (else FltnbError), each row divided by its sum."""
     adjacency = np.asarray(adjacency, dtype=np.float64)
     if (np.diag(adjacency) != 1).any():
         raise FltnbError("Every client must be its own neighbour: put ones on the diagonal of the adjacency.")
@@ -64,9 +60,7 @@ class Path:
 
     Attributes
     ----------
-    loss : array (T + 1,), F(W^t), summed over clients
-    gap : array (T + 1,), ||W^t - W^(t-1)||^2, summed over clients; NaN at t = 0
-    gradient : array (T + 1,), ||grad F(W^t)||
+    loss, gap, gradient : arrays (T + 1,), F(W^t), ||W^t - W^(t-1)||^2 (NaN at t = 0), ||grad F(W^t)||, over all clients
     start, before, end : arrays (M, d), W^0, W^(T-1) and W^T
     """
 
@@ -107,10 +101,8 @@ def iterate(
     rounds : int, T
     local_steps : int, E gradient steps per round; the theorem's main form has one
     start : array (M, d), optional, W^0; zeros, the same for all clients, by default
-    participation : float
-        Share of clients per round; the theorem has them all. A row of A is then normalised over those present, and a
-        client without a present neighbour keeps its model (the rule ``participants`` of the methods).
-    seed : int, draws the participants
+    participation, seed : float, int
+        Share of clients per round, which the theorem has all, and what draws them; the rule is ``participants``.
     """
     models = [np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest step everything overflows in the end
@@ -149,16 +141,13 @@ def step_limit(smoothness: float, A: np.ndarray) -> float:
 def printed_bound(
     path: Path, step: float, smoothness: float, A: np.ndarray, first: int = 1, whole: bool = False
 ) -> np.ndarray:
-    """Right-hand side of Theorem 2 for T = 0, 1, 2, ...; NaN at T = 0.
+    """Right-hand side of Theorem 2, of a run with step eta and smoothness L, for T = 0, 1, 2, ...; NaN at T = 0.
 
     Parameters
     ----------
-    path, step, smoothness, A, the run, eta, L and the graph
-    first : {1, 0}
-        Index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to.
-    whole : bool, how to read G_W inside the sum over clients i. False: client i's part of the gap; the printed factor M
-        is then right. True: the gap of all models, as G_W is defined. The left-hand side is then M times
-        :attr:`Path.mean_gap`, so the bound is returned divided by M, to be set beside it.
+    first : index of the first cost in the numerator: 1 is printed, 0 is what the sum over rounds 1..T telescopes to
+    whole : bool, G_W inside the sum over clients i is the gap of all models, as it is defined, not client i's part, for
+        which the printed factor M is right. The bound is then divided by M, to be set beside :attr:`Path.mean_gap`.
     """
     bound = (path.loss[first] - path.loss) / (path.rounds * len(A) * denominator(step, smoothness, A))
     return bound / len(A) if whole else bound
@@ -185,9 +174,6 @@ def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A
 def local_epochs_bound(
     path: Path, step: float, smoothness: float, A: np.ndarray, local_steps: int, optimum: np.ndarray
 ) -> np.ndarray:
-    """Equation 38: the bound with E local steps, for T = 0, 1, 2, ... (only T = the last is exact in ||W^t - W*||).
-
-    The same optimum is taken in all rounds, so the last term of its numerator is zero.
-    """
+    """Equation 38: the bound with E local steps and one optimum for all rounds; exact in ||W^t - W*|| at the last T."""
     away = ((path.start - optimum) ** 2).sum() + ((path.end - optimum) ** 2).sum()
     return away / (2 * step * local_steps * path.rounds * len(A) * denominator(step, smoothness, A))

@@ -15,6 +15,8 @@ from ..settings import NonNegative, checked
 
 Kind = Literal["least squares", "logistic"]
 KINDS = get_args(Kind)
+SAMPLES, DIMENSION = 12, 8  # of drawn problems: samples of every client, coordinates
+SPREAD, RIDGE = 0.3, 0.05  # deviation of a client's true weights from its cluster's, and the regularisation
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,8 @@ class Problem:
 
     Parameters
     ----------
-    kind : {"least squares", "logistic"}
-        Cost of a sample: half the squared residual, or the logistic loss of a target of -1 or 1.
-    features : float64 array (M, n, d), n samples of every client
-    targets : float64 array (M, n)
+    kind : {"least squares", "logistic"}, half the squared residual, or the logistic loss of a target of -1 or 1
+    features, targets : float64 arrays (M, n, d), (M, n), n samples of every client
     ridge : float, weight of half the squared norm of the model
     truth : float64 array (M, d), the weights that generated each client's targets
     """
@@ -71,10 +71,7 @@ class Problem:
         return self.ridge, float(values.max()) / 4 + self.ridge
 
     def optimum(self, labels: np.ndarray) -> np.ndarray:
-        """Best model of each cluster, one row per client (M, d); ``arange(M)`` gives each client's own best.
-
-        Minimises the plain sum of the members' costs, in closed form; least squares only.
-        """
+        """Model (M, d) with the least sum of costs in each client's cluster, in closed form; least squares only."""
         if self.kind != "least squares":
             raise FltnbError("Only least squares has its optimum in closed form: iterate for other problems.")
         n, d = self.features.shape[1:]
@@ -88,31 +85,17 @@ class Problem:
 
 
 def draw(
-    kind: Kind = "least squares",
-    n_clients: int = 12,
-    n_clusters: int = 3,
-    n_samples: int = 12,
-    dimension: int = 8,
-    spread: float = 0.3,
-    noise: float = 1.0,
-    ridge: float = 0.05,
-    seed: int = 0,
+    kind: Kind = "least squares", n_clients: int = 12, n_clusters: int = 3, seed: int = 0
 ) -> tuple[Problem, np.ndarray]:
-    """Draw clients in clusters: those of a cluster have nearly the same true weights.
+    """Draw a problem, and the true clusters (M,) of its clients, who have nearly the same true weights inside one.
 
-    Returns Problem, array (M,): the problem and the true clusters.
-
-    Parameters
-    ----------
-    kind, n_clients, n_clusters, n_samples, dimension, ridge
-        Shape of the problem; clients are numbered cluster by cluster, features are standard normal.
-    spread : float, standard deviation of a client's true weights around its cluster's, which are standard normal
-    noise : float, standard deviation of the targets' (least squares) or scores' (logistic) noise
+    Clients are numbered cluster by cluster; features, the clusters' weights and the noise on targets (least squares) or
+    scores (logistic) are standard normal.
     """
-    rng = stream(seed, "partition", n_clients, n_clusters, n_samples, dimension)
+    rng = stream(seed, "partition", n_clients, n_clusters, SAMPLES, DIMENSION)
     labels = np.sort(np.arange(n_clients) % n_clusters)
-    truth = rng.standard_normal((n_clusters, dimension))[labels] + spread * rng.standard_normal((n_clients, dimension))
-    features = rng.standard_normal((n_clients, n_samples, dimension))
-    scores = np.einsum("mnd,md->mn", features, truth) + noise * rng.standard_normal((n_clients, n_samples))
+    truth = rng.standard_normal((n_clusters, DIMENSION))[labels] + SPREAD * rng.standard_normal((n_clients, DIMENSION))
+    features = rng.standard_normal((n_clients, SAMPLES, DIMENSION))
+    scores = np.einsum("mnd,md->mn", features, truth) + rng.standard_normal((n_clients, SAMPLES))
     targets = scores if kind == "least squares" else np.where(scores < 0, -1.0, 1.0)
-    return Problem(kind, features, targets, ridge, truth), labels
+    return Problem(kind, features, targets, RIDGE, truth), labels

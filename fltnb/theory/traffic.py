@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from ..methods import Method
 
 ROUNDS = "2ρMW_local·T"  # one model down and one up per participant
+OPEN = "not in the paper, which leaves the option open"
 FORMULAS = {
     "flt": ("M·W_enc + kMe + 2ρMW_local·T", "Table 6"),
     "fedsem": (ROUNDS, "Table 6"),
@@ -25,14 +25,8 @@ FORMULAS = {
     "fedprox": (ROUNDS, "not in the paper: as FedAvg, the proximal term is local"),
     "oracle": (ROUNDS, "not in the paper: FedAvg inside the true clusters"),
     "cfl": (ROUNDS, "not in the paper: a client gets its own cluster's model only"),
-    "flt_dynamic": (
-        "M·W_enc + (R + 1)kMe + 2ρMW_local·T",
-        "not in the paper, which leaves the option open: FLT with R further clusterings",
-    ),
-    "flt_soft": (
-        "M·W_enc + kMe + 2ρMW_local·T",
-        "not in the paper, which leaves the option open: FLT, only the weights of the averages differ",
-    ),
+    "flt_dynamic": ("M·W_enc + (R + 1)kMe + 2ρMW_local·T", f"{OPEN}: FLT with R further clusterings"),
+    "flt_soft": ("M·W_enc + kMe + 2ρMW_local·T", f"{OPEN}: FLT, only the weights of the averages differ"),
     "pca_km_hc": ("kMe + 2ρMW_local·T", "not in the paper: FLT without encoder, each client makes its own PCA"),
     "local": ("0", "not in the paper: nothing is sent"),
 }
@@ -45,8 +39,7 @@ SCENARIO3 |= {"W_local": PRINTED_SIZES["CNN"], "W_enc": PRINTED_SIZES["ConvAE"]}
 """Sizes of scenario 3 with the CNN: Table 3, Tables 12 and 13 as printed, section 4."""
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Scalars sent in a whole run, up and down together: once before round 1, and in all rounds."""
 
     once: float
@@ -81,35 +74,27 @@ def formula(
     M, rho, T : int, float, int, clients, share of them per round, rounds
     W_local, W_enc : int, parameters of the local model and of what is sent of the encoder
     k, e : int, centroids per client and their dimension
-    C : int, models that IFCA sends
-    warmup : int, IFCA's first rounds as plain FedAvg, which Table 6 ignores
+    C, warmup : int, models that IFCA sends, and its first rounds as plain FedAvg, which Table 6 ignores
     again : int, R, clusterings of dynamic FLT after the first
     """
     choose(method, FORMULAS, "method with a formula")
-    a_model = rho * M * W_local
+    a_model, centroids, flt = rho * M * W_local, k * M * e, method.startswith("flt")
     if method == "local":
         return Cost(0, 0)
     if method == "ifca":
         return Cost(0, a_model * (2 * warmup + (T - warmup) * (C + 1)))
-    clustering = k * M * e + (M * W_enc if method.startswith("flt") else 0)
-    once = clustering if method == "pca_km_hc" or method.startswith("flt") else 0
-    return Cost(once, 2 * a_model * T + again * k * M * e)
+    once = (centroids if flt or method == "pca_km_hc" else 0) + (M * W_enc if flt else 0)
+    return Cost(once, 2 * a_model * T + again * centroids)
 
 
-def scenario3(T: int = 100, T_ifca: int = 1500, warmup: int = 500) -> pd.DataFrame:
-    """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there.
-
-    Returns a DataFrame: ``method, rounds, once, rounds' scalars, one-off share (percent), times FLT``.
-    """
+def scenario3() -> pd.DataFrame:
+    """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there: scalars, and times FLT's."""
     rows = []
-    for name, label, rounds, first in (
-        ("flt", "FLT", T, 0),
-        ("fedsem", "FedSEM", T, 0),
-        ("ifca", "IFCA", T, 0),
-        ("ifca", "IFCA", T_ifca, 0),
-        ("ifca", f"IFCA, {warmup} rounds as FedAvg", T_ifca, warmup),
+    for label, rounds, warmup in (
+        *(("FLT", 100, 0), ("FedSEM", 100, 0), ("IFCA", 100, 0), ("IFCA", 1500, 0)),
+        ("IFCA, 500 rounds as FedAvg", 1500, 500),
     ):
-        cost = formula(name, T=rounds, warmup=first, **SCENARIO3)
+        cost = formula(label.split(",")[0].lower(), T=rounds, warmup=warmup, **SCENARIO3)
         row = {"method": label, "rounds": rounds, "once": f"{cost.once:.2e}", "in the rounds": f"{cost.rounds:.2e}"}
         rows.append(row | {"one-off share, %": 100 * cost.once / cost.total, "total": cost.total})
     table = pd.DataFrame(rows)
@@ -117,10 +102,7 @@ def scenario3(T: int = 100, T_ifca: int = 1500, warmup: int = 500) -> pd.DataFra
 
 
 class Scales:
-    """An engine that weighs what passes between the server and the clients of one round, in scalars.
-
-    ``down`` is the size of all different models that a participant trains or tests, ``up`` that of all that come back.
-    """
+    """An engine that weighs what passes in one round, in scalars: ``up`` is the size of all models that come back."""
 
     def __init__(self, engine: Any):
         self._engine, self._held, self.up = engine, set(), 0
@@ -130,7 +112,7 @@ class Scales:
 
     @property
     def down(self) -> int:
-        """Scalars that reached clients."""
+        """Size of all different models that a participant trains or tests."""
         return sum(size for _, _, size in self._held)
 
     def _receive(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]) -> None:
@@ -153,11 +135,8 @@ class Scales:
 def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple[int, int]:
     """Scalars that a run really moves, ``(once, in all rounds)``: the arrays themselves, not what the method declares.
 
-    Parameters
-    ----------
-    method : Method
-        Unfitted. What it clusters by is weighed as the numbers of its clusterer's ``centroids_`` and of the encoder.
-    training : dict, arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them
+    What an unfitted method clusters by is weighed as the numbers of its clusterer's ``centroids_`` and of the encoder.
+    ``training`` has the arguments of :func:`fltnb.run`, ``model`` and ``rounds`` among them.
     """
     from .. import rounds
     from ..encoders import networks, pretrain
