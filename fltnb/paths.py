@@ -19,6 +19,7 @@ from typing import IO
 from .errors import FltnbError
 
 ROOT = Path(__file__).resolve().parent.parent
+PROFILES = ("stored", "demo", "small", "paper")
 DAY = 86400.0  # seconds
 
 

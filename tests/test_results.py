@@ -347,7 +347,7 @@ def test_mean_and_where():
         table().where(method="flt")
     with pytest.raises(FltnbError, match="Unknown column of the results 'metod'"):
         table().where(metod="flt")
-    with pytest.raises(FltnbError, match="has a new name: write 'as_run'"):
+    with pytest.raises(FltnbError, match="has a new name: write variant='as_run'"):
         table().where(variant="published")
     with pytest.raises(FltnbError, match="no job"):
         table().arrays("nothing")

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import FltnbError
 from ..progress import bar as progress_bar
 from . import machines, work
-from .finished import Finished, load, save, store_path
+from .finished import Finished, load, read_arrays, save, store_path
 from .job import Job, Prepared, prepare
 from .ledger import Ledger
 
@@ -72,7 +72,7 @@ def compute(
             work.check_clustering(made)
     for done in _done(list(missing.values()), n_jobs, progress, device, backend, since):
         known[done.key] = done
-    results = [known[made.key].with_axes(made.job.axes) for made in prepared]
+    results = [known[made.key].asked_by(made.job) for made in prepared]
     for made, done in zip(prepared, results, strict=True):
         if done.numbers.get("stopped"):
             warnings.warn(f"{made.job}: {done.numbers['stopped']}", stacklevel=2)
@@ -83,7 +83,7 @@ def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[
     """Return what is there already, by key: from the store, else from a ledger."""
     known = {}
     for made in prepared:
-        if made.key not in known and _there(made.key, since) and (done := load(made.key, made.job.axes)) is not None:
+        if made.key not in known and _there(made.key, since) and (done := load(made.key)) is not None:
             known[made.key] = done
     for ledger in ledgers:
         wanted = {made.key for made in prepared} - set(known)
@@ -187,7 +187,7 @@ def _here(
     cache = functools.partial(work.cached_arrays, since=since)
     if n_jobs == 1 or len(trainings) < 2:
         for made in trainings:
-            yield work.train(made, cache, device, backend, None, progress, made.job.keep)
+            yield work.train(made, cache, device, backend, None, progress)
         return
     calls = (joblib.delayed(_one)(made.job, made.key, device, backend, since) for made in trainings)
     yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
@@ -198,10 +198,10 @@ def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None
     made = prepare(job)
     if made.key != key:
         raise FltnbError(f"{job}: its code or its data are not the caller's; give every machine the same.")
-    if _there(key, since) and (known := load(key, job.axes)) is not None:
+    if _there(key, since) and (known := load(key)) is not None:
         return known
     cache = cache or functools.partial(work.cached_arrays, since=since)
-    return work.train(made, cache, device, backend, 1, False, job.keep)
+    return work.train(made, cache, device, backend, 1, False)
 
 
 def _on_cluster(client, trainings: list[Prepared], used: dict[str, list], device, backend, since) -> Iterator[Finished]:
@@ -222,7 +222,7 @@ def _remote(job: Job, key: str, device: str, backend: str, since: float, cluster
 
     def cache(arrays_key: dict[str, Any], make):
         content = clusterings.get(work.arrays_path(arrays_key).name)
-        return work.cached_arrays(arrays_key, make, since) if content is None else work.read_arrays(content)
+        return work.cached_arrays(arrays_key, make, since) if content is None else read_arrays(content)
 
     with _ALONE, machines.children_allowed():
         try:

@@ -22,10 +22,12 @@ KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 """Axes that every job has, in the order of the tables."""
 
-_TRAINING = {
+TRAINING = {
     **{"local_epochs": 1, "participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
     **{"proximal": 0.0, "seed": 0, "eval_every": 1},
 }
+"""Options of a training and their defaults, which keys leave out."""
+_SHORT: dict[str, Any] = {}  # parts of settings that many jobs share, without what equals a default
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ class Job:
     ) -> Job:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
-            choose(name, _TRAINING, "training option")
-        full = _TRAINING | options
+            choose(name, TRAINING, "training option")
+        full = TRAINING | options
         settings = {"federation": dict(federation), "method": dict(method), "model": model, "rounds": rounds, **full}
         shown = {"model": model, "method": method.get("name", ""), "seed": full["seed"]}
         return cls("training", plain(settings), shown | dict(axes or {}), tuple(keep))
@@ -155,8 +157,13 @@ class Job:
         short |= {"encoder": encoders.canonical, "method": lambda settings: methods.canonical(self.method)}
         if self.kind == "distances":
             short["measure"] = lambda how: relatedness.canonical(how) if how["name"] in relatedness.CLUSTERERS else how
-        done = {name: short[name](value) if name in short else value for name, value in self.settings.items()}
-        defaults = _TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
+        done = dict(self.settings)
+        for name in done.keys() & short.keys():
+            part = f"{name} {json.dumps(done[name], sort_keys=True)}"
+            if part not in _SHORT:
+                _SHORT[part] = short[name](done[name])
+            done[name] = _SHORT[part]
+        defaults = TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
         return {name: value for name, value in done.items() if name not in defaults or value != defaults[name]}
 
     @functools.cached_property

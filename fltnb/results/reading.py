@@ -10,16 +10,15 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
-from .finished import Finished, stacked, table_of
+from ..settings import refuse_old
+from .finished import Finished, table_of
 from .job import COMMON, KINDS, Job
-from .ledger import Ledger
+from .ledger import Ledger, stacked
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PROFILES = ("stored", "demo", "small", "paper")
 _WORDS = {"as written": "as_written", "as run": "as_run"}
-_OLD = {"described": "as_written", "published": "as_run"}
 _END = ("stopped", "profile", "key")
 
 
@@ -96,7 +95,7 @@ class Results:
         import pandas as pd
 
         front = ["key", "notebook", "dataset", "model", "method", "variant", "seed", *self.axes]
-        whole = stacked([getattr(done, which) for _, _, done in self._finished])
+        whole = stacked((done for _, _, done in self._finished), which)
         if whole.empty:
             return pd.DataFrame(columns=front)
         return self.runs[front].join(whole.set_index("job"), how="right").reset_index(drop=True)
@@ -126,7 +125,7 @@ class Results:
 
     def table(self, key: str, name: str) -> pd.DataFrame:
         """Return a table of a study."""
-        return table_of(self._get(key).arrays, name)
+        return table_of(self._get(key).arrays, f"table/{name}")
 
     def record(self, key: str) -> dict[str, Any]:
         """Return what a job was: ``id``, ``settings`` and ``provenance``."""
@@ -154,10 +153,7 @@ class Results:
                 continue
             wanted = list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
             if name == "variant":
-                for word in wanted:
-                    if word in _OLD:
-                        raise FltnbError(f"variant={word!r} has a new name: write {_OLD[word]!r}.")
-                wanted = [_WORDS.get(word, word) for word in wanted]
+                wanted = [_WORDS.get(refuse_old(name, word), word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
             there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
@@ -220,7 +216,7 @@ class Results:
         """
         from .plan import gaps
 
-        return gaps(self, self._asked)
+        return gaps(self._finished, self._asked)
 
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""

@@ -15,7 +15,7 @@ import numpy as np
 from .. import metrics, paths
 from ..errors import FltnbError, choose
 from ..rounds import DivergedError, plain, run
-from .finished import Finished, save, store_path, table_arrays
+from .finished import Finished, columns_of, load, read_arrays, save, store_path
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
 from .provenance import environment
@@ -33,15 +33,6 @@ def arrays_path(key: Mapping[str, Any]):
     """Return the file of a one-off computation; the numerics versions of what it names enter its name."""
     about = {"key": plain(dict(key)), "numerics": versions(names_in(key))}
     return paths.store() / "arrays" / f"{digest(about)}.npz"
-
-
-def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a file's content."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    if not arrays:
-        raise ValueError("it is empty")
-    return arrays
 
 
 def cached_arrays(key: Mapping[str, Any], compute: Callable[[], dict], since: float = 0.0) -> dict[str, np.ndarray]:
@@ -66,7 +57,7 @@ def checkpoint_path(key: str):
 
 
 def train(
-    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool, keep: Sequence[str]
+    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool
 ) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
@@ -104,7 +95,7 @@ def train(
     arrays |= {f"labels_at/{round}": labels.astype(np.int32) for round, labels in done.labels_at.items()}
     if done.confusion is not None:
         arrays["confusion"] = done.confusion.astype(np.int32)
-    if "models" in keep:
+    if "models" in job.keep:
         arrays |= {"models": done.theta, "rows": done.rows}
     record = _record(made, done.seconds)
     if graph is not None:
@@ -120,13 +111,9 @@ def _twin_path(graph_key: str):
 
 
 def _twin(graph_key: str, key: str) -> Finished | None:
-    from .finished import load
-
     path = _twin_path(graph_key)
-    if not path.exists():
-        return None
-    other = path.read_text(encoding="utf-8").strip()
-    return None if other == key or not store_path(other).exists() else load(other, {})
+    other = path.read_text(encoding="utf-8").strip() if path.exists() else key
+    return None if other == key else load(other)
 
 
 def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
@@ -335,6 +322,8 @@ def study(made: Prepared) -> Finished:
     seconds = time.perf_counter() - begun
     for part in found:
         choose(part, ("numbers", "tables", "arrays"), f"part of what the study {name} returns")
-    arrays = found.get("arrays", {}) | table_arrays(found.get("tables", {}))
+    arrays = dict(found.get("arrays", {}))
+    for table, frame in found.get("tables", {}).items():
+        arrays |= columns_of(f"table/{table}", frame)
     numbers = plain(found.get("numbers", {})) | {"seconds": round(seconds, 3)}
     return save(Finished(made.key, "study", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
