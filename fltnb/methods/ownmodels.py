@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import models
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL, EMDClustering
 from ..relatedness.cuts import cut
 from ..relatedness.emd import farther
-from ..training import TrainSpec, make_engine
 from .cfl import cosines
 from .emdcfl import fill, penultimate
 from .flt import client_images
@@ -39,6 +37,9 @@ def local_models(
     ``model`` as for :func:`fltnb.models.make`; ``training`` for :class:`fltnb.training.TrainSpec`, without the seed (of
     initial model and sample orders); ``n_workers`` changes nothing. Divergence raises :class:`fltnb.FltnbError`.
     """
+    from .. import models
+    from ..training import TrainSpec, make_engine
+
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
     with make_engine(fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers) as engine:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+
 class Style(NamedTuple):
     """How a method is drawn; the marker tells methods apart without colour."""
 

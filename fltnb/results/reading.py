@@ -98,6 +98,7 @@ class Results:
         whole = stacked((done for _, _, done in self._finished), which)
         if whole.empty:
             return pd.DataFrame(columns=front)
+        front = [name for name in front if name not in whole]  # an axis with the name of a client's own number
         return self.runs[front].join(whole.set_index("job"), how="right").reset_index(drop=True)
 
     @functools.cached_property

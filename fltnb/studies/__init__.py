@@ -8,6 +8,7 @@ per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what the
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 
 from .. import results as room
 from ..errors import FltnbError, choose
@@ -101,6 +102,11 @@ def results(
     return Results.of(done, name, profile, jobs)
 
 
-from . import common as common  # noqa: E402  (notebooks take federations from it; it needs what is above)
+def __getattr__(name: str) -> ModuleType:
+    """Import a study's module, or :mod:`~fltnb.studies.common`, at its first use: reading results needs none."""
+    if name in ("common", *NOTEBOOKS.values()):
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 room.door = results  # fl.results(...)
