@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import fltnb as fl
 from fltnb import methods, paths
 from fltnb.errors import FltnbError
-from fltnb.results import Finished, Job, Ledger, Results, compute, computing, missing, plan, prepare, stored, work
+from fltnb.results import Finished, Job, Ledger, Results, compute, computing, plan, prepare, stored, work
 from fltnb.results import job as jobs_module
 from fltnb.results.finished import store_path
 
@@ -385,7 +385,6 @@ def test_first_seeds_come_first_and_a_budget_is_kept():
     jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
     planned = plan.plan(jobs, [])
     assert [(one.made.job.axes["method"], one.made.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
-    assert len(missing(jobs, Results.of(compute(jobs[:1])))) == 3
     done = []
     with pytest.raises(FltnbError, match="too small for any missing job"):
         plan.within([plan.Planned(planned[0].made, 300.0, True, 1.0)], 60, done.extend)

@@ -15,9 +15,9 @@ from .computing import compute
 from .finished import Finished
 from .job import Job, prepare
 from .ledger import Ledger
-from .reading import Results, missing, stored
+from .reading import Results, stored
 
-__all__ = ["PROFILES", "Finished", "Job", "Ledger", "Results", "compute", "missing", "prepare", "stored"]
+__all__ = ["PROFILES", "Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored"]
 
 
 class _Room(ModuleType):

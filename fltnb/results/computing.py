@@ -35,6 +35,9 @@ def compute(
 ) -> list[Finished]:
     """Return what jobs give, in their order: from a ledger or the store, resumed, or computed and stored.
 
+    FltnbError: a job cannot run (unknown method, too many clusters, ...), or the Dask cluster cannot be used; found
+    before any of them starts. UserWarning: a client's loss was not finite; the run is stored up to the round before.
+
     Parameters
     ----------
     jobs : sequence of Job
@@ -44,21 +47,8 @@ def compute(
         Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides, and then what this process has
         stored counts.
     progress : bool
-    device, backend
-        See :func:`fltnb.training.make_engine`.
-    ledgers : iterable of Ledger
-        Where to look before anything is computed.
-
-    Raises
-    ------
-    FltnbError
-        A job cannot run (unknown method, too many clusters, ...), or the cluster cannot be used; found before any of
-        them starts.
-
-    Warns
-    -----
-    UserWarning
-        A client's loss was not finite: the run is stored up to the round before, with the reason.
+    device, backend : str, as for :func:`fltnb.training.make_engine`
+    ledgers : iterable of Ledger, where to look before anything is computed
     """
     jobs = [jobs] if isinstance(jobs, Job) else list(jobs)
     if not isinstance(n_jobs, Integral) or n_jobs < 1:
@@ -108,13 +98,10 @@ def _done(
     missing: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
 ) -> Iterator[Finished]:
     """Compute what is missing, with one bar over all of it."""
-    work_of: dict[str, list[Prepared]] = {}
-    for made in missing:
-        work_of.setdefault(made.job.kind, []).append(made)
-    trainings = work_of.get("training", [])
+    trainings = [made for made in missing if made.job.kind == "training"]
     cluster = machines.active() if trainings else None
     with progress_bar(shown=progress, total=len(missing), desc="jobs") as bar:
-        for done in _studies(work_of, n_jobs):
+        for done in _studies(missing, n_jobs):
             bar.update()
             yield done
         if cluster is not None:
@@ -134,26 +121,27 @@ def _done(
             yield one
 
 
-def _studies(work_of: dict[str, list[Prepared]], n_jobs: int) -> Iterator[Finished]:
+def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
     """Clusterings, distances and other studies; those that share an embedding or local models are made together."""
     import joblib
 
+    groups: dict[str, dict[str, list[Prepared]]] = {"clustering": {}, "distances": {}, "study": {}}
     shared = {"clustering": ("federation", "encoder"), "distances": ("federation", "model", "training", "seed")}
-    for kind, names in shared.items():
-        groups: dict[str, list[Prepared]] = {}
-        for made in work_of.get(kind, []):
-            same = {name: made.job.canonical.get(name) for name in names}
-            groups.setdefault(json.dumps(same, sort_keys=True), []).append(made)
-        todo = list(groups.values())
-        if kind == "clustering" and n_jobs > 1 and len(todo) > 1:
-            calls = (joblib.delayed(_clustered)(group) for group in todo)
-            for done in joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls):
-                yield from done
-        else:
-            make = {"clustering": work.cluster, "distances": work.distances}[kind]
-            for group in todo:
-                yield from make(group, n_jobs)
-    for made in work_of.get("study", []):
+    for made in missing:
+        if made.job.kind in groups:
+            same = [made.job.canonical.get(name) for name in shared.get(made.job.kind, ())] or made.key
+            groups[made.job.kind].setdefault(json.dumps(same, sort_keys=True), []).append(made)
+    clusterings, distances, studies = (list(alike.values()) for alike in groups.values())
+    if n_jobs > 1 and len(clusterings) > 1:
+        calls = (joblib.delayed(_clustered)(group) for group in clusterings)
+        for done in joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls):
+            yield from done
+    else:
+        for group in clusterings:
+            yield from work.cluster(group, n_jobs)
+    for group in distances:
+        yield from work.distances(group, n_jobs)
+    for (made,) in studies:
         yield work.study(made)
 
 

@@ -30,18 +30,12 @@ class Finished:
     Attributes
     ----------
     key, kind : str
-    axes : dict
-        Values under which tables show it.
-    numbers : dict
-        Final numbers, name to float, int or text.
-    curves, clients : DataFrame or None
-        Round by round and client by client.
-    arrays : dict
-        Labels, matrices, tables of studies as ``table/<name>/<column>``.
-    record : dict
-        ``id``, ``settings`` and ``provenance``.
-    keep : tuple of str
-        What the job asks the ledger to keep.
+    axes : dict, values under which tables show it
+    numbers : dict, final numbers, name to float, int or text
+    curves, clients : DataFrame or None, round by round and client by client
+    arrays : dict, labels, matrices, tables of studies as ``table/<name>/<column>``
+    record : dict, ``id``, ``settings`` and ``provenance``
+    keep : tuple of str, arrays that the job asks the ledger to keep
     """
 
     key: str

@@ -62,12 +62,14 @@ class Ledger:
         """Lines of the CSV with typed values; missing ones are left out."""
         if not self.exists:
             return []
-        kinds = self._book["columns"]
+        read = {name: _READ[kind] for name, kind in self._book["columns"].items()}
         with self.path("csv").open(encoding="utf-8", newline="") as file:
-            return [
-                {name: _READ[kinds[name]](text) for name, text in line.items() if text != ""}
-                for line in csv.DictReader(file)
-            ]
+            try:
+                names, *lines = csv.reader(file)
+                rows = [zip(names, line, strict=True) for line in lines]
+                return [{name: read[name](text) for name, text in row if text != ""} for row in rows]
+            except (ValueError, KeyError) as error:  # such as what git puts where two branches differ
+                raise _damaged(self.path("csv"), error) from error
 
     @functools.cached_property
     def axes(self) -> tuple[str, ...]:
@@ -81,9 +83,7 @@ class Ledger:
             book = json.loads(path.read_text(encoding="utf-8"))
             newer = book["format"] > FORMAT
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FltnbError(
-                f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`."
-            ) from error
+            raise _damaged(path, error) from error
         if newer:
             raise FltnbError(
                 f"{path} has format {book['format']}, written by a newer fltnb than this one, which reads up to"
@@ -107,10 +107,7 @@ class Ledger:
         try:
             return read_arrays(path.read_bytes())
         except Exception as error:
-            raise FltnbError(
-                f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`; the numbers in"
-                f" {self.path('csv').name} are not affected."
-            ) from error
+            raise _damaged(path, error, f"; the numbers in {self.path('csv').name} are not affected") from error
 
     @functools.cached_property
     def _kept(self) -> dict[str, dict[str, np.ndarray]]:
@@ -181,12 +178,8 @@ class Ledger:
     def merge(self, found: Sequence[Finished]) -> Ledger:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
 
-        A job that is there with other numbers is added beside the old one: see :meth:`settled`.
-
-        Raises
-        ------
-        FltnbError
-            The folder cannot be written, or a file of the old ledger is damaged.
+        A job that is there with other numbers is added beside the old one: see :meth:`settled`. FltnbError: the folder
+        cannot be written, or a file of the old ledger is damaged.
         """
         with _locked(self.profile):
             before = Ledger(self.profile, self.notebook, self.folder)
@@ -215,10 +208,7 @@ class Ledger:
 def merge_folder(folder: str | Path) -> Iterator[str]:
     """Add all ledgers of another ``results`` folder to these; yield a sentence for each.
 
-    Raises
-    ------
-    FltnbError
-        There is no ledger in the folder, or one of them cannot be read.
+    FltnbError: there is no ledger in the folder, or one of them cannot be read.
     """
     files = sorted(Path(folder).glob("*/*.json"))
     if not files:
@@ -258,6 +248,10 @@ def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     parts = [part for part in parts if len(part)] or [pd.DataFrame({"job": pd.Series(dtype=np.int64)})]
     whole = pd.concat(parts).sort_values("job", kind="stable", ignore_index=True)
     return whole[["job", *whole.columns.drop("job")]]
+
+
+def _damaged(path: Path, error: Exception, rest: str = "") -> FltnbError:
+    return FltnbError(f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`{rest}.")
 
 
 def _for_ledger(done: Finished) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import FltnbError
 from .computing import compute, look_up
 from .finished import Finished
-from .job import COMMON, TRAINING, Job, Prepared, prepare
+from .job import COMMON, TRAINING, Job, Prepared, cell_of, prepare
 from .ledger import Ledger
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def plan(jobs: Sequence[Job], ledgers: Iterable[Ledger]) -> list[Planned]:
     for made in prepared:
         if made.key in known:
             measured.setdefault(_like(made.job), []).append(known[made.key].numbers.get("seconds", 0.0))
-            rank[_cell(made.job.axes)] += 1
+            rank[cell_of(made.job.axes)] += 1
     planned = []
     for made in prepared:
         if made.key not in known:
-            rank[_cell(made.job.axes)] += 1
+            rank[cell_of(made.job.axes)] += 1
             like = measured.get(_like(made.job))
             seconds = statistics.median(like) if like else _guess(made)
-            worth = 60 / max(seconds, 1.0) / rank[_cell(made.job.axes)] ** 2
+            worth = 60 / max(seconds, 1.0) / rank[cell_of(made.job.axes)] ** 2
             planned.append(Planned(made, seconds, bool(like), worth))
     return sorted(planned, key=lambda one: -one.worth)
 
@@ -126,12 +126,12 @@ def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> 
     import pandas as pd
 
     took = _Took(done for _, _, done in finished)
-    cells = {_cell(done.axes) for _, _, done in finished}
+    cells = {cell_of(done.axes) for _, _, done in finished}
     rows: dict[str, dict] = {}
     for notebook in dict.fromkeys(name for name, _, _ in finished) if asked else ():
         for profile in ("paper", "small"):
             for job in _asked(asked, notebook, profile):
-                cell = _cell(job.axes)
+                cell = cell_of(job.axes)
                 if job.id in took.same or (profile == "paper" and cell in cells):
                     continue
                 row = rows.get(cell)
@@ -142,11 +142,6 @@ def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> 
                 rows[cell]["seeds"] += 1
                 rows[cell]["minutes"] += took.seconds(job) / 60
     return pd.DataFrame(list(rows.values()), columns=None if rows else [*COMMON[1:6], "profile", "seeds", "minutes"])
-
-
-def _cell(axes: Mapping[str, Any]) -> str:
-    """Name a row of a table: all axes but the seed."""
-    return str(sorted((name, str(value)) for name, value in axes.items() if name != "seed" and value != ""))
 
 
 class Cost(NamedTuple):
@@ -182,20 +177,9 @@ def within(
 ) -> int:
     """Compute the jobs one after the other as long as the next one fits; return how many were computed.
 
-    Parameters
-    ----------
-    planned : sequence of Planned
-    seconds : float
-        All the time there is.
-    found : callable
-        Called with every finished job at once, so that the ledger has it whatever happens next.
-    **options
-        Of :func:`fltnb.results.compute`.
-
-    Raises
-    ------
-    FltnbError
-        Not even the cheapest job fits.
+    ``seconds`` is all the time there is; ``found`` is called with every finished job at once, so that the ledger has it
+    whatever happens next; ``options`` are those of :func:`fltnb.results.compute`. FltnbError: not even the cheapest
+    job fits.
     """
     if planned and min(one.seconds for one in planned) > seconds:
         cheapest = min(one.seconds for one in planned) / 60
@@ -212,13 +196,7 @@ def within(
 
 
 def minutes(text: str) -> float:
-    """Return a budget such as ``150m``, ``2.5h`` or ``90s`` in minutes.
-
-    Raises
-    ------
-    FltnbError
-        It is none.
-    """
+    """Return a budget such as ``150m``, ``2.5h`` or ``90s`` in minutes; FltnbError: it is none."""
     scale = {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:])
     try:
         value = float(text[:-1]) * (scale or float("nan"))

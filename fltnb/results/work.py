@@ -244,13 +244,10 @@ def clusterer_of(job: Job):
 def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]:
     """Compare a fitted clusterer with the true clusters (M,), or None where they are not known.
 
-    Returns
-    -------
-    dict
-        ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``; ``undecided`` (clients for which
-        the estimator says that their data do not tell) and ``ari_decided``, over the others; ``links_inside`` and
-        ``links_across``, see :func:`link_shares`; ``floats_up``, numbers that a client sends on average. What is not
-        known is left out.
+    Returns a dict: ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``; ``undecided``
+    (clients for which the estimator says that their data do not tell) and ``ari_decided``, over the others;
+    ``links_inside`` and ``links_across``, see :func:`link_shares`; ``floats_up``, numbers that a client sends on
+    average. What is not known is left out.
     """
     labels = np.asarray(clusterer.labels_)
     undecided = np.asarray(getattr(clusterer, "undecided_", np.zeros(len(labels), dtype=bool)))
@@ -273,20 +270,12 @@ def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]
 def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """Share of client pairs that are linked, ``(inside, across)`` the true clusters; NaN where there is no such pair.
 
-    Parameters
-    ----------
-    adjacency : array (M, M)
-        0/1; the diagonal does not count.
-    clusters : array (M,)
+    ``adjacency`` (M, M) holds 0 and 1, and its diagonal does not count; ``clusters`` (M,).
     """
-    same = clusters[:, None] == clusters[None]
-    pair = ~np.eye(len(clusters), dtype=bool)
-    linked = np.asarray(adjacency, dtype=bool)
-
-    def share(which: np.ndarray) -> float:
-        return float(linked[which].mean()) if which.any() else float("nan")
-
-    return share(same & pair), share(~same)
+    same = clusters[:, None] == clusters
+    pairs = (same & ~np.eye(len(clusters), dtype=bool), ~same)
+    inside, across = (np.asarray(adjacency, dtype=bool)[which] for which in pairs)
+    return tuple(float(linked.mean()) if linked.size else float("nan") for linked in (inside, across))
 
 
 # ---------------------------------------------------------------- distances between clients, and other studies
