@@ -95,11 +95,9 @@ def _parser() -> argparse.ArgumentParser:
 def _notebook(options: argparse.Namespace) -> int:
     from . import paths, runner
 
-    def short(path):
-        return path.relative_to(paths.ROOT)
-
     def announce(log):
-        print(f"{name}: started (profile {options.profile}; what it prints goes to {short(log)})", flush=True)
+        where = log.relative_to(paths.ROOT)
+        print(f"{name}: started (profile {options.profile}; what it prints goes to {where})", flush=True)
 
     _use_dask(options.dask)
     name = options.name.removesuffix(".ipynb")
@@ -107,8 +105,8 @@ def _notebook(options: argparse.Namespace) -> int:
     if report.status == "done":
         print(f"{name}: done in {duration(report.wall_s)}", flush=True)
         return 0
-    where = f"the executed copy is {short(report.output)}"
-    print(f"{name}: FAILED after {duration(report.wall_s)}; {where}\n    {report.error}", flush=True)
+    where = report.output.relative_to(paths.ROOT)
+    print(f"{name}: FAILED after {duration(report.wall_s)}; see {where}\n    {report.error}", flush=True)
     return 1
 
 
@@ -130,14 +128,14 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _print_status(rows: list[dict]) -> None:
-    table = [("notebook", "state", "wall time", "finished (UTC)", "note")]
+    from tabulate import tabulate
+
+    table = []
     for row in rows:
         took = "" if row["wall_s"] is None else duration(row["wall_s"])
         finished = (row["finished"] or "")[:16].replace("T", " ")
         table.append((row["notebook"], row["state"], took, finished, row["note"]))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    print(tabulate(table, ("notebook", "state", "wall time", "finished (UTC)", "note"), "plain", disable_numparse=True))
 
 
 def _compute(options: argparse.Namespace) -> None:

@@ -172,11 +172,19 @@ def test_the_same_graph_is_trained_once(monkeypatch):
     }
 
 
-def test_kept_models_stay_in_the_store():
-    done = compute([Job.training(FED, {"name": "fedavg"}, "mlp", 1, keep=("models",))])[0]
-    assert done.arrays["models"].shape[0] == 1
-    Ledger("demo", "x").merge([done])
-    assert "models" not in Ledger("demo", "x").arrays(Ledger("demo", "x").lines[0]["record"])
+def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
+    done = compute([training("oracle", keep=("models", "confusion"))])
+    assert done[0].arrays["models"].shape[0] == 2
+
+    def kept(notebook):
+        ledger = Ledger("demo", notebook)
+        return {name.partition("/")[0] for name in ledger.arrays(ledger.lines[0]["record"])}
+
+    Ledger("demo", "x").merge(done)
+    unasked = compute([training("oracle")])  # the same, from the store
+    Ledger("demo", "y").merge(unasked)
+    Ledger("demo", "x").merge(unasked)
+    assert (kept("x"), kept("y")) == ({"labels", "labels_at", "confusion"}, {"labels", "labels_at"})
 
 
 def test_clusterings_share_one_embedding(monkeypatch):
@@ -220,8 +228,15 @@ compute([Job.training({FED}, {{"name": "fedavg"}}, "mlp", 400, eval_every=10)], 
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
     child.wait()
+    half = "import os\ndef half(file, **columns): file.write(b'half'), file.flush(), os.kill(os.getpid(), 9)\n"
+    code = f"import numpy as np\n{half}np.savez_compressed = half\n{code}"
+    assert subprocess.run([sys.executable, "-c", code], cwd=paths.ROOT).returncode == -signal.SIGKILL
+    assert checkpoint.exists() and list(checkpoint.parent.glob(".*"))  # killed again, while it saved the result
     done = compute([job])[0]
     assert not list(checkpoint.parent.glob(".*")) and not checkpoint.exists()
+    checkpoint.touch()  # killed once more, between saving the result and this
+    compute([job])
+    assert not checkpoint.exists()
     assert done.numbers["accuracy"] == compute([job], fresh=True)[0].numbers["accuracy"]
 
 
@@ -315,9 +330,11 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
     ledger.path("json").write_text(json.dumps(book | {"format": 99}))
     with pytest.raises(FltnbError, match="newer fltnb"):
         stored("nb")
-    ledger.path("json").write_text("{")
-    with pytest.raises(FltnbError, match="is damaged"):
-        stored("nb")
+    for damage in ("{", json.dumps(book)):
+        ledger.path("json").write_text(damage)
+        ledger.path("csv").write_text("<<<<<<< here\n" + ledger.path("csv").read_text())
+        with pytest.raises(FltnbError, match=r"is damaged.*restore it with .git checkout"):
+            stored("nb")
 
 
 # ---- reading
@@ -370,6 +387,22 @@ def test_nothing_stored_says_what_to_run():
         fl.results("zz")
     with pytest.raises(FltnbError, match="Unknown profile 'big'"):
         fl.results("01", "big")
+
+
+def test_an_axis_may_be_called_like_a_clients_own_number():
+    Ledger("small", "nb").merge([finished(axes={"test": 7})])
+    assert stored("nb").runs["test"].tolist() == [7] and stored("nb").clients["test"].tolist() == [40.0, 60.0]
+
+
+def test_a_gap_is_what_has_no_row_however_its_numbers_are_typed():
+    known = [finished("a" * 20, axes={"model": "mlp", "k": 2}), finished("b" * 20, axes={"model": "mlp"})]
+    Ledger("small", "nb").merge(known)
+
+    def asked(notebook, profile):
+        return [training(seed=seed, axes={"k": k, "variant": ""}) for k in (2, 3) for seed in (0, 1)]
+
+    gaps = stored("nb", asked).missing()
+    assert gaps[["k", "profile", "seeds"]].to_numpy().tolist() == [[3, "small", 2], [2, "small", 2]]
 
 
 @pytest.mark.parametrize(("old", "new"), [("experiments", "studies"), ("published", "papers"), ("store", "results")])

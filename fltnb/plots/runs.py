@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import FltnbError, choose
 from .style import MEASURES, handle, headline, label, legend, looks, need, panels
 

@@ -56,6 +56,8 @@ def compute(
     prepared = [prepare(job) for job in jobs]
     since = ignored_before(fresh)
     known = look_up(prepared, since, () if since else ledgers)
+    for key in known:  # of a run that was killed when it had just been saved
+        work.checkpoint_path(key).unlink(missing_ok=True)
     missing = {made.key: made for made in prepared if made.key not in known}
     for made in missing.values():
         if made.job.kind == "clustering":

@@ -61,8 +61,8 @@ def train(
 ) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
-    A run on a fixed client graph depends on the graph alone, not on who found it: it is taken from a run on the same
-    graph where the store has one (FLT with either encoder and the oracle, where the clusters are the true ones).
+    A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
+    it is taken from a run on the same graph where the store has one.
     """
     from ..methods import Context
 
@@ -163,20 +163,15 @@ def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]
     """Agreement of the final clusters with the true ones, and their number."""
     if labels is None:
         return {}
-    truth = fed.clusters
-    known = {} if truth is None else {"ari": metrics.adjusted_rand_index(truth, labels)}
+    known = {} if fed.clusters is None else {"ari": metrics.adjusted_rand_index(fed.clusters, labels)}
     return known | {"n_clusters": len(np.unique(labels))}
 
 
 def _record(made: Prepared, seconds: float) -> dict[str, Any]:
-    provenance = {
-        **environment(),
-        "data_origin": made.fed.origin if made.fed is not None else "",
-        "data": made.fed.fingerprint() if made.fed is not None else "",
-        "seconds": round(seconds, 3),
-        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    return {"id": made.job.id, "settings": made.job.canonical, "provenance": provenance}
+    data = ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
+    about = environment() | dict(zip(("data_origin", "data"), data, strict=True)) | {"seconds": round(seconds, 3)}
+    about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"id": made.job.id, "settings": made.job.canonical, "provenance": about}
 
 
 # ---------------------------------------------------------------- clusterings

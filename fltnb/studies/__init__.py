@@ -84,8 +84,8 @@ def results(
         found = stored(name, jobs)
         if not len(found):
             raise FltnbError(
-                f"Nothing is stored for {name}: run `python -m fltnb compute {name} --profile small`, which says its"
-                " cost first with --plan."
+                f"Nothing is stored for {name}: run `python -m fltnb compute {name} --profile small`"
+                f" ({len(jobs(name, 'small'))} jobs; what they cost it says first with --plan)."
             )
         return found
     wanted = jobs(name, profile)
