@@ -25,7 +25,7 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError
-from ..rounds import plain
+from ..settings import plain
 from .finished import TABLES, Finished, below, columns_of, read_arrays, table_of
 from .job import COMMON, digest
 
