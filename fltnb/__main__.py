@@ -114,14 +114,10 @@ def _status(options: argparse.Namespace) -> int:
     from . import runner
     from .errors import choose
 
-    rows = runner.status(options.profile)
-    if options.names:
-        wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
-        rows = [row for row in rows if row["notebook"] in wanted]
+    wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
+    rows = [row for row in runner.status(options.profile) if not wanted or row["notebook"] in wanted]
     if options.format == "json":
         print(json.dumps(rows, indent=1))
-    elif not rows:
-        print("There is no notebook yet.")
     else:
         _print_status(rows)
     return int(options.check and any(row["state"] != "done" for row in rows))
@@ -171,9 +167,9 @@ def _cost(options: argparse.Namespace) -> None:
 
     wanted = [name for name in studies.NOTEBOOKS if not options.names or name in options.names]
     total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
-    unknown = f" and {total.unknown} that were never timed" * bool(total.unknown)
-    print(f"Profile {options.profile}: {total.there} of {total.jobs} jobs are stored; to compute:", end=" ")
-    print(f"{total.missing} jobs, about {duration(total.seconds)} of two cores{unknown}.")
+    unknown = f" and {total['unknown']} that were never timed" * bool(total["unknown"])
+    print(f"Profile {options.profile}: {total['there']} of {total['jobs']} jobs are stored; to compute:", end=" ")
+    print(f"{total['missing']} jobs, about {duration(total['seconds'])} of two cores{unknown}.")
 
 
 def _merge(options: argparse.Namespace) -> None:

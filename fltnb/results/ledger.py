@@ -85,10 +85,8 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
         if newer:
-            raise FltnbError(
-                f"{path} has format {book['format']}, written by a newer fltnb than this one, which reads up to"
-                f" {FORMAT}: update the package."
-            )
+            how = f"format {book['format']}, written by a newer fltnb than this one, which reads up to {FORMAT}"
+            raise FltnbError(f"{path} has {how}: update the package.")
         return book
 
     def record(self, name: str) -> dict[str, Any]:
@@ -132,11 +130,8 @@ class Ledger:
             if one is not line and (name := _differing(self._numbers(one), self._numbers(line))):
                 disputed.setdefault(line["key"], f"{name} {one[name]} and {line[name]}")
         for key, how in disputed.items():
-            warnings.warn(
-                f"{self.path('csv')} has different results for key {key} ({how}): none of them is used until you"
-                " delete all lines but the right one.",
-                stacklevel=3,
-            )
+            text = f"{self.path('csv')} has different results for key {key} ({how}): none of them is used"
+            warnings.warn(f"{text} until you delete all lines but the right one.", stacklevel=3)
         return [line for line in self.lines if line["key"] not in disputed]
 
     def finished(self, keys: Iterable[str] | None = None) -> Iterator[Finished]:
@@ -335,9 +330,8 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
 
 def _wider(one: str | None, other: str) -> str:
     """Name the type that holds two columns' values."""
-    other = other if other in _READ else "text"
     if one in (None, other):
-        return other
+        return other if other in _READ else "text"
     return "float" if {one, other} == {"int", "float"} else "text"
 
 

@@ -1,7 +1,7 @@
 """Runs on more than one machine with dask.distributed: see docs/cluster.md.
 
-Tasks go to the scheduler directly and not through joblib's Dask backend, which hands large arguments to single workers:
-when such a worker is lost, they are lost with it. What a task depends on is a task here, so Dask makes it again.
+Tasks go to the scheduler directly: joblib's Dask backend hands large arguments to single workers, and they are lost
+with a worker. What a task depends on is a task here, so Dask makes it again.
 """
 
 from __future__ import annotations
@@ -89,9 +89,8 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
         ) from error
     here = about()
     for worker, there in workers.items():
-        pairs = [("Python", *(about["python"].rpartition(".")[0] for about in (there, here)))]
-        pairs.append(("fltnb code", there["code"], here["code"]))
-        for what, their, ours in pairs:
+        python = (about["python"].rpartition(".")[0] for about in (there, here))
+        for what, their, ours in (("Python", *python), ("fltnb code", there["code"], here["code"])):
             if their != ours:
                 raise FltnbError(
                     f"The Dask worker {worker} has {what} {their}, this process {ours}: bring every machine to the"

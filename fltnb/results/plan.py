@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -144,19 +144,12 @@ def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> 
     return pd.DataFrame(list(rows.values()), columns=None if rows else [*COMMON[1:6], "profile", "seeds", "minutes"])
 
 
-class Cost(NamedTuple):
-    """Jobs in all, those that are there, those to compute, their seconds, and how many of them were never timed."""
+def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Counter[str]:
+    """Add up ``jobs``, those that are ``there`` or ``missing``, their ``seconds``, and those of ``unknown`` length.
 
-    jobs: int
-    there: int
-    missing: int
-    seconds: float
-    unknown: int
-
-
-def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Cost:
-    """Add up what the jobs of notebooks take (:class:`_Took`); needs no data sets."""
-    every = []
+    It needs no data sets.
+    """
+    total: Counter[str] = Counter()
     for notebook in notebooks:
         stored = {name: list(Ledger(name, notebook).finished()) for name in ("small", "paper")}
         took = _Took(done for found in stored.values() for done in found)
@@ -164,8 +157,9 @@ def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = Fal
         jobs = {job.id: job for job in asked(notebook, profile)}
         todo = [took.seconds(job) for name, job in jobs.items() if fresh or name not in own]
         timed = [seconds for seconds in todo if seconds == seconds]
-        every.append((len(jobs), len(own & set(jobs)), len(todo), sum(timed), len(todo) - len(timed)))
-    return Cost(*map(sum, zip(*every, strict=True))) if every else Cost(0, 0, 0, 0.0, 0)
+        total.update(jobs=len(jobs), there=len(own & set(jobs)), missing=len(todo))
+        total.update(seconds=sum(timed), unknown=len(todo) - len(timed))
+    return total
 
 
 def within(
@@ -181,11 +175,11 @@ def within(
     whatever happens next; ``options`` are those of :func:`fltnb.results.compute`. FltnbError: not even the cheapest
     job fits.
     """
-    if planned and min(one.seconds for one in planned) > seconds:
-        cheapest = min(one.seconds for one in planned) / 60
+    cheapest = min((one.seconds for one in planned), default=0.0)
+    if cheapest > seconds:
         raise FltnbError(
             f"The budget of {seconds / 60:.0f} min is too small for any missing job: the cheapest takes about"
-            f" {max(cheapest, 1):.0f} min; give at least that much."
+            f" {math.ceil(cheapest / 60)} min; give at least that much."
         )
     end, count = clock() + seconds, 0
     for one in planned:
