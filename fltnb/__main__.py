@@ -35,47 +35,35 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     parser.set_defaults(command=None)
 
-    def command(function, name: str, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
+    def command(function, name: str, text: str, *shared: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, parents=shared)
         sub.set_defaults(command=function)
         return sub
 
-    profile = {"default": "demo", "help": "demo (default), small or paper"}
-    dask = {"metavar": "ADDRESS", "help": "send the runs to this Dask scheduler, tcp://host:port (docs/cluster.md)"}
-    sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.")
+    profile, fresh, dask, names = (argparse.ArgumentParser(add_help=False) for _ in range(4))
+    profile.add_argument("--profile", default="demo", help="demo (default), small or paper")
+    fresh.add_argument("--fresh", action="store_true", help="ignore stored results")
+    dask.add_argument("--dask", metavar="ADDRESS", help="send the runs to this Dask scheduler (docs/cluster.md)")
+    names.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
+    sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.", profile, fresh, dask)
     sub.add_argument("name", help="for example 01_scenario1")
-    sub.add_argument("--profile", **profile)
-    sub.add_argument(
-        *("-p", "--parameter"),
-        dest="parameters",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("KEY", "VALUE"),
-        help="set a parameter of the notebook; may be repeated",
-    )
-    sub.add_argument("--fresh", action="store_true", help="ignore stored results")
-    sub.add_argument("--dask", **dask)
+    several = {"dest": "parameters", "nargs": 2, "action": "append", "default": [], "metavar": ("KEY", "VALUE")}
+    sub.add_argument("-p", "--parameter", **several, help="set a parameter of the notebook; may be repeated")
 
-    sub = command(_status, "status", "Show which notebooks are done, stale or failed, and how long they took.")
-    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
-    sub.add_argument("--profile", **profile)
+    text = "Show which notebooks are done, stale or failed, and how long they took."
+    sub = command(_status, "status", text, profile, names)
     sub.add_argument("--format", choices=("text", "json"), default="text")
     sub.add_argument("--check", action="store_true", help="exit with 1 unless every notebook shown is done")
 
-    sub = command(_compute, "compute", "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger.")
+    text = "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger."
+    sub = command(_compute, "compute", text, profile, fresh, dask)
     sub.add_argument("name", help="for example 01_scenario1, or 01")
-    sub.add_argument("--profile", **profile)
     sub.add_argument("--plan", action="store_true", help="show the missing jobs and their cost, compute nothing")
     sub.add_argument("--budget", metavar="TIME", help="best value per minute first, stop in time: 150m, 2.5h")
     sub.add_argument("--jobs", type=int, metavar="N", help="jobs at a time (default: what suits the profile)")
-    sub.add_argument("--fresh", action="store_true", help="ignore stored results")
-    sub.add_argument("--dask", **dask)
 
-    sub = command(_cost, "cost", "Say how long the missing jobs of notebooks take, from what like jobs took before.")
-    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
-    sub.add_argument("--profile", **profile)
-    sub.add_argument("--fresh", action="store_true", help="as if nothing was stored")
+    text = "Say how long the missing jobs of notebooks take, from what like jobs took before."
+    command(_cost, "cost", text, profile, fresh, names)
 
     sub = command(_merge, "merge", "Add the ledgers of another machine's results/ folder to these.")
     sub.add_argument("folder", help="that folder, with a sub-folder per profile")

@@ -73,10 +73,8 @@ def compute(
 
 def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()) -> dict[str, Finished]:
     """Return what is there already, by key: from the store, else from a ledger."""
-    known = {}
-    for made in prepared:
-        if made.key not in known and _there(made.key, since) and (done := load(made.key)) is not None:
-            known[made.key] = done
+    stored = {made.key: load(made.key) for made in prepared if _there(made.key, since)}
+    known = {key: done for key, done in stored.items() if done is not None}
     for ledger in ledgers:
         wanted = {made.key for made in prepared} - set(known)
         if wanted and ledger.exists:

@@ -76,19 +76,9 @@ def train(
         twin = _twin(graph_key, made.key)
         if twin is not None:
             return save(_as_twin(made, twin, graph))
+    how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
     try:
-        done = run(
-            method,
-            fed,
-            **training_arguments(job),
-            device=device,
-            backend=backend,
-            n_workers=n_workers,
-            n_jobs=n_workers,
-            checkpoint=checkpoint_path(made.key),
-            cache=cache,
-            progress=progress,
-        )
+        done = run(method, fed, **training_arguments(job), **how, checkpoint=checkpoint_path(made.key), cache=cache)
     except DivergedError as error:
         done = error.run  # stored with its reason
     numbers = training_numbers(fed, done)
