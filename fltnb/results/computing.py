@@ -73,7 +73,7 @@ def compute(
 
 def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()) -> dict[str, Finished]:
     """Return what is there already, by key: from the store, else from a ledger."""
-    stored = {made.key: load(made.key) for made in prepared if _there(made.key, since)}
+    stored = {key: load(key) for key in {made.key: made for made in prepared} if _there(key, since)}
     known = {key: done for key, done in stored.items() if done is not None}
     for ledger in ledgers:
         wanted = {made.key for made in prepared} - set(known)
