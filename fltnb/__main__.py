@@ -153,7 +153,8 @@ def _cost(options: argparse.Namespace) -> None:
     from . import studies
     from .results import plan
 
-    wanted = [name for name in studies.NOTEBOOKS if not options.names or name in options.names]
+    asked = set(options.names)  # a notebook without jobs, such as the report, costs nothing
+    wanted = [name for name in studies.NOTEBOOKS if not asked or asked & {name, name.split("_")[0]}]
     total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
     unknown = f" and {total['unknown']} that were never timed" * bool(total["unknown"])
     print(f"Profile {options.profile}: {total['there']} of {total['jobs']} jobs are stored; to compute:", end=" ")
