@@ -35,47 +35,35 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     parser.set_defaults(command=None)
 
-    def command(function, name: str, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
+    def command(function, name: str, text: str, *shared: argparse.ArgumentParser) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, parents=shared)
         sub.set_defaults(command=function)
         return sub
 
-    profile = {"default": "demo", "help": "demo (default), small or paper"}
-    dask = {"metavar": "ADDRESS", "help": "send the runs to this Dask scheduler, tcp://host:port (docs/cluster.md)"}
-    sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.")
+    profile, fresh, dask, names = (argparse.ArgumentParser(add_help=False) for _ in range(4))
+    profile.add_argument("--profile", default="demo", help="demo (default), small or paper")
+    fresh.add_argument("--fresh", action="store_true", help="ignore stored results")
+    dask.add_argument("--dask", metavar="ADDRESS", help="send the runs to this Dask scheduler (docs/cluster.md)")
+    names.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
+    sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.", profile, fresh, dask)
     sub.add_argument("name", help="for example 01_scenario1")
-    sub.add_argument("--profile", **profile)
-    sub.add_argument(
-        *("-p", "--parameter"),
-        dest="parameters",
-        nargs=2,
-        action="append",
-        default=[],
-        metavar=("KEY", "VALUE"),
-        help="set a parameter of the notebook; may be repeated",
-    )
-    sub.add_argument("--fresh", action="store_true", help="ignore stored results")
-    sub.add_argument("--dask", **dask)
+    several = {"dest": "parameters", "nargs": 2, "action": "append", "default": [], "metavar": ("KEY", "VALUE")}
+    sub.add_argument("-p", "--parameter", **several, help="set a parameter of the notebook; may be repeated")
 
-    sub = command(_status, "status", "Show which notebooks are done, stale or failed, and how long they took.")
-    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
-    sub.add_argument("--profile", **profile)
+    text = "Show which notebooks are done, stale or failed, and how long they took."
+    sub = command(_status, "status", text, profile, names)
     sub.add_argument("--format", choices=("text", "json"), default="text")
     sub.add_argument("--check", action="store_true", help="exit with 1 unless every notebook shown is done")
 
-    sub = command(_compute, "compute", "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger.")
+    text = "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger."
+    sub = command(_compute, "compute", text, profile, fresh, dask)
     sub.add_argument("name", help="for example 01_scenario1, or 01")
-    sub.add_argument("--profile", **profile)
     sub.add_argument("--plan", action="store_true", help="show the missing jobs and their cost, compute nothing")
     sub.add_argument("--budget", metavar="TIME", help="best value per minute first, stop in time: 150m, 2.5h")
     sub.add_argument("--jobs", type=int, metavar="N", help="jobs at a time (default: what suits the profile)")
-    sub.add_argument("--fresh", action="store_true", help="ignore stored results")
-    sub.add_argument("--dask", **dask)
 
-    sub = command(_cost, "cost", "Say how long the missing jobs of notebooks take, from what like jobs took before.")
-    sub.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
-    sub.add_argument("--profile", **profile)
-    sub.add_argument("--fresh", action="store_true", help="as if nothing was stored")
+    text = "Say how long the missing jobs of notebooks take, from what like jobs took before."
+    command(_cost, "cost", text, profile, fresh, names)
 
     sub = command(_merge, "merge", "Add the ledgers of another machine's results/ folder to these.")
     sub.add_argument("folder", help="that folder, with a sub-folder per profile")
@@ -95,11 +83,9 @@ def _parser() -> argparse.ArgumentParser:
 def _notebook(options: argparse.Namespace) -> int:
     from . import paths, runner
 
-    def short(path):
-        return path.relative_to(paths.ROOT)
-
     def announce(log):
-        print(f"{name}: started (profile {options.profile}; what it prints goes to {short(log)})", flush=True)
+        where = log.relative_to(paths.ROOT)
+        print(f"{name}: started (profile {options.profile}; what it prints goes to {where})", flush=True)
 
     _use_dask(options.dask)
     name = options.name.removesuffix(".ipynb")
@@ -107,8 +93,8 @@ def _notebook(options: argparse.Namespace) -> int:
     if report.status == "done":
         print(f"{name}: done in {duration(report.wall_s)}", flush=True)
         return 0
-    where = f"the executed copy is {short(report.output)}"
-    print(f"{name}: FAILED after {duration(report.wall_s)}; {where}\n    {report.error}", flush=True)
+    where = report.output.relative_to(paths.ROOT)
+    print(f"{name}: FAILED after {duration(report.wall_s)}; see {where}\n    {report.error}", flush=True)
     return 1
 
 
@@ -116,28 +102,24 @@ def _status(options: argparse.Namespace) -> int:
     from . import runner
     from .errors import choose
 
-    rows = runner.status(options.profile)
-    if options.names:
-        wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
-        rows = [row for row in rows if row["notebook"] in wanted]
+    wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
+    rows = [row for row in runner.status(options.profile) if not wanted or row["notebook"] in wanted]
     if options.format == "json":
         print(json.dumps(rows, indent=1))
-    elif not rows:
-        print("There is no notebook yet.")
     else:
         _print_status(rows)
     return int(options.check and any(row["state"] != "done" for row in rows))
 
 
 def _print_status(rows: list[dict]) -> None:
-    table = [("notebook", "state", "wall time", "finished (UTC)", "note")]
+    from tabulate import tabulate
+
+    table = []
     for row in rows:
         took = "" if row["wall_s"] is None else duration(row["wall_s"])
         finished = (row["finished"] or "")[:16].replace("T", " ")
         table.append((row["notebook"], row["state"], took, finished, row["note"]))
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line in table:
-        print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+    print(tabulate(table, ("notebook", "state", "wall time", "finished (UTC)", "note"), "plain", disable_numparse=True))
 
 
 def _compute(options: argparse.Namespace) -> None:
@@ -171,11 +153,12 @@ def _cost(options: argparse.Namespace) -> None:
     from . import studies
     from .results import plan
 
-    wanted = [name for name in studies.NOTEBOOKS if not options.names or name in options.names]
+    asked = set(options.names)  # a notebook without jobs, such as the report, costs nothing
+    wanted = [name for name in studies.NOTEBOOKS if not asked or asked & {name, name.split("_")[0]}]
     total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
-    unknown = f" and {total.unknown} that were never timed" * bool(total.unknown)
-    print(f"Profile {options.profile}: {total.there} of {total.jobs} jobs are stored; to compute:", end=" ")
-    print(f"{total.missing} jobs, about {duration(total.seconds)} of two cores{unknown}.")
+    unknown = f" and {total['unknown']} that were never timed" * bool(total["unknown"])
+    print(f"Profile {options.profile}: {total['there']} of {total['jobs']} jobs are stored; to compute:", end=" ")
+    print(f"{total['missing']} jobs, about {duration(total['seconds'])} of two cores{unknown}.")
 
 
 def _merge(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a notebook was asked to do.
-
-    Attributes
-    ----------
-    name : str, the notebook, for example ``01_scenario1``; names its figures and tables
-    profile : str, ``stored``, ``demo``, ``small`` or ``paper``
-    n_jobs : int, jobs at a time; 0 takes the profile's own number
-    """
+    """What a notebook was asked to do: its name, profile, and jobs at a time (0 takes the profile's own number)."""
 
     name: str
     profile: str
@@ -44,23 +38,16 @@ class Settings:
 
 
 def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
-    """Check the parameters of a notebook and set up how it warns.
+    """Check the parameters of a notebook ``name`` (without its ending) and set up how it warns.
 
-    FltnbError: the profile is unknown.
-
-    Parameters
-    ----------
-    name : str, name of the notebook, without its ending
-    profile : str, the notebook's parameter. ``$FLTNB_PROFILE`` takes the place of the default ``"stored"``, so that a
-        notebook opened by hand follows it, and never of a profile that was chosen.
-    n_jobs : int, the notebook's parameter
+    ``$FLTNB_PROFILE`` takes the place of the default profile, ``"stored"``, so that a notebook opened by hand follows
+    it, and never of a profile that was chosen. FltnbError: the profile is unknown.
     """
     if profile == "stored":
         profile = os.environ.get("FLTNB_PROFILE") or profile
     settings = Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
 
-    import warnings
-
+    os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")  # POT would import torch, for what no notebook uses
     warnings.filterwarnings("ignore", message="IProgress not found")  # some libraries ask tqdm for a notebook's bar
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
@@ -70,8 +57,7 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
 def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
     """Return a table as Markdown text that is the same, byte for byte, wherever the numbers are.
 
-    ``table``: its index is shown unless it is the plain 0, 1, 2 and so on. ``digits``: decimals of all floating-point
-    numbers. Missing values are left blank.
+    Its index is shown unless it is the plain 0, 1, 2 and so on; floats have ``digits`` decimals, missing values none.
     """
     import pandas as pd
     from tabulate import tabulate
@@ -109,5 +95,4 @@ def versions() -> None:
     rows = {"python": about["python"], **about["packages"], "pot": metadata.version("pot")}
     rows |= {"fltnb": f"{__version__}, commit {about['commit']}", "platform": about["platform"]}
     rows["hardware"] = about["hardware"]
-    width = max(map(len, rows))
-    print("\n".join(f"{name:<{width}}  {version}" for name, version in rows.items()))
+    print("\n".join(f"{name:<{max(map(len, rows))}}  {version}" for name, version in rows.items()))

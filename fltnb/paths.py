@@ -19,6 +19,7 @@ from typing import IO
 from .errors import FltnbError
 
 ROOT = Path(__file__).resolve().parent.parent
+PROFILES = ("stored", "demo", "small", "paper")
 DAY = 86400.0  # seconds
 
 
@@ -50,11 +51,12 @@ def remove_left_over(path: Path | str) -> None:
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
         with suppress(OSError, ValueError):  # somebody else was faster, or it is no file of ours
             pid = int(left.name.rsplit(".", 2)[1])
-            if (left.name.startswith(here) and not _lives(pid)) or time.time() - left.stat().st_mtime > DAY:
+            if (left.name.startswith(here) and not lives(pid)) or time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Whether a process of this machine is still there."""
     try:
         os.kill(pid, 0)  # no signal, only the question
     except OSError as error:
@@ -65,9 +67,8 @@ def _lives(pid: int) -> bool:
 def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Path:
     """Write a file so that a reader sees the old one or the whole new one, never half of it.
 
-    ``write`` gets a binary file open for writing, whose name says who writes; the folder is made if need be, and what
-    killed writers of the same path left is removed. FltnbError: the disk is full or the folder cannot be written; the
-    old file, if any, is untouched.
+    ``write`` gets a binary file open for writing. The folder is made if need be, and what killed writers of the same
+    path left is removed. FltnbError: the disk is full or the folder cannot be written; an old file is untouched.
     """
     path = Path(path)
     temporary = None

@@ -10,10 +10,10 @@ QUIET = 20.0  # seconds
 
 
 def bar(items: Iterable | None = None, shown: bool = True, **options: Any):
-    """Return a tqdm bar, over ``items`` or to be updated by hand.
+    """Return a tqdm bar, over ``items`` or to be updated by hand; ``options`` are tqdm's, as is ``TQDM_DISABLE``.
 
     A terminal gets a live bar. Elsewhere (a notebook, a log) only work of :data:`QUIET` seconds or more speaks, and
-    seldom. Nothing is left behind at the end. ``options`` are tqdm's. Its variable ``TQDM_DISABLE`` silences all bars.
+    seldom. Nothing is left behind at the end.
     """
     from tqdm import tqdm
 

@@ -30,16 +30,9 @@ def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedS
 
 
 def stream(seed: int, purpose: str, *keys: int) -> np.random.Generator:
-    """Return the generator of one purpose.
+    """Return the generator of one purpose, one of :data:`PURPOSES`.
 
-    Parameters
-    ----------
-    seed : int
-        Non-negative run or partition seed.
-    purpose : str
-        One of :data:`PURPOSES`.
-    *keys : int
-        For example round and client.
+    ``seed``: non-negative seed of a run or a partition. ``keys``: for example round and client.
     """
     return np.random.Generator(np.random.PCG64(_sequence(seed, purpose, keys)))
 

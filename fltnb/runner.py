@@ -31,15 +31,9 @@ _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far 
 
 @dataclass(frozen=True)
 class RunReport:
-    """How the run of one notebook went.
+    """How the run of one notebook went: ``status`` is "done" or "failed", ``error`` the last sentence of a failure.
 
-    Attributes
-    ----------
-    name, profile : str, what was run
-    status : {"done", "failed"}
-    wall_s : float, wall time in seconds
-    output, log : Path, the executed copy and what its cells printed
-    error : str, the last sentence of the error of a failed run, else empty
+    ``wall_s`` is its wall time in seconds, ``output`` the executed copy, ``log`` what its cells printed.
     """
 
     name: str
@@ -65,20 +59,17 @@ def run_notebook(
 ) -> RunReport:
     """Run one notebook from top to bottom in a kernel of its own.
 
-    Returns RunReport: a failing cell is reported, not raised; the cells before it keep their outputs. FltnbError:
-    unknown notebook, profile or parameter, or a value of the wrong type; found before anything runs.
+    A failing cell is reported, not raised; the cells before it keep their outputs. FltnbError: unknown notebook,
+    profile or parameter, or a value of the wrong type; found before anything runs.
 
     Parameters
     ----------
     name : str, name of the notebook, without its ending
     profile : {"demo", "small", "paper"}, handed to the notebook's parameter ``profile``
-    parameters : mapping, optional
-        More parameters of the notebook. Text is read as the type that the notebook declares.
+    parameters : mapping, optional, more of them; text is read as the type that the notebook declares
     fresh : bool, compute again what the store already has
-    announce : callable, optional
-        Called with the log's path once everything is checked and the kernel is about to start.
+    announce : callable, optional, called with the log's path when the kernel is about to start
     """
-    name = name.removesuffix(".ipynb")
     source = paths.ROOT / "notebooks" / f"{choose(name, names(), 'notebook')}.ipynb"
     choose(profile, PROFILES, "profile")
     if "profile" in (parameters or {}):
@@ -171,9 +162,8 @@ def _papermill():
 def _environment(profile: str, fresh: bool) -> Iterator[None]:
     """Set the variables that the kernel inherits; one notebook runs per process, so nobody else sees them."""
     before = os.environ.copy()
-    os.environ["FLTNB_PROFILE"] = profile  # else one set in the shell would take the place of "demo"
-    if fresh:
-        os.environ["FLTNB_FRESH"] = "1"
+    # a profile that is set in the shell would take the place of "demo"
+    os.environ.update({"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {}))
     try:
         yield
     finally:
@@ -182,11 +172,10 @@ def _environment(profile: str, fresh: bool) -> Iterator[None]:
 
 
 def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters as the notebook declares them.
+    """Return parameters, or the text of some, as the notebook ``source`` declares them.
 
     Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes a
     float whatever the notebook expects). FltnbError: unknown name, or a value that is not of the declared type.
-    ``source``: the notebook. ``parameters``: values, or text to be read as the declared type.
     """
     declared = _papermill().inspect_notebook(source)
     checked = {}
@@ -231,12 +220,11 @@ def _write(name: str, profile: str, stamp: dict[str, Any]) -> None:
 
 
 def status(profile: str = "demo") -> list[dict[str, Any]]:
-    """Tell how every notebook stands in a profile.
+    """Tell how every notebook stands in a profile, in order; FltnbError: unknown profile.
 
-    Returns a list of dict: one per notebook, in order, with the keys ``notebook``, ``state``, ``wall_s`` (float or
-    None), ``finished`` (UTC, ISO 8601, or None) and ``note`` (error or own parameters). States: ``done``; ``stale``
-    (done, but the notebook or the code that decides numbers has changed since); ``failed``; ``running``; ``stopped``
-    (was running and is no more); ``not run``. FltnbError: unknown profile.
+    Each dict has ``notebook``, ``state``, ``wall_s`` (float or None), ``finished`` (UTC, ISO 8601, or None) and
+    ``note`` (error or own parameters). States: ``done``; ``stale`` (done, but the notebook or the code has changed
+    since); ``failed``; ``running``; ``stopped`` (was running and is no more); ``not run``.
     """
     choose(profile, PROFILES, "profile")
     return [_state(name, profile) for name in names()]
@@ -252,19 +240,9 @@ def _state(name: str, profile: str) -> dict[str, Any]:
         note = stamp.get("error", "")
         if not note and stamp["parameters"]:
             note = "with " + ", ".join(f"{key}={value}" for key, value in stamp["parameters"].items())
-        if state == "running" and not _alive(stamp["pid"]):
+        if state == "running" and not paths.lives(stamp["pid"]):
             state = "stopped"
     except (OSError, ValueError, KeyError, TypeError):
         return row  # no stamp, or a damaged one: running again mends it
     row |= {"state": "stale" if state == "done" and changed else state, "note": note}
     return row | {key: stamp.get(key) for key in ("wall_s", "finished")}
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True

@@ -69,21 +69,25 @@ Variant = Literal["as_written", "as_run"]
 _OLD = {"described": "as_written", "published": "as_run"}
 
 
+def refuse_old(name: str, value: Any) -> Any:
+    """Return the word of a variant unless it is an old one; FltnbError names the new one."""
+    if isinstance(value, str) and value in _OLD:
+        raise FltnbError(f"{name}={value!r} has a new name: write {name}={_OLD[value]!r}.")
+    return value
+
+
 def check(name: str, value: Any, kind: Any) -> Any:
-    """Return an option's value as its annotation wants it; FltnbError: the value is not what that says."""
+    """Return an option's value as its annotation wants it, or raise FltnbError."""
     if get_origin(kind) in (Union, types.UnionType):
         inner = [one for one in get_args(kind) if one is not type(None)]
-        if value is None and len(inner) < len(get_args(kind)):
-            return None
-        return check(name, value, inner[0]) if len(inner) == 1 else value
+        left_out = value is None and len(inner) < len(get_args(kind))
+        return value if left_out or len(inner) > 1 else check(name, value, inner[0])
     if get_origin(kind) is Annotated:
         for rule in kind.__metadata__:
             value = rule(name, value)
         return value
     if get_origin(kind) is Literal:
-        if isinstance(value, str) and _OLD.get(value) in get_args(kind):
-            raise FltnbError(f"{name}={value!r} has a new name: write {name}={_OLD[value]!r}.")
-        return choose(value, get_args(kind), name)
+        return choose(refuse_old(name, value) if "as_run" in get_args(kind) else value, get_args(kind), name)
     if kind is bool and not isinstance(value, bool):
         raise FltnbError(f"{name} must be True or False, not {value!r}.")
     return value
@@ -105,7 +109,7 @@ def _signature(made: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, 
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
     """Return all options of a class or function, defaults filled in, in the order of its signature.
 
-    FltnbError, calling it ``what``: an unknown option, a missing one, or a value that its annotation refuses.
+    FltnbError, calling it ``what``: an option is unknown, missing, or not what its annotation says.
     """
     known, hints = _signature(made)
     for name in options:
@@ -148,8 +152,8 @@ def _equal(value: Any, default: Any) -> bool:
 class Configured:
     """Base of what is made from options: they are checked, kept as attributes, listed and shown without more code.
 
-    A subclass writes ``__init__`` with annotated options. It is called with checked values, and every option that it
-    has not set as an attribute itself is set afterwards.
+    A subclass's ``__init__`` with annotated options gets checked values; options that it has not set as attributes
+    itself are set afterwards.
     """
 
     def __init_subclass__(cls, **more: Any) -> None:

@@ -249,19 +249,6 @@ def test_client_strip_draws_every_client_and_the_median():
     assert mcolors.same_color(ax.collections[1].get_facecolors()[0][:3], plots.style("flt").color)
 
 
-def test_plane_joins_reproduced_points_to_the_hollow_printed_one():
-    rows = [("fedavg", "paper", 82.73, 44.65), ("fedavg", "last_local", 84.0, 38.0)]
-    rows += [("fedavg", "participants", 85.0, 110.0), ("oracle", "participants", 99.2, 0.0)]
-    fig, ax = plots.plane(pd.DataFrame(rows, columns=["method", "source", "accuracy", "variance"]))
-    joins = sorted(tuple(map(tuple, line.get_data())) for line in ax.lines if line.get_linestyle() == "-")
-    assert joins == [((38.0, 44.65), (84.0, 82.73)), ((110.0, 44.65), (85.0, 82.73))]
-    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "none" and len(line.get_xdata())]
-    assert [tuple(np.concatenate(line.get_data())) for line in hollow] == [(44.65, 82.73)]
-    assert texts(fig) == ["FedAvg", "Oracle", "participants", "last local", "paper"]
-    lowest = min(line.get_xdata().min() for line in ax.lines if len(line.get_xdata()))
-    assert ax.get_xscale() == "log" and lowest == 1e-3
-
-
 def test_dots_show_every_run_the_mean_and_what_is_printed():
     rows = [("flt", "as_written", 90.0, 80.0), ("flt", "as_written", 92.0, 81.0), ("flt", "paper", 95.0, np.nan)]
     table = pd.DataFrame([*rows, ("ifca", "as_run", 70.0, 60.0)], columns=["method", "variant", "accuracy", "worst"])

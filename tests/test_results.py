@@ -16,7 +16,7 @@ from toys import forked, half
 import fltnb as fl
 from fltnb import methods, paths, rounds
 from fltnb.errors import FltnbError
-from fltnb.results import Finished, Job, Ledger, Results, compute, computing, missing, plan, prepare, stored, work
+from fltnb.results import Finished, Job, Ledger, Results, compute, computing, plan, prepare, stored, work
 from fltnb.results import job as jobs_module
 
 FED = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
@@ -153,11 +153,19 @@ def test_the_same_graph_is_trained_once(monkeypatch):
     }
 
 
-def test_kept_models_stay_in_the_store():
-    done = compute([Job.training(FED, {"name": "fedavg"}, "mlp", 1, keep=("models",))])[0]
-    assert done.arrays["models"].shape[0] == 1
-    Ledger("demo", "x").merge([done])
-    assert "models" not in Ledger("demo", "x").arrays(Ledger("demo", "x").lines[0]["record"])
+def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
+    done = compute([training("oracle", keep=("models", "confusion"))])
+    assert done[0].arrays["models"].shape[0] == 2
+
+    def kept(notebook):
+        ledger = Ledger("demo", notebook)
+        return {name.partition("/")[0] for name in ledger.arrays(ledger.lines[0]["record"])}
+
+    Ledger("demo", "x").merge(done)
+    unasked = compute([training("oracle")])  # the same, from the store
+    Ledger("demo", "y").merge(unasked)
+    Ledger("demo", "x").merge(unasked)
+    assert (kept("x"), kept("y")) == ({"labels", "labels_at", "confusion"}, {"labels", "labels_at"})
 
 
 def test_clusterings_share_one_embedding(monkeypatch):
@@ -189,8 +197,15 @@ def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
         patch.setattr(rounds, "write_atomically", lambda p, content: write(p, half if checkpoint.exists() else content))
         assert forked(compute, [job]).exitcode == -signal.SIGKILL
     assert checkpoint.exists() and list(checkpoint.parent.glob(".*"))
+    with monkeypatch.context() as patch:  # and again when it saves its result
+        patch.setattr(np, "savez_compressed", lambda file, **columns: half(file))
+        assert forked(compute, [job]).exitcode == -signal.SIGKILL
+    assert checkpoint.exists() and list(checkpoint.parent.glob(".*"))
     done = compute([job])[0]
     assert not list(checkpoint.parent.glob(".*")) and not checkpoint.exists()
+    checkpoint.touch()  # and once more when it has just been saved
+    compute([job])
+    assert not checkpoint.exists()
     again = compute([job], fresh=True)[0]
     pd.testing.assert_frame_equal(done.curves.drop(columns="seconds"), again.curves.drop(columns="seconds"))
     pd.testing.assert_frame_equal(done.clients, again.clients)
@@ -273,9 +288,11 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
     ledger.path("json").write_text(json.dumps(book | {"format": 99}))
     with pytest.raises(FltnbError, match="newer fltnb"):
         stored("nb")
-    ledger.path("json").write_text("{")
-    with pytest.raises(FltnbError, match="is damaged"):
-        stored("nb")
+    for damage in ("{", json.dumps(book)):
+        ledger.path("json").write_text(damage)
+        ledger.path("csv").write_text("<<<<<<< here\n" + ledger.path("csv").read_text())
+        with pytest.raises(FltnbError, match=r"is damaged.*restore it with .git checkout"):
+            stored("nb")
 
 
 def table() -> Results:
@@ -300,7 +317,7 @@ def test_mean_and_where():
         (lambda: table().mean(["method"]), "Seed 0 occurs twice where method is fedavg: keep k apart"),
         (lambda: table().where(method="flt"), "No result has method 'flt': there is fedavg, oracle"),
         (lambda: table().where(metod="flt"), "Unknown column of the results 'metod'"),
-        (lambda: table().where(variant="published"), "has a new name: write 'as_run'"),
+        (lambda: table().where(variant="published"), "has a new name: write variant='as_run'"),
         (lambda: table().arrays("nothing"), "no job"),
     ):
         with pytest.raises(FltnbError, match=says):
@@ -325,6 +342,22 @@ def test_nothing_stored_says_what_to_run():
             fl.results(*asked)
 
 
+def test_an_axis_may_be_called_like_a_clients_own_number():
+    Ledger("small", "nb").merge([finished(axes={"test": 7})])
+    assert stored("nb").runs["test"].tolist() == [7] and stored("nb").clients["test"].tolist() == [40.0, 60.0]
+
+
+def test_a_gap_is_what_has_no_row_however_its_numbers_are_typed():
+    known = [finished("a" * 20, axes={"model": "mlp", "k": 2}), finished("b" * 20, axes={"model": "mlp"})]
+    Ledger("small", "nb").merge(known)
+
+    def asked(notebook, profile):
+        return [training(seed=seed, axes={"k": k, "variant": ""}) for k in (2, 3) for seed in (0, 1)]
+
+    gaps = stored("nb", asked).missing()
+    assert gaps[["k", "profile", "seeds"]].to_numpy().tolist() == [[3, "small", 2], [2, "small", 2]]
+
+
 @pytest.mark.parametrize(("old", "new"), [("experiments", "studies"), ("published", "papers"), ("store", "results")])
 def test_old_names_say_the_new_one(old, new):
     with pytest.raises(AttributeError, match=f"use fltnb.{new}"):
@@ -335,7 +368,6 @@ def test_first_seeds_come_first_and_a_budget_is_kept():
     jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
     planned = plan.plan(jobs, [])
     assert [(one.made.job.axes["method"], one.made.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
-    assert len(missing(jobs, Results.of(compute(jobs[:1])))) == 3
     done = []
     with pytest.raises(FltnbError, match="too small for any missing job"):
         plan.within([plan.Planned(planned[0].made, 300.0, True, 1.0)], 60, done.extend)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from .. import models
 from ..errors import FltnbError
 from ..progress import bar
 from ..relatedness import EMDClustering
@@ -122,6 +121,8 @@ class EMDCFL(Method):
 
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, under the models that clients trained last."""
+        from .. import models
+
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
         pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}

@@ -10,8 +10,6 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from sklearn.cluster import KMeans
-from sklearn.exceptions import ConvergenceWarning
 
 from .base import mix_groups
 
@@ -64,6 +62,9 @@ def quick_kmeans(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray
 
 
 def _kmeans(points: np.ndarray, n_clusters: int, **options) -> np.ndarray:
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
         return KMeans(n_clusters, **options).fit(points).labels_

@@ -14,7 +14,6 @@ import numpy as np
 from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
-from .. import models
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
@@ -22,7 +21,6 @@ from ..models import Model
 from ..relatedness import PACFL, EMDClustering
 from ..relatedness.cuts import cut
 from ..relatedness.emd import farther
-from ..training import TrainSpec, make_engine
 from .cfl import cosines
 from .emdcfl import fill, penultimate
 from .flt import client_images
@@ -38,6 +36,9 @@ def local_models(
     ``training`` is for :class:`fltnb.training.TrainSpec`, without the seed; ``n_workers`` changes nothing. Divergence
     raises :class:`fltnb.FltnbError`.
     """
+    from .. import models
+    from ..training import TrainSpec, make_engine
+
     net = models.make(model, fed.input_shape, fed.n_classes)
     start, everybody = net.init(seed), np.arange(fed.n_clients)
     with make_engine(fed, net, TrainSpec(**training, seed=seed), n_workers=n_workers) as engine:

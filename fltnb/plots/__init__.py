@@ -6,11 +6,11 @@ seaborn.
 """
 
 from .holdings import gallery, sample_images, who_holds_what
-from .points import client_strip, dots, plane
+from .points import client_strip, dots
 from .relations import matrices, matrix_pair, pair_distances
 from .runs import against_bytes, curves, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, show, style
 
 __all__ = ["CLUSTERS", "METHODS", "Style", "against_bytes", "client_strip", "cluster_color", "curves", "dots"]
-__all__ += ["gallery", "label", "lines", "matrices", "matrix_pair", "pair_distances", "panels", "plane"]
+__all__ += ["gallery", "label", "lines", "matrices", "matrix_pair", "pair_distances", "panels"]
 __all__ += ["sample_images", "save", "show", "style", "who_holds_what"]

@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from ..federations import Federation
 
 
-def who_holds_what(fed: Federation, ax: Axes | None = None, title: str = "") -> tuple[Figure, Axes]:
+def who_holds_what(fed: Federation, title: str = "") -> tuple[Figure, Axes]:
     """Draw training samples per client (rows, ordered by true cluster) and class (columns).
 
     Parameters
     ----------
     fed : Federation, without true clusters the clients keep their order
-    ax : Axes, optional, drawn into; a new figure otherwise
     title : str, the finding
     """
     import seaborn as sns
@@ -33,7 +32,7 @@ def who_holds_what(fed: Federation, ax: Axes | None = None, title: str = "") -> 
     labels = None if fed.clusters is None else np.asarray(fed.clusters)
     order = np.arange(len(counts)) if labels is None else np.argsort(labels, kind="stable")
     names = [str(name) for name in fed.class_names]
-    fig, (ax,) = panels(1, (6.4, 4.6), ax=ax)
+    fig, (ax,) = panels(1, (6.4, 4.6))
     every = max(1, len(counts) // 8) if labels is None else False
     shown = {"cmap": "Blues", "vmin": 0, "rasterized": True, "cbar_kws": {"label": "training samples"}}
     few = names if len(names) <= 20 else False

@@ -44,7 +44,6 @@ def matrices(
     found: Mapping[Any, np.ndarray],
     clusters: np.ndarray | Mapping[Any, np.ndarray] | None = None,
     *,
-    order: np.ndarray | None = None,
     columns: int = 4,
     names: Mapping[Any, str] | None = None,
     title: str = "",
@@ -62,7 +61,6 @@ def matrices(
     clusters : array, shape (M,), or mapping, optional
         True clusters, or name -> true clusters where the federations differ. They sort the clients and give the strip
         of colours: clusters found perfectly are as many dark blocks on the diagonal as there are colours.
-    order : array, shape (M,), optional, another order of the clients
     columns : int, panels in a row
     names : mapping, optional, name -> what stands above its panel
     title : str, the finding
@@ -83,8 +81,8 @@ def matrices(
             text += _agreement(values, true)
             values = (values[:, None] == values).astype(int)
         # within a true cluster the clients keep their order: sorted, chance would look like structure
-        sort = np.argsort(true, kind="stable") if order is None and true is not None else order
-        _matrix(ax, values, true, sort, **options)
+        order = None if true is None else np.argsort(true, kind="stable")
+        _matrix(ax, values, true, order, **options)
         ax.set_title(text, fontsize="small")
     if not isinstance(clusters, Mapping):
         _cluster_legend(fig, clusters)
@@ -96,7 +94,6 @@ def matrices(
 def pair_distances(
     distances: Mapping[str, tuple[np.ndarray, np.ndarray]],
     tolerances: Mapping[str, float | Sequence[float]],
-    ax: Axes | None = None,
     title: str = "",
 ) -> tuple[Figure, Axes]:
     """Draw every pair's distance, a line of dots per federation, inside and across its true clusters.
@@ -107,7 +104,7 @@ def pair_distances(
         is drawn, at least 0
     tolerances : mapping, label -> epsilon drawn over all lines, or one for each line
     """
-    fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8), ax=ax)
+    fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8))
     for at, (matrix, clusters) in enumerate(distances.values()):
         far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
         upper = np.triu(np.ones(far.shape, dtype=bool), 1)
@@ -125,7 +122,7 @@ def pair_distances(
             axis.plot([one, one], [at - 0.4, at + 0.4], dash, color="black", lw=1.4, label=text if at == 0 else None)
     axis.set_yticks(range(len(distances)), list(distances))
     axis.set(ylim=(len(distances) - 0.5, -0.5), xlabel="distance, the larger of the two directions")
-    legend(fig, ax, axis.get_legend_handles_labels()[0])
+    legend(fig, None, axis.get_legend_handles_labels()[0])
     headline(fig, [axis], title)
     return fig, axis
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..errors import FltnbError, choose
-from .style import MEASURES, headline, label, legend, looks, need, panels
+from .style import MEASURES, handle, headline, label, legend, looks, need, panels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +63,7 @@ def lines(
     if absent := [column for column in keys if frame[column].isna().any()]:
         raise FltnbError(f"Some rows have no {absent[0]}: select those that have one, or draw without it.")
     _refuse_mixtures(frame, [*keys, x], y)
-    rows, cols = ([None] if name is None else _values(frame, name) for name in (row, col))
+    rows, cols = ([None] if name is None else in_order(frame, name) for name in (row, col))
     cells = [(down, right) for down in rows for right in cols]
     columns = len(cols) if row else min(3, len(cells))
     size = size or ((4.9, 3.9) if len(cells) == 1 else (3.4, 3.0))
@@ -105,52 +103,46 @@ def curves(
     return lines(frame[frame["split"].isin(wanted)], "round", y, **({"style": "split"} | options))
 
 
-def against_bytes(
-    frame: pd.DataFrame, y: str = "accuracy", *, hue: str = "method", split: str = "test", **options
-) -> tuple[Figure, Any]:
-    """Draw a number against what has been sent until then, all clients together, on a logarithmic axis (FLT, Table 6).
+def against_bytes(frame: pd.DataFrame, **options) -> tuple[Figure, Any]:
+    """Draw test accuracy against what has been sent until then, by all clients, on a logarithmic axis (FLT, Table 6).
 
     Parameters
     ----------
     frame : DataFrame
         Rows of ``Results.curves`` as for :func:`curves`, with ``bytes_up`` and ``bytes_down`` (sent so far, what a
         method sends before its first round included). A method that sends nothing is a level line at its last number.
-    y, split, **options, as for :func:`curves` and :func:`lines`
+    **options, as for :func:`lines`
     """
     import pandas as pd
 
-    keys = [hue, *(options[key] for key in ("style", "col", "row") if options.get(key))]
-    need(frame, (*keys, "round", "split", "bytes_up", "bytes_down", y), "curves")
-    frame = frame[(frame["split"] == split) & (frame["round"] > 0)]
+    keys = ["method", *(options[key] for key in ("style", "col", "row") if options.get(key))]
+    need(frame, (*keys, "round", "split", "bytes_up", "bytes_down", "accuracy"), "curves")
+    frame = frame[(frame["split"] == "test") & (frame["round"] > 0)]
     # seeds may differ by a few bytes: a point is the mean over seeds at one round
     by = [frame[key] for key in (*keys, "round")]
     frame = frame.assign(sent=(frame["bytes_up"] + frame["bytes_down"]).groupby(by).transform("mean") / 1e6)
     silent = frame.groupby(keys)["sent"].transform("max") == 0
     speaking, last = frame[~silent], frame[silent & (frame["round"] == frame["round"].max())]
     names = options.pop("names", None) or {}
-    names = names | {value: f"{label(value, names)} (sends nothing)" for value in last[hue].unique()}
+    names = names | {name: f"{label(name, names)} (sends nothing)" for name in last["method"].unique()}
     ends = [last.assign(sent=speaking["sent"].agg(end)) for end in ("min", "max")]
     options = {"xlabel": "sent up and down, all clients (MB)", "log": True} | options
-    return lines(pd.concat([speaking, *ends]), "sent", y, hue, names=names, **options)
+    return lines(pd.concat([speaking, *ends]), "sent", names=names, **options)
 
 
 def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | None, drawn, dashes, log: bool) -> None:
-    import seaborn as sns
-
     if part.empty:
         ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
         return ax.set_xticks([])
-    levels = _values(part, x)
+    levels = in_order(part, x)
     words = [] if part[x].dtype.kind in "iufb" else levels
     for place, (value, look) in enumerate(drawn.items()):
         for name, dash in dashes.items():
             own = _where(part, {hue: value, style: name})
             if own.empty:
                 continue
-            over = own.groupby(x, sort=not words)[y].agg(["mean", "min", "max", "size"])
-            at = over.index.to_numpy()
-            if words:
-                at = np.array([levels.index(word) for word in at]) + 0.05 * (place - (len(drawn) - 1) / 2)
+            over = own.groupby(own[x].map(levels.index) if words else x)[y].agg(["mean", "min", "max", "size"])
+            at = over.index.to_numpy() + (0.05 * (place - (len(drawn) - 1) / 2) if words else 0)
             # few points: a marker at each. Many: at different places, so that curves that coincide stay visible
             every = max(1, len(over) // 8)
             first = 0 if len(over) <= 12 else int(every * place / len(drawn))
@@ -160,7 +152,7 @@ def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | 
                 marks |= {"mfc": "none", "mec": look.color, "mew": 1.5, "ms": 8}
             elif dash != "-":
                 marks = {}
-            sns.lineplot(x=at, y=over["mean"].to_numpy(), ax=ax, estimator=None, **line, **marks)
+            ax.plot(at, over["mean"], **line, **marks)  # the same pixels as seaborn's, thirty times as fast
             if over["size"].max() > 1:
                 ax.fill_between(at, over["min"], over["max"], color=look.color, alpha=0.15, lw=0)
     if words:
@@ -171,20 +163,19 @@ def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | 
         ax.xaxis.get_major_locator().set_params(integer=True)
 
 
-def _log_axis(ax: Axes, levels: Sequence[float] = (), which: str = "x") -> None:
+def _log_axis(ax: Axes, levels: Sequence[float]) -> None:
     """Plain numbers on a logarithmic axis: the levels themselves where they are few."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-    ax.set(**{f"{which}scale": "log"})
-    axis = ax.xaxis if which == "x" else ax.yaxis
-    low, high = axis.get_view_interval()
+    ax.set_xscale("log")
+    low, high = ax.get_xlim()
     locator = LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,))
-    axis.set_major_locator(FixedLocator(levels) if 0 < len(levels) <= 12 else locator)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # not "3 x 10^2" over its neighbours
-    axis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(FixedLocator(levels) if len(levels) <= 12 else locator)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))  # not "3 x 10^2" over its neighbours
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
-def _values(frame: pd.DataFrame, column: str) -> list:
+def in_order(frame: pd.DataFrame, column: str) -> list:
     """Values of a column: numbers rising, words as they come."""
     values = list(dict.fromkeys(frame[column]))
     return values if any(isinstance(value, str) for value in values) else sorted(values)
@@ -222,13 +213,12 @@ def _refuse_mixtures(frame: pd.DataFrame, keys: list[str], y: str) -> None:
 
 
 def _handles(drawn, dashes: Mapping[Any, str], frame: pd.DataFrame, keys: list[str], names) -> list:
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    found = [Line2D([], [], color=look.color, marker=look.marker, ms=4.5, label=look.label) for look in drawn.values()]
+    found = [handle(look.label, look.color, look.marker, ls="-", ms=4.5) for look in drawn.values()]
     for value, dash in dashes.items():
         hollow = {} if dash else {"marker": "o", "mfc": "none", "ms": 8}
-        found.append(Line2D([], [], color="0.4", ls=dash, label=label(value, names), **hollow))
+        found.append(handle(label(value, names), "0.4", ls=dash, **hollow))
     seeds = frame.groupby(keys)["seed"].nunique() if "seed" in frame else None
     if seeds is not None and seeds.max() > 1:
         count = f"{seeds.max()}" if seeds.min() == seeds.max() else f"up to {seeds.max()}"

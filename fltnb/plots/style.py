@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PROFILES = ("stored", "demo", "small", "paper")
-
 
 class Style(NamedTuple):
     """How a method is drawn; the marker tells methods apart without colour."""
@@ -245,7 +243,7 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     """
     import matplotlib as mpl
 
-    choose(profile, PROFILES, "profile")
+    choose(profile, paths.PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise FltnbError(f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension.")
     folder, light = paths.figures(profile), profile in ("stored", "demo")
@@ -260,6 +258,13 @@ def save(fig: Figure, name: str, profile: str) -> Path:
         if not light:
             write(folder / f"{name}.pdf", "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
     return png
+
+
+def handle(text: str, color: str | None = None, marker: str = "", ls: str = "", **look):
+    """Return what stands for a line or a point in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=color, marker=marker, ls=ls, label=text, **look)
 
 
 def legend(fig: Figure, ax: Axes | None, handles: Sequence, title: str = "") -> None:

@@ -10,13 +10,14 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
+from ..paths import PROFILES
 from .computing import compute
 from .finished import Finished
 from .job import Job, prepare
 from .ledger import Ledger
-from .reading import PROFILES, Results, missing, stored
+from .reading import Results, stored
 
-__all__ = ["PROFILES", "Finished", "Job", "Ledger", "Results", "compute", "missing", "prepare", "stored"]
+__all__ = ["PROFILES", "Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored"]
 
 
 class _Room(ModuleType):

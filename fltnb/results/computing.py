@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import FltnbError
 from ..progress import bar as progress_bar
 from . import machines, work
-from .finished import Finished, load, save, store_path
+from .finished import Finished, load, read_arrays, save, store_path
 from .job import Job, Prepared, prepare
 from .ledger import Ledger
 
@@ -35,6 +35,9 @@ def compute(
 ) -> list[Finished]:
     """Return what jobs give, in their order: from a ledger or the store, resumed, or computed and stored.
 
+    FltnbError: a job cannot run (unknown method, too many clusters, ...), or the Dask cluster cannot be used; found
+    before any of them starts. UserWarning: a client's loss was not finite; the run is stored up to the round before.
+
     Parameters
     ----------
     jobs : sequence of Job
@@ -44,21 +47,8 @@ def compute(
         Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides, and then what this process has
         stored counts.
     progress : bool
-    device, backend
-        See :func:`fltnb.training.make_engine`.
-    ledgers : iterable of Ledger
-        Where to look before anything is computed.
-
-    Raises
-    ------
-    FltnbError
-        A job cannot run (unknown method, too many clusters, ...), or the cluster cannot be used; found before any of
-        them starts.
-
-    Warns
-    -----
-    UserWarning
-        A client's loss was not finite: the run is stored up to the round before, with the reason.
+    device, backend : str, as for :func:`fltnb.training.make_engine`
+    ledgers : iterable of Ledger, where to look before anything is computed
     """
     jobs = [jobs] if isinstance(jobs, Job) else list(jobs)
     if not isinstance(n_jobs, Integral) or n_jobs < 1:
@@ -66,13 +56,15 @@ def compute(
     prepared = [prepare(job) for job in jobs]
     since = ignored_before(fresh)
     known = look_up(prepared, since, () if since else ledgers)
+    for key in known:  # of a run that was killed when it had just been saved
+        work.checkpoint_path(key).unlink(missing_ok=True)
     missing = {made.key: made for made in prepared if made.key not in known}
     for made in missing.values():
         if made.job.kind == "clustering":
             work.check_clustering(made)
     for done in _done(list(missing.values()), n_jobs, progress, device, backend, since):
         known[done.key] = done
-    results = [known[made.key].with_axes(made.job.axes) for made in prepared]
+    results = [known[made.key].asked_by(made.job) for made in prepared]
     for made, done in zip(prepared, results, strict=True):
         if done.numbers.get("stopped"):
             warnings.warn(f"{made.job}: {done.numbers['stopped']}", stacklevel=2)
@@ -81,10 +73,8 @@ def compute(
 
 def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()) -> dict[str, Finished]:
     """Return what is there already, by key: from the store, else from a ledger."""
-    known = {}
-    for made in prepared:
-        if made.key not in known and _there(made.key, since) and (done := load(made.key, made.job.axes)) is not None:
-            known[made.key] = done
+    stored = {key: load(key) for key in {made.key: made for made in prepared} if _there(key, since)}
+    known = {key: done for key, done in stored.items() if done is not None}
     for ledger in ledgers:
         wanted = {made.key for made in prepared} - set(known)
         if wanted and ledger.exists:
@@ -108,13 +98,10 @@ def _done(
     missing: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
 ) -> Iterator[Finished]:
     """Compute what is missing, with one bar over all of it."""
-    work_of: dict[str, list[Prepared]] = {}
-    for made in missing:
-        work_of.setdefault(made.job.kind, []).append(made)
-    trainings = work_of.get("training", [])
+    trainings = [made for made in missing if made.job.kind == "training"]
     cluster = machines.active() if trainings else None
     with progress_bar(shown=progress, total=len(missing), desc="jobs") as bar:
-        for done in _studies(work_of, n_jobs):
+        for done in _studies(missing, n_jobs):
             bar.update()
             yield done
         if cluster is not None:
@@ -134,26 +121,27 @@ def _done(
             yield one
 
 
-def _studies(work_of: dict[str, list[Prepared]], n_jobs: int) -> Iterator[Finished]:
+def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
     """Clusterings, distances and other studies; those that share an embedding or local models are made together."""
     import joblib
 
+    groups: dict[str, dict[str, list[Prepared]]] = {"clustering": {}, "distances": {}, "study": {}}
     shared = {"clustering": ("federation", "encoder"), "distances": ("federation", "model", "training", "seed")}
-    for kind, names in shared.items():
-        groups: dict[str, list[Prepared]] = {}
-        for made in work_of.get(kind, []):
-            same = {name: made.job.canonical.get(name) for name in names}
-            groups.setdefault(json.dumps(same, sort_keys=True), []).append(made)
-        todo = list(groups.values())
-        if kind == "clustering" and n_jobs > 1 and len(todo) > 1:
-            calls = (joblib.delayed(_clustered)(group) for group in todo)
-            for done in joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls):
-                yield from done
-        else:
-            make = {"clustering": work.cluster, "distances": work.distances}[kind]
-            for group in todo:
-                yield from make(group, n_jobs)
-    for made in work_of.get("study", []):
+    for made in missing:
+        if made.job.kind in groups:
+            same = [made.job.canonical.get(name) for name in shared.get(made.job.kind, ())] or made.key
+            groups[made.job.kind].setdefault(json.dumps(same, sort_keys=True), []).append(made)
+    clusterings, distances, studies = (list(alike.values()) for alike in groups.values())
+    if n_jobs > 1 and len(clusterings) > 1:
+        calls = (joblib.delayed(_clustered)(group) for group in clusterings)
+        for done in joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls):
+            yield from done
+    else:
+        for group in clusterings:
+            yield from work.cluster(group, n_jobs)
+    for group in distances:
+        yield from work.distances(group, n_jobs)
+    for (made,) in studies:
         yield work.study(made)
 
 
@@ -187,7 +175,7 @@ def _here(
     cache = functools.partial(work.cached_arrays, since=since)
     if n_jobs == 1 or len(trainings) < 2:
         for made in trainings:
-            yield work.train(made, cache, device, backend, None, progress, made.job.keep)
+            yield work.train(made, cache, device, backend, None, progress)
         return
     calls = (joblib.delayed(_one)(made.job, made.key, device, backend, since) for made in trainings)
     yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
@@ -198,10 +186,10 @@ def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None
     made = prepare(job)
     if made.key != key:
         raise FltnbError(f"{job}: its code or its data are not the caller's; give every machine the same.")
-    if _there(key, since) and (known := load(key, job.axes)) is not None:
+    if _there(key, since) and (known := load(key)) is not None:
         return known
     cache = cache or functools.partial(work.cached_arrays, since=since)
-    return work.train(made, cache, device, backend, 1, False, job.keep)
+    return work.train(made, cache, device, backend, 1, False)
 
 
 def _on_cluster(client, trainings: list[Prepared], used: dict[str, list], device, backend, since) -> Iterator[Finished]:
@@ -222,7 +210,7 @@ def _remote(job: Job, key: str, device: str, backend: str, since: float, cluster
 
     def cache(arrays_key: dict[str, Any], make):
         content = clusterings.get(work.arrays_path(arrays_key).name)
-        return work.cached_arrays(arrays_key, make, since) if content is None else work.read_arrays(content)
+        return work.cached_arrays(arrays_key, make, since) if content is None else read_arrays(content)
 
     with _ALONE, machines.children_allowed():
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ from .. import paths
 if TYPE_CHECKING:
     import pandas as pd
 
+    from .job import Job
+
+TABLES = ("curves", "clients")
+
 
 @dataclass
 class Finished:
@@ -25,16 +30,12 @@ class Finished:
     Attributes
     ----------
     key, kind : str
-    axes : dict
-        Values under which tables show it.
-    numbers : dict
-        Final numbers, name to float, int or text.
-    curves, clients : DataFrame or None
-        Round by round and client by client.
-    arrays : dict
-        Labels, matrices, tables of studies as ``table/<name>/<column>``.
-    record : dict
-        ``id``, ``settings`` and ``provenance``.
+    axes : dict, values under which tables show it
+    numbers : dict, final numbers, name to float, int or text
+    curves, clients : DataFrame or None, round by round and client by client
+    arrays : dict, labels, matrices, tables of studies as ``table/<name>/<column>``
+    record : dict, ``id``, ``settings`` and ``provenance``
+    keep : tuple of str, arrays that the job asks the ledger to keep
     """
 
     key: str
@@ -45,10 +46,13 @@ class Finished:
     clients: pd.DataFrame | None = None
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
+    keep: tuple[str, ...] = ()
 
-    def with_axes(self, axes: Mapping[str, Any]) -> Finished:
-        """Return the same under other axes."""
-        return replace(self, axes=dict(axes))
+    def asked_by(self, job: Job) -> Finished:
+        """Return the same with a job's axes and what it keeps."""
+        done = copy(self)
+        done.axes, done.keep = dict(job.axes), job.keep
+        return done
 
 
 def store_path(key: str) -> Path:
@@ -59,67 +63,49 @@ def store_path(key: str) -> Path:
 def save(done: Finished) -> Finished:
     """Write a finished job to the local store: one file, which is there whole or not at all."""
     meta = {"format": 1, "key": done.key, "kind": done.kind, "numbers": done.numbers, "record": done.record}
-    columns = {"meta": np.array(json.dumps(meta))}
-    for name in ("curves", "clients"):
-        table = getattr(done, name)
-        if table is not None:
-            columns |= {f"{name}/{column}": text_or_numbers(table[column]) for column in table}
-    columns |= {f"arrays/{name}": value for name, value in done.arrays.items()}
+    columns = {"meta": np.array(json.dumps(meta))} | {f"arrays/{name}": value for name, value in done.arrays.items()}
+    columns |= columns_of("curves", done.curves) | columns_of("clients", done.clients)
     paths.write_atomically(store_path(done.key), lambda file: np.savez_compressed(file, **columns))
     return done
 
 
-def load(key: str, axes: Mapping[str, Any]) -> Finished | None:
-    """Return a finished job from the local store, or None if it is not there (or damaged: then a warning names it)."""
-    import pandas as pd
-
+def load(key: str) -> Finished | None:
+    """Return a finished job from the local store, without axes; None if it is not there or, with a warning, damaged."""
     path = store_path(key)
     if not path.exists():
         return None
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
-        meta = json.loads(str(held.pop("meta")))
-        parts: dict[str, dict[str, np.ndarray]] = {"curves": {}, "clients": {}, "arrays": {}}
-        for name, value in held.items():
-            part, _, column = name.partition("/")
-            parts[part][column] = value
-        tables = {name: pd.DataFrame(parts[name]) if parts[name] else None for name in ("curves", "clients")}
-        return Finished(
-            key, meta["kind"], dict(axes), meta["numbers"], **tables, arrays=parts["arrays"], record=meta["record"]
-        )
+        held = read_arrays(path.read_bytes())
+        meta = json.loads(str(held["meta"]))
+        tables = [table_of(held, name) if below(name, held) else None for name in TABLES]
+        return Finished(key, meta["kind"], {}, meta["numbers"], *tables, below("arrays", held), meta["record"])
     except Exception as error:  # damage shows in many ways; whatever it is, the remedy is the same
         warnings.warn(f"Store entry {path} is damaged ({error!r}): only this job is computed again.", stacklevel=2)
         return None
 
 
-def text_or_numbers(column: Any) -> np.ndarray:
-    """Return a column as an array that needs no pickle."""
-    values = np.asarray(column)
-    return values.astype(str) if values.dtype == object else values
+def read_arrays(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of a file's content; a damaged one raises exceptions of many types."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    if not arrays:
+        raise ValueError("it is empty")
+    return arrays
 
 
-def table_arrays(tables: Mapping[str, pd.DataFrame]) -> dict[str, np.ndarray]:
-    """Return tables as arrays named ``table/<name>/<column>``."""
-    return {
-        f"table/{name}/{column}": text_or_numbers(table[column]) for name, table in tables.items() for column in table
-    }
+def columns_of(start: str, table: pd.DataFrame | None) -> dict[str, np.ndarray]:
+    """Return a table's columns as arrays ``<start>/<column>`` that need no pickle."""
+    columns = {} if table is None else {f"{start}/{name}": np.asarray(table[name]) for name in table}
+    return {name: values.astype(str) if values.dtype == object else values for name, values in columns.items()}
 
 
-def table_of(arrays: Mapping[str, np.ndarray], name: str) -> pd.DataFrame:
-    """Return a table that :func:`table_arrays` took apart; empty if it is not there."""
+def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays ``<start>/<name>`` by name."""
+    return {name[len(start) + 1 :]: value for name, value in arrays.items() if name.startswith(f"{start}/")}
+
+
+def table_of(arrays: Mapping[str, np.ndarray], start: str) -> pd.DataFrame:
+    """Return a table that :func:`columns_of` took apart; empty if it is not there."""
     import pandas as pd
 
-    start = f"table/{name}/"
-    return pd.DataFrame({key.removeprefix(start): value for key, value in arrays.items() if key.startswith(start)})
-
-
-def stacked(tables: Sequence[pd.DataFrame | None], name: str = "job") -> pd.DataFrame:
-    """Stack tables, with their place in the sequence as first column."""
-    import pandas as pd
-
-    parts = [table.assign(**{name: place}) for place, table in enumerate(tables) if table is not None and len(table)]
-    if not parts:
-        return pd.DataFrame({name: pd.Series(dtype=np.int64)})
-    whole = pd.concat(parts, ignore_index=True)
-    return whole[[name, *(column for column in whole.columns if column != name)]]
+    return pd.DataFrame(below(start, arrays))

@@ -22,17 +22,19 @@ KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 """Axes that every job has, in the order of the tables."""
 
-_TRAINING = {
+TRAINING = {
     **{"local_epochs": 1, "participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
     **{"proximal": 0.0, "seed": 0, "eval_every": 1},
 }
+"""Options of a training and their defaults, which keys leave out."""
+_SHORT: dict[str, Any] = {}  # parts of settings that many jobs share, without what equals a default
 
 
 @dataclass(frozen=True)
 class Job:
-    """One training, clustering, study of distances or other study.
+    """One training, clustering, study of distances or other study: made by the class method of that name.
 
-    Make one with :meth:`training`, :meth:`clustering`, :meth:`distances` or :meth:`study`.
+    FltnbError: an axis is no plain value, or has the name of another column.
 
     Parameters
     ----------
@@ -43,12 +45,7 @@ class Job:
         Name to text, truth value or number: the values under which tables show the job. They are not hashed. Besides
         the common ones (``dataset, model, method, variant, seed``) a notebook has its own, such as ``k`` or ``rule``.
     keep : sequence of str
-        Arrays that the ledger keeps besides the labels, such as ``adjacency``; ``models`` stay in the local store.
-
-    Raises
-    ------
-    FltnbError
-        An axis that is no plain value, or has the name of another column.
+        Arrays that are kept besides the labels, such as ``adjacency``; ``models`` stay in the local store.
     """
 
     kind: str
@@ -79,8 +76,8 @@ class Job:
     ) -> Job:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
-            choose(name, _TRAINING, "training option")
-        full = _TRAINING | options
+            choose(name, TRAINING, "training option")
+        full = TRAINING | options
         settings = {"federation": dict(federation), "method": dict(method), "model": model, "rounds": rounds, **full}
         shown = {"model": model, "method": method.get("name", ""), "seed": full["seed"]}
         return cls("training", plain(settings), shown | dict(axes or {}), tuple(keep))
@@ -99,16 +96,10 @@ class Job:
     ) -> Job:
         """Return the job of a clustering without training.
 
-        Parameters
-        ----------
-        federation, clusterer, encoder : dict
-            What :func:`fltnb.federations.build` takes, and the clusterer and the encoder of a method's settings. An
-            encoder of kind ``own`` (the clients' own networks, :mod:`fltnb.methods.ownmodels`) is for
-            ``EMDClustering`` alone.
-        seed : int
-            ``random_state`` of the clusterer, unless ``clusterer`` names one. The federation has its own seed.
-        noise : float
-            Noise on what clients send (:mod:`fltnb.relatedness.noise`).
+        ``federation`` is what :func:`fltnb.federations.build` takes; ``clusterer`` and ``encoder`` are as in a method's
+        settings, and an encoder of kind ``own`` (the clients' own networks, :mod:`fltnb.methods.ownmodels`) is for
+        ``EMDClustering`` alone. ``seed`` is the ``random_state`` of a clusterer that names none, ``noise`` that on what
+        clients send (:mod:`fltnb.relatedness.noise`).
         """
         settings = {"federation": dict(federation), "clusterer": dict(clusterer), "encoder": dict(encoder)}
         settings |= {"seed": seed, "noise": noise}
@@ -140,9 +131,8 @@ class Job:
     ) -> Job:
         """Return the job of any other computation.
 
-        ``function`` is ``"module.name"`` inside :mod:`fltnb.studies`; it is called with the settings as keyword
-        arguments and returns a dict with any of ``numbers`` (name to value), ``tables`` (name to DataFrame) and
-        ``arrays`` (name to array).
+        ``function``, ``"module.name"`` inside :mod:`fltnb.studies`, is called with the settings as keyword arguments
+        and returns a dict of dicts with any of ``numbers``, ``tables`` (DataFrames) and ``arrays``.
         """
         return cls("study", plain({"function": function, **dict(settings or {})}), dict(axes or {}))
 
@@ -155,8 +145,13 @@ class Job:
         short |= {"encoder": encoders.canonical, "method": lambda settings: methods.canonical(self.method)}
         if self.kind == "distances":
             short["measure"] = lambda how: relatedness.canonical(how) if how["name"] in relatedness.CLUSTERERS else how
-        done = {name: short[name](value) if name in short else value for name, value in self.settings.items()}
-        defaults = _TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
+        done = dict(self.settings)
+        for name in done.keys() & short.keys():
+            part = f"{name} {json.dumps(done[name], sort_keys=True)}"
+            if part not in _SHORT:
+                _SHORT[part] = short[name](done[name])
+            done[name] = _SHORT[part]
+        defaults = TRAINING if self.kind == "training" else {"seed": 0, "noise": 0.0}
         return {name: value for name, value in done.items() if name not in defaults or value != defaults[name]}
 
     @functools.cached_property
@@ -168,7 +163,7 @@ class Job:
 
     @functools.cached_property
     def id(self) -> str:
-        """Hash of kind and settings: what the job is, whatever the data and the version of the numerics."""
+        """Hash of kind and settings: what the job is, whatever its data and the version of the numerics."""
         return digest({"kind": self.kind, "settings": self.canonical})
 
     @property
@@ -185,6 +180,11 @@ class Job:
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.axes.items() if value != "")
+
+
+def cell_of(axes: Mapping[str, Any]) -> str:
+    """Name a row of a table, where the seeds stand together: all axes but the seed."""
+    return str(sorted((name, str(value)) for name, value in axes.items() if name != "seed" and value != ""))
 
 
 def names_in(settings: Any) -> Iterator[str]:
@@ -208,14 +208,7 @@ def digest(value: Any) -> str:
 class Prepared:
     """A job with what it is made of, each built once.
 
-    Attributes
-    ----------
-    job : Job
-    key : str
-        Hash of the settings, the data and the numerics versions: the result's name in store and ledger.
-    fed : Federation or None
-    method : Method or None
-        Of a training.
+    ``key``, the hash of settings, data and numerics versions, names the result in store and ledger.
     """
 
     job: Job
@@ -225,13 +218,7 @@ class Prepared:
 
 
 def prepare(job: Job) -> Prepared:
-    """Build federation and method of a job, once, and its key.
-
-    Raises
-    ------
-    FltnbError
-        The job cannot run; found before anything is computed.
-    """
+    """Build federation and method of a job, once, and its key; FltnbError: the job cannot run."""
     from .. import rounds
 
     fed = federation(job.settings["federation"]) if "federation" in job.settings else None

@@ -25,7 +25,8 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError
-from .finished import Finished, stacked, text_or_numbers
+from ..settings import plain
+from .finished import TABLES, Finished, below, columns_of, read_arrays, table_of
 from .job import COMMON, digest
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 _LAST = ("stopped", "key", "record")
+_READ = {"bool": "True".__eq__, "int": int, "float": float, "text": str}
 _SAME = 1e-9  # relative: numbers of one key that differ by more came from two different computations
 _SHARED = ("federation", "method", "clusterer", "encoder", "training", "measure")  # settings that many jobs repeat
 
@@ -60,12 +62,14 @@ class Ledger:
         """Lines of the CSV with typed values; missing ones are left out."""
         if not self.exists:
             return []
-        kinds = self._book["columns"]
+        read = {name: _READ[kind] for name, kind in self._book["columns"].items()}
         with self.path("csv").open(encoding="utf-8", newline="") as file:
-            return [
-                {name: _typed(text, kinds[name]) for name, text in line.items() if text != ""}
-                for line in csv.DictReader(file)
-            ]
+            try:
+                names, *lines = csv.reader(file)
+                rows = [zip(names, line, strict=True) for line in lines]
+                return [{name: read[name](text) for name, text in row if text != ""} for row in rows]
+            except (ValueError, KeyError) as error:  # such as what git puts where two branches differ
+                raise _damaged(self.path("csv"), error) from error
 
     @functools.cached_property
     def axes(self) -> tuple[str, ...]:
@@ -74,19 +78,15 @@ class Ledger:
 
     @functools.cached_property
     def _book(self) -> dict[str, Any]:
+        path = self.path("json")
         try:
-            book = json.loads(self.path("json").read_text(encoding="utf-8"))
-            if book["format"] > FORMAT:
-                raise FltnbError(
-                    f"{self.path('json')} has format {book['format']}, written by a newer fltnb than this one, which"
-                    f" reads up to {FORMAT}: update the package."
-                )
+            book = json.loads(path.read_text(encoding="utf-8"))
+            newer = book["format"] > FORMAT
         except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, FltnbError):
-                raise
-            raise FltnbError(
-                f"{self.path('json')} is damaged ({error!r}): restore it with `git checkout -- {self.path('json')}`."
-            ) from error
+            raise _damaged(path, error) from error
+        if newer:
+            how = f"format {book['format']}, written by a newer fltnb than this one, which reads up to {FORMAT}"
+            raise FltnbError(f"{path} has {how}: update the package.")
         return book
 
     def record(self, name: str) -> dict[str, Any]:
@@ -103,42 +103,35 @@ class Ledger:
     def _arrays(self) -> dict[str, np.ndarray]:
         path = self.path("npz")
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except Exception as error:  # a damaged zip raises many types
-            raise FltnbError(
-                f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`; the numbers in"
-                f" {self.path('csv').name} are not affected."
-            ) from error
+            return read_arrays(path.read_bytes())
+        except Exception as error:
+            raise _damaged(path, error, f"; the numbers in {self.path('csv').name} are not affected") from error
+
+    @functools.cached_property
+    def _kept(self) -> dict[str, dict[str, np.ndarray]]:
+        found: dict[str, dict] = {}
+        for name, value in below("arrays", self._arrays).items():
+            record, _, own = name.partition("/")
+            found.setdefault(record, {})[own] = value
+        return found
 
     def arrays(self, record: str) -> dict[str, np.ndarray]:
         """Return the kept arrays of one job."""
-        start = f"arrays/{record}/"
-        return {name.removeprefix(start): value for name, value in self._arrays.items() if name.startswith(start)}
+        return dict(self._kept.get(record, {}))
 
-    def disputed(self) -> dict[str, list[dict[str, Any]]]:
-        """Keys that stand here with different numbers, and their lines: none of them is used until one is chosen."""
-        by_key: dict[str, list[dict]] = {}
-        for line in self.lines:
-            by_key.setdefault(line["key"], []).append(line)
-        return {
-            key: lines
-            for key, lines in by_key.items()
-            if not all(_same(lines[0], line, (*COMMON, *self.axes, "record")) for line in lines)
-        }
+    def _numbers(self, line: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in line.items() if name not in (*COMMON, *self.axes, "key", "record")}
 
     def settled(self) -> list[dict[str, Any]]:
-        """Lines whose key stands here once; a warning names the others."""
-        disputed = self.disputed()
-        for key, lines in disputed.items():
-            own = [name for name in lines[0] if name not in (*COMMON, *self.axes, "record")]
-            differing = next(name for name in own if len({line.get(name) for line in lines}) > 1)
-            values = " and ".join(str(value) for value in dict.fromkeys(line.get(differing) for line in lines))
-            warnings.warn(
-                f"{self.path('csv')} has different results for key {key} ({differing} {values}): none of them is used"
-                " until you delete all lines but the right one.",
-                stacklevel=3,
-            )
+        """Lines without those whose key stands here with different numbers, which a warning names."""
+        first, disputed = {}, {}
+        for line in self.lines:
+            one = first.setdefault(line["key"], line)
+            if one is not line and (name := _differing(self._numbers(one), self._numbers(line))):
+                disputed.setdefault(line["key"], f"{name} {one[name]} and {line[name]}")
+        for key, how in disputed.items():
+            text = f"{self.path('csv')} has different results for key {key} ({how}): none of them is used"
+            warnings.warn(f"{text} until you delete all lines but the right one.", stacklevel=3)
         return [line for line in self.lines if line["key"] not in disputed]
 
     def finished(self, keys: Iterable[str] | None = None) -> Iterator[Finished]:
@@ -153,44 +146,35 @@ class Ledger:
     def _made(self, lines: list[dict]) -> Iterator[Finished]:
         for line in lines:
             axes = {name: line[name] for name in (*COMMON[2:], *self.axes) if name in line}
-            numbers = {name: line[name] for name in line if name not in (*COMMON, *self.axes, "key", "record")}
-            yield _Held(line["key"], line["kind"], axes, {"stopped": ""} | numbers, self, line["record"])
-
-    @functools.cached_property
-    def _places(self) -> dict[str, dict[str, slice]]:
-        """Of ``curves`` and ``clients``: the rows of each record, which stand together."""
-        names, places = self._arrays["records"] if self.exists else [], {}
-        for which in ("curves", "clients"):
-            job = self._arrays.get(f"{which}/job", np.zeros(0, dtype=np.int64))
-            ends = np.searchsorted(job, np.arange(len(names) + 1))
-            places[which] = {name: slice(*ends[i : i + 2]) for i, name in enumerate(names) if ends[i] < ends[i + 1]}
-        return places
-
-    def part(self, which: str, record: str) -> pd.DataFrame | None:
-        """Return the curves or the clients of one job; columns that it does not have are left out."""
-        place = self._places[which].get(record)
-        if place is None:
-            return None
-        return self._tables[which].iloc[place].reset_index(drop=True).dropna(axis=1, how="all")
+            yield _Held(line["key"], line["kind"], axes, {"stopped": ""} | self._numbers(line), self, line["record"])
 
     @functools.cached_property
     def _tables(self) -> dict[str, pd.DataFrame]:
+        names, tables = self._arrays["records"], {which: table_of(self._arrays, which) for which in TABLES}
+        return {which: table.assign(record=names[table.pop("job")]) for which, table in tables.items() if len(table)}
+
+    def rows(self, which: str, places: Mapping[int, str]) -> pd.DataFrame:
+        """Return the curves or the clients of jobs, given as place -> record, with the place in the column ``job``.
+
+        Columns that none of them has are left out.
+        """
         import pandas as pd
 
-        def columns(start: str) -> dict[str, np.ndarray]:
-            return {name.removeprefix(start): value for name, value in self._arrays.items() if name.startswith(start)}
+        wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
+        if which not in self._tables:
+            return wanted[:0]
+        return wanted.merge(self._tables[which], on="record").drop(columns="record").dropna(axis=1, how="all")
 
-        return {which: pd.DataFrame(columns(f"{which}/")).drop(columns="job") for which in ("curves", "clients")}
+    def part(self, which: str, record: str) -> pd.DataFrame | None:
+        """Return the curves or the clients of one job, if it has any."""
+        found = self.rows(which, {0: record})
+        return found.drop(columns="job") if len(found) else None
 
     def merge(self, found: Sequence[Finished]) -> Ledger:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
 
-        A job that is there with other numbers is added beside the old one: see :meth:`settled`.
-
-        Raises
-        ------
-        FltnbError
-            The folder cannot be written, or a file of the old ledger is damaged.
+        A job that is there with other numbers is added beside the old one: see :meth:`settled`. FltnbError: the folder
+        cannot be written, or a file of the old ledger is damaged.
         """
         with _locked(self.profile):
             before = Ledger(self.profile, self.notebook, self.folder)
@@ -200,12 +184,12 @@ class Ledger:
                 by_key.setdefault(done.key, []).append(name)
             for done in found:
                 wanted = [one.axes for one in found if one.key == done.key]  # equal settings under several names
-                twins = [name for name in by_key.get(done.key, []) if _same(there[name].numbers, done.numbers)]
+                twins = [name for name in by_key.get(done.key, []) if not _differing(there[name].numbers, done.numbers)]
                 named = [name for name in twins if there[name].axes == done.axes]
                 named += [name for name in twins if there[name].axes not in wanted]  # its axes have new names
                 if named:
                     there[named[0]].axes = dict(done.axes)
-                    there[named[0]].arrays |= done.arrays
+                    there[named[0]].arrays |= _for_ledger(done)
                 else:
                     about = done.record["provenance"]
                     own = [about.get("finished", ""), about.get("hardware", ""), sorted(done.axes.items())]
@@ -219,10 +203,7 @@ class Ledger:
 def merge_folder(folder: str | Path) -> Iterator[str]:
     """Add all ledgers of another ``results`` folder to these; yield a sentence for each.
 
-    Raises
-    ------
-    FltnbError
-        There is no ledger in the folder, or one of them cannot be read.
+    FltnbError: there is no ledger in the folder, or one of them cannot be read.
     """
     files = sorted(Path(folder).glob("*/*.json"))
     if not files:
@@ -239,19 +220,46 @@ class _Held(Finished):
     """A finished job whose curves, clients, arrays and record are read when they are asked for."""
 
     def __init__(self, key: str, kind: str, axes: dict, numbers: dict, ledger: Ledger, name: str):
-        self.key, self.kind, self.axes, self.numbers, self._ledger, self._name = key, kind, axes, numbers, ledger, name
+        self.key, self.kind, self.axes, self.numbers, self.ledger, self.name = key, kind, axes, numbers, ledger, name
 
-    def with_axes(self, axes: Mapping[str, Any]) -> Finished:
-        return _Held(self.key, self.kind, dict(axes), self.numbers, self._ledger, self._name)
-
-    curves = functools.cached_property(lambda self: self._ledger.part("curves", self._name))
-    clients = functools.cached_property(lambda self: self._ledger.part("clients", self._name))
-    arrays = functools.cached_property(lambda self: self._ledger.arrays(self._name))
-    record = functools.cached_property(lambda self: self._ledger.record(self._name))
+    curves = functools.cached_property(lambda self: self.ledger.part("curves", self.name))
+    clients = functools.cached_property(lambda self: self.ledger.part("clients", self.name))
+    arrays = functools.cached_property(lambda self: self.ledger.arrays(self.name))
+    record = functools.cached_property(lambda self: self.ledger.record(self.name))
 
 
-def _same(one: dict[str, Any], other: dict[str, Any], but: Sequence[str] = ()) -> bool:
-    return all(_equal(one[name], other[name], name) for name in (one.keys() & other.keys()) - set(but))
+def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
+    """Stack the curves or the clients of jobs, with the job's place as first column ``job``."""
+    import pandas as pd
+
+    held: dict[int, tuple[Ledger, dict[int, str]]] = {}
+    fresh = []
+    for place, done in enumerate(finished):
+        if isinstance(done, _Held):  # a ledger has them in one piece
+            held.setdefault(id(done.ledger), (done.ledger, {}))[1][place] = done.name
+        elif getattr(done, which) is not None:
+            fresh.append(getattr(done, which).assign(job=place))
+    parts = [ledger.rows(which, places) for ledger, places in held.values()] + fresh
+    parts = [part for part in parts if len(part)] or [pd.DataFrame({"job": pd.Series(dtype=np.int64)})]
+    whole = pd.concat(parts).sort_values("job", kind="stable", ignore_index=True)
+    return whole[["job", *whole.columns.drop("job")]]
+
+
+def _damaged(path: Path, error: Exception, rest: str = "") -> FltnbError:
+    return FltnbError(f"{path} is damaged ({error!r}): restore it with `git checkout -- {path}`{rest}.")
+
+
+def _for_ledger(done: Finished) -> dict[str, np.ndarray]:
+    """Arrays that the ledger keeps: of a new training its labels and what its job asks for, but never the models."""
+    if isinstance(done, _Held) or done.kind != "training":
+        return done.arrays
+    names = {"labels", "labels_at", *done.keep} - {"models", "rows"}
+    return {name: value for name, value in done.arrays.items() if name.partition("/")[0] in names}
+
+
+def _differing(one: dict[str, Any], other: dict[str, Any]) -> str:
+    """Name the first number that two results do not share, if there is one."""
+    return next((name for name in one if name in other and not _equal(one[name], other[name], name)), "")
 
 
 def _equal(one: Any, other: Any, name: str) -> bool:
@@ -263,34 +271,30 @@ def _equal(one: Any, other: Any, name: str) -> bool:
 
 
 def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
-    names = list(there)
-    jobs = list(there.values())
     columns: dict[str, str] = {}
     axes: dict[str, None] = {}
     lines = []
     for name, done in there.items():
-        own = {axis: value for axis, value in done.axes.items() if axis not in COMMON}
-        axes |= dict.fromkeys(own)
-        line = {"notebook": ledger.notebook, "kind": done.kind} | done.axes
-        line |= {column: value for column, value in done.numbers.items() if value is not None and value == value}
+        axes |= dict.fromkeys(axis for axis in done.axes if axis not in COMMON)
+        line = {"notebook": ledger.notebook, "kind": done.kind} | plain(done.axes)
+        line |= {column: value for column, value in plain(done.numbers).items() if value is not None and value == value}
         line |= {"key": done.key, "record": name}
         for column, value in line.items():
-            columns[column] = _wider(columns.get(column), _kind(value))
+            columns[column] = _wider(columns.get(column), type(value).__name__)
         lines.append(line)
     numbers = [column for column in columns if column not in (*COMMON, *axes, *_LAST)]
     order = [name for name in (*COMMON, *axes, *numbers, *_LAST) if name in columns]
-    packed: dict[str, np.ndarray] = {"records": np.array(names)}
-    for which in ("curves", "clients"):
-        table = stacked([getattr(done, which) for done in jobs])
-        if len(table):
-            packed |= {f"{which}/{column}": _compact(table[column]) for column in table if column != "seconds"}
+    packed: dict[str, np.ndarray] = {"records": np.array(list(there))}
+    for which in TABLES:
+        table = stacked(there.values(), which).drop(columns="seconds", errors="ignore")
+        packed |= {name: _compact(column) for name, column in columns_of(which, table).items() if len(column)}
     for name, done in there.items():
-        packed |= {f"arrays/{name}/{column}": value for column, value in done.arrays.items() if column != "models"}
+        packed |= {f"arrays/{name}/{column}": value for column, value in _for_ledger(done).items()}
     book = _book(ledger, there, {name: columns[name] for name in order}, list(axes))
     text = io.StringIO()
     writer = csv.DictWriter(text, order, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _text(value) for name, value in line.items()} for line in lines)
+    writer.writerows(lines)
     paths.write_atomically(ledger.path("npz"), lambda file: np.savez_compressed(file, **packed))
     paths.write_atomically(ledger.path("json"), lambda file: file.write(book.encode()))
     paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.getvalue().encode()))
@@ -324,35 +328,15 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
-def _kind(value: Any) -> str:
-    for kind, name in ((bool, "bool"), (int, "int"), (float, "float")):
-        if isinstance(value, kind):
-            return name
-    if isinstance(value, np.generic):
-        return _kind(value.item())
-    return "text"
-
-
 def _wider(one: str | None, other: str) -> str:
-    if one is None or one == other:
-        return other
+    """Name the type that holds two columns' values."""
+    if one in (None, other):
+        return other if other in _READ else "text"
     return "float" if {one, other} == {"int", "float"} else "text"
 
 
-def _text(value: Any) -> str:
-    value = value.item() if isinstance(value, np.generic) else value
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def _typed(text: str, kind: str) -> Any:
-    return {"bool": lambda: text == "True", "int": lambda: int(text), "float": lambda: float(text)}.get(
-        kind, lambda: text
-    )()
-
-
-def _compact(column: Any) -> np.ndarray:
+def _compact(values: np.ndarray) -> np.ndarray:
     """Curves and clients need no more than seven digits; whole numbers stay whole."""
-    values = text_or_numbers(column)
     if values.dtype.kind == "f" and not np.all(np.mod(values[np.isfinite(values)], 1) == 0):
         with np.errstate(over="ignore"):
             return values.astype(np.float32)

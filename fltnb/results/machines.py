@@ -1,7 +1,7 @@
 """Runs on more than one machine with dask.distributed: see docs/cluster.md.
 
-Tasks go to the scheduler directly and not through joblib's Dask backend, which hands large arguments to single workers:
-when such a worker is lost, they are lost with it. What a task depends on is a task here, so Dask makes it again.
+Tasks go to the scheduler directly: joblib's Dask backend hands large arguments to single workers, and they are lost
+with a worker. What a task depends on is a task here, so Dask makes it again.
 """
 
 from __future__ import annotations
@@ -29,10 +29,7 @@ _CLIENTS: dict[str, Client] = {}
 def active() -> Client | None:
     """Return the Dask client that runs go to: of ``joblib.parallel_config(backend="dask")``, else of ``$FLTNB_DASK``.
 
-    Raises
-    ------
-    FltnbError
-        ``FLTNB_DASK`` is no address, or nobody answers there.
+    FltnbError: ``FLTNB_DASK`` is no address, or nobody answers there.
     """
     from joblib.parallel import get_active_backend
 
@@ -43,17 +40,9 @@ def active() -> Client | None:
 
 
 def connect(address: str) -> Client:
-    """Return the client of a scheduler; a process connects once.
+    """Return the client of a scheduler at ``tcp://host:port`` or, encrypted, ``tls://``; a process connects once.
 
-    Parameters
-    ----------
-    address : str
-        ``tcp://host:port`` or, encrypted, ``tls://host:port``.
-
-    Raises
-    ------
-    FltnbError
-        Not such an address, no Dask here, or no answer within 10 s.
+    FltnbError: not such an address, no Dask here, or no answer within 10 s.
     """
     port = _ADDRESS.fullmatch(address)
     if port is None or not 0 < int(port[1]) < 65536:
@@ -85,22 +74,10 @@ def about() -> dict[str, Any]:
 
 
 def check(client: Client) -> dict[str, dict[str, Any]]:
-    """Refuse workers that would compute something else, before they compute anything.
+    """Refuse workers that would compute something else; return what :func:`about` says at each worker's address.
 
-    Returns
-    -------
-    dict
-        Of each worker's address: what :func:`about` returns there.
-
-    Raises
-    ------
-    FltnbError
-        A worker has another Python or other code, or cannot import this package.
-
-    Warns
-    -----
-    UserWarning
-        A worker has another version of a package, or there is no worker yet.
+    FltnbError: a worker has another Python or other code, or cannot import this package. UserWarning: a worker has
+    another version of a package, or there is no worker yet.
     """
     scheduler = client.scheduler.address
     try:
@@ -112,9 +89,8 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
         ) from error
     here = about()
     for worker, there in workers.items():
-        pairs = [("Python", *(about["python"].rpartition(".")[0] for about in (there, here)))]
-        pairs.append(("fltnb code", there["code"], here["code"]))
-        for what, their, ours in pairs:
+        python = (about["python"].rpartition(".")[0] for about in (there, here))
+        for what, their, ours in (("Python", *python), ("fltnb code", there["code"], here["code"])):
             if their != ours:
                 raise FltnbError(
                     f"The Dask worker {worker} has {what} {their}, this process {ours}: bring every machine to the"
@@ -139,23 +115,16 @@ def gather(
 ) -> Iterator[tuple[str, Any]]:
     """Run ``work(*arguments, contents)`` for every task on the cluster; yield names and results as they come.
 
+    FltnbError: a task was lost with four workers in a row, or the scheduler is gone. After that, or whatever ``work``
+    raises, what has not begun is called off.
+
     Parameters
     ----------
     client : Client
-    work : callable
-        A function of an importable module. It may run twice for a task whose worker was lost.
-    tasks : dict
-        Name to arguments.
-    files : dict
-        Name to content; each is sent to the cluster once.
-    needs : dict
-        Task name to the names of the files that its ``contents``, a dict, shall have.
-
-    Raises
-    ------
-    FltnbError
-        A task was lost with four workers in a row, or the scheduler is gone. Also whatever ``work`` raises; what has
-        not begun is then called off.
+    work : callable, a function of an importable module; may run twice for a task whose worker was lost
+    tasks : dict, name to arguments
+    files : dict, name to content; each is sent to the cluster once
+    needs : dict, task name to the names of the files that its ``contents``, a dict, shall have
     """
     from distributed import KilledWorker, as_completed
 
@@ -198,9 +167,8 @@ def gather(
 def children_allowed() -> Iterator[None]:
     """Let a Dask worker have processes of its own, which multiprocessing forbids daemonic processes.
 
-    Without them training would fall back to another engine, which differs in the last bits. The pool's processes end by
-    themselves when their parent is gone. (Dask's own switch, distributed.worker.daemon, must be set on every machine
-    before its workers start, which is easily forgotten.)
+    Without them training would fall back to another engine, which differs in the last bits. Dask's own switch,
+    distributed.worker.daemon, must be set on every machine before its workers start, which is easily forgotten.
     """
     configuration = getattr(multiprocessing.current_process(), "_config", {})
     before = configuration.get("daemon")

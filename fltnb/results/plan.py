@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import FltnbError
 from .computing import compute, look_up
 from .finished import Finished
-from .job import _TRAINING, COMMON, Job, Prepared, prepare
+from .job import COMMON, TRAINING, Job, Prepared, cell_of, prepare
 from .ledger import Ledger
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .reading import Asked, Results
+    from .reading import Asked
 
 MICROSECONDS = {
     **{"mlp": (13.0, 4.0), "mlp_plain": (11.0, 4.0), "mlp32": (8.0, 3.0), "cnn_small": (48.0, 35.0)},
@@ -38,36 +41,29 @@ class Planned:
     worth: float
 
 
-def plan(jobs: Sequence[Job], ledgers: Iterable[Ledger], prepared: Sequence[Prepared] | None = None) -> list[Planned]:
+def plan(jobs: Sequence[Job], ledgers: Iterable[Ledger]) -> list[Planned]:
     """Return the missing jobs, best value per minute first.
 
     The first seed of a row is worth 1, the second a quarter, the third a ninth. The cost of a job is that of like jobs
     which were computed before (the same model and size of work), else it is guessed from the samples that it trains on.
     """
-    ledgers = list(ledgers)
-    prepared = list({made.key: made for made in prepared or map(prepare, jobs)}.values())
-    known = look_up(prepared, 0.0, ledgers)
+    prepared = list({made.key: made for made in map(prepare, jobs)}.values())
+    known = look_up(prepared, 0.0, list(ledgers))
     measured: dict[tuple, list[float]] = {}
-    done = [made for made in prepared if made.key in known]
-    for made in done:
-        measured.setdefault(_like(made.job), []).append(known[made.key].numbers.get("seconds", 0.0))
-    rank: dict[str, int] = {}
-    for made in done:
-        rank[_row(made.job)] = rank.get(_row(made.job), 0) + 1
+    rank: Counter[str] = Counter()
+    for made in prepared:
+        if made.key in known:
+            measured.setdefault(_like(made.job), []).append(known[made.key].numbers.get("seconds", 0.0))
+            rank[cell_of(made.job.axes)] += 1
     planned = []
     for made in prepared:
         if made.key not in known:
-            before = rank.get(_row(made.job), 0)
-            rank[_row(made.job)] = before + 1
+            rank[cell_of(made.job.axes)] += 1
             like = measured.get(_like(made.job))
             seconds = statistics.median(like) if like else _guess(made)
-            worth = 60 / max(seconds, 1.0) / (before + 1) ** 2
+            worth = 60 / max(seconds, 1.0) / rank[cell_of(made.job.axes)] ** 2
             planned.append(Planned(made, seconds, bool(like), worth))
     return sorted(planned, key=lambda one: -one.worth)
-
-
-def _row(job: Job) -> str:
-    return str(sorted((name, str(value)) for name, value in job.axes.items() if name != "seed"))
 
 
 def _like(job: Job) -> tuple:
@@ -95,80 +91,74 @@ def _guess(made: Prepared) -> float:
     return 30.0 + 2e-4 * samples
 
 
-def gaps(results: Results, asked: Asked | None) -> pd.DataFrame:
-    """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
-    import pandas as pd
+class _Took:
+    """What finished jobs took, to tell what others would take: a job itself, else those with its data and model."""
 
-    runs = results.runs
-    there = {results.record(key)["id"] for key in runs["key"]}
-    cells = {_cell(row) for row in runs[[*COMMON[2:6], *results.axes]].to_dict("records")}
-    took: dict[tuple, list[float]] = {}
-    for run in runs[["dataset", "model", "key", *["seconds"] * ("seconds" in runs)]].to_dict("records"):
-        each = run.get("seconds", float("nan")) / _work(results.record(run["key"])["settings"])
-        took.setdefault((run["dataset"], run["model"]), []).append(each)
-    rows: dict[tuple, dict] = {}
-    for notebook in runs["notebook"].unique() if asked else ():
-        for profile in ("paper", "small"):
-            for job in asked(notebook, profile):
-                shown = {name: value for name, value in job.axes.items() if name != "seed"}
-                cell = _cell(shown)
-                if job.id in there or (profile == "paper" and cell in cells):
-                    continue
-                empty = dict.fromkeys(COMMON[2:6], "")
-                row = {"kind": job.kind, **empty, **shown, "profile": profile, "seeds": 0, "minutes": 0.0}
-                row = rows.setdefault((profile, cell), row)
-                row["seeds"] += 1
-                like = took.get((shown.get("dataset"), shown.get("model", "")), [float("nan")])
-                row["minutes"] += statistics.median(like) * _work(job.settings) / 60
-    kept = {cell: row for (_, cell), row in rows.items()}  # `small` comes last, and is the nearer one
-    return pd.DataFrame(list(kept.values()), columns=None if kept else [*COMMON[1:6], "profile", "seeds", "minutes"])
+    def __init__(self, finished: Iterable[Finished]):
+        self.same: dict[str, float] = {}
+        self.like: dict[tuple, list[float]] = {}
+        for done in finished:
+            record, seconds = done.record, done.numbers.get("seconds", math.nan)
+            self.same[record["id"]] = seconds
+            self.like.setdefault(self._kind(done.axes), []).append(seconds / _work(record["settings"]))
+
+    def seconds(self, job: Job) -> float:
+        """Return what a job would take, NaN where nobody knows."""
+        like = self.like.get(self._kind(job.axes), [math.nan])
+        return self.same[job.id] if job.id in self.same else statistics.median(like) * _work(job.settings)
+
+    @staticmethod
+    def _kind(axes: Mapping[str, Any]) -> tuple:
+        return axes.get("dataset"), axes.get("model", "")
 
 
 def _work(settings: Mapping[str, Any]) -> float:
     """How often each sample is trained on, to compare the cost of trainings; 1 for anything else."""
-    full = _TRAINING | settings
+    full = TRAINING | settings
     return full["rounds"] * full["participation"] * full["local_epochs"] if "rounds" in full else 1.0
 
 
-def _cell(axes: Mapping[str, Any]) -> tuple:
-    held = {name: value for name, value in axes.items() if not (value is None or value == "" or value != value)}
-    return tuple(sorted((name, str(value)) for name, value in held.items()))
+_asked = functools.cache(lambda asked, notebook, profile: asked(notebook, profile))
 
 
-class Cost(NamedTuple):
-    """Jobs in all, those that are there, those to compute, their seconds, and how many of them were never timed."""
+def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> pd.DataFrame:
+    """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
+    import pandas as pd
 
-    jobs: int
-    there: int
-    missing: int
-    seconds: float
-    unknown: int
+    took = _Took(done for _, _, done in finished)
+    cells = {cell_of(done.axes) for _, _, done in finished}
+    rows: dict[str, dict] = {}
+    for notebook in dict.fromkeys(name for name, _, _ in finished) if asked else ():
+        for profile in ("paper", "small"):
+            for job in _asked(asked, notebook, profile):
+                cell = cell_of(job.axes)
+                if job.id in took.same or (profile == "paper" and cell in cells):
+                    continue
+                row = rows.get(cell)
+                if row is None or row["profile"] != profile:  # `small` comes last, and is the nearer one
+                    shown = {name: value for name, value in job.axes.items() if name != "seed"}
+                    row = {"kind": job.kind, **dict.fromkeys(COMMON[2:6], ""), **shown, "profile": profile}
+                    rows[cell] = row | {"seeds": 0, "minutes": 0.0}
+                rows[cell]["seeds"] += 1
+                rows[cell]["minutes"] += took.seconds(job) / 60
+    return pd.DataFrame(list(rows.values()), columns=None if rows else [*COMMON[1:6], "profile", "seeds", "minutes"])
 
 
-def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Cost:
-    """Add up what the jobs of notebooks took when they were computed before; needs no data sets.
+def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Counter[str]:
+    """Add up ``jobs``, those that are ``there`` or ``missing``, their ``seconds``, and those of ``unknown`` length.
 
-    A job that is in no ledger counts as the median of those of its notebook, data set and model.
+    It needs no data sets.
     """
-    total = Cost(0, 0, 0, 0.0, 0)
+    total: Counter[str] = Counter()
     for notebook in notebooks:
-        own, timed, like = set(), {}, {}
-        for ledger in (Ledger("small", notebook), Ledger("paper", notebook)):
-            for done in ledger.finished():
-                name, seconds = done.record["id"], done.numbers.get("seconds", 0.0)
-                timed[name] = seconds
-                like.setdefault((done.axes.get("dataset"), done.axes.get("model")), []).append(seconds)
-                if ledger.profile == profile:
-                    own.add(name)
+        stored = {name: list(Ledger(name, notebook).finished()) for name in ("small", "paper")}
+        took = _Took(done for found in stored.values() for done in found)
+        own = {done.record["id"] for done in stored.get(profile, ())}
         jobs = {job.id: job for job in asked(notebook, profile)}
-        todo = [job for name, job in jobs.items() if fresh or name not in own]
-        seconds, unknown = 0.0, 0
-        for job in todo:
-            near = like.get((job.axes.get("dataset"), job.axes.get("model")))
-            seconds += timed.get(job.id, statistics.median(near) if near else 0.0)
-            unknown += job.id not in timed and not near
-        here = (len(jobs), len(own & set(jobs)), len(todo), seconds, unknown)
-        total = Cost(*(one + other for one, other in zip(total, here, strict=True)))
+        todo = [took.seconds(job) for name, job in jobs.items() if fresh or name not in own]
+        timed = [seconds for seconds in todo if seconds == seconds]
+        total.update(jobs=len(jobs), there=len(own & set(jobs)), missing=len(todo))
+        total.update(seconds=sum(timed), unknown=len(todo) - len(timed))
     return total
 
 
@@ -181,26 +171,15 @@ def within(
 ) -> int:
     """Compute the jobs one after the other as long as the next one fits; return how many were computed.
 
-    Parameters
-    ----------
-    planned : sequence of Planned
-    seconds : float
-        All the time there is.
-    found : callable
-        Called with every finished job at once, so that the ledger has it whatever happens next.
-    **options
-        Of :func:`fltnb.results.compute`.
-
-    Raises
-    ------
-    FltnbError
-        Not even the cheapest job fits.
+    ``seconds`` is all the time there is; ``found`` is called with every finished job at once, so that the ledger has it
+    whatever happens next; ``options`` are those of :func:`fltnb.results.compute`. FltnbError: not even the cheapest
+    job fits.
     """
-    if planned and min(one.seconds for one in planned) > seconds:
-        cheapest = min(one.seconds for one in planned) / 60
+    cheapest = min((one.seconds for one in planned), default=0.0)
+    if cheapest > seconds:
         raise FltnbError(
             f"The budget of {seconds / 60:.0f} min is too small for any missing job: the cheapest takes about"
-            f" {max(cheapest, 1):.0f} min; give at least that much."
+            f" {math.ceil(cheapest / 60)} min; give at least that much."
         )
     end, count = clock() + seconds, 0
     for one in planned:
@@ -211,13 +190,7 @@ def within(
 
 
 def minutes(text: str) -> float:
-    """Return a budget such as ``150m``, ``2.5h`` or ``90s`` in minutes.
-
-    Raises
-    ------
-    FltnbError
-        It is none.
-    """
+    """Return a budget such as ``150m``, ``2.5h`` or ``90s`` in minutes; FltnbError: it is none."""
     scale = {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:])
     try:
         value = float(text[:-1]) * (scale or float("nan"))

@@ -6,8 +6,10 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +60,10 @@ def _commit() -> str:
 
 def _hardware() -> str:
     name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                name = line.split(":", 1)[1].strip()
-                break
-    except OSError:
-        pass
+    with suppress(OSError):
+        found = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        name = found[1].strip() if found else name
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    text = f"{cores} x {name}"
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        text += f", {torch.cuda.get_device_name(0)}"
-    return text
+    gpu = f", {torch.cuda.get_device_name(0)}" if torch is not None and torch.cuda.is_available() else ""
+    return f"{cores} x {name}{gpu}"

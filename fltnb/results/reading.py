@@ -10,16 +10,15 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
-from .finished import Finished, stacked, table_of
-from .job import COMMON, KINDS, Job
-from .ledger import Ledger
+from ..settings import refuse_old
+from .finished import Finished, table_of
+from .job import COMMON, KINDS, Job, cell_of
+from .ledger import Ledger, stacked
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PROFILES = ("stored", "demo", "small", "paper")
 _WORDS = {"as written": "as_written", "as run": "as_run"}
-_OLD = {"described": "as_written", "published": "as_run"}
 _END = ("stopped", "profile", "key")
 
 
@@ -96,9 +95,10 @@ class Results:
         import pandas as pd
 
         front = ["key", "notebook", "dataset", "model", "method", "variant", "seed", *self.axes]
-        whole = stacked([getattr(done, which) for _, _, done in self._finished])
+        whole = stacked((done for _, _, done in self._finished), which)
         if whole.empty:
             return pd.DataFrame(columns=front)
+        front = [name for name in front if name not in whole]  # an axis with the name of a client's own number
         return self.runs[front].join(whole.set_index("job"), how="right").reset_index(drop=True)
 
     @functools.cached_property
@@ -111,39 +111,32 @@ class Results:
         """One row per job and client."""
         return self._joined("clients")
 
+    @functools.cached_property
+    def _by_key(self) -> dict[str, Finished]:
+        return {done.key: done for _, _, done in self._finished}
+
     def _get(self, key: str) -> Finished:
         if key not in self._by_key:
             raise FltnbError(f"There is no job {key!r} among these {len(self)} results: take a key from `runs`.")
         return self._by_key[key]
 
-    @functools.cached_property
-    def _by_key(self) -> dict[str, Finished]:
-        return {done.key: done for _, _, done in self._finished}
-
     def arrays(self, key: str) -> dict[str, np.ndarray]:
-        """Return the arrays that a job kept: labels, adjacency, linkage, distance, ..."""
+        """Return the arrays that a job kept: labels, adjacency, linkage, distance and so on."""
         return self._get(key).arrays
 
     def table(self, key: str, name: str) -> pd.DataFrame:
         """Return a table of a study."""
-        return table_of(self._get(key).arrays, name)
+        return table_of(self._get(key).arrays, f"table/{name}")
 
     def record(self, key: str) -> dict[str, Any]:
         """Return what a job was: ``id``, ``settings`` and ``provenance``."""
         return self._get(key).record
 
     def where(self, **values: Any) -> Results:
-        """Return the jobs whose columns have these values.
+        """Return the jobs whose columns of ``runs`` have these values.
 
-        Parameters
-        ----------
-        **values
-            A column of ``runs`` and its value, a list of values, or a function of the column that returns truth values.
-
-        Raises
-        ------
-        FltnbError
-            An unknown column, or a value that occurs nowhere in it.
+        Each may be a value, a list of values, or a function of the column that returns truth values. FltnbError: an
+        unknown column, or a value that occurs nowhere in it.
         """
         runs = self.runs
         keep = np.ones(len(runs), dtype=bool)
@@ -154,10 +147,7 @@ class Results:
                 continue
             wanted = list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
             if name == "variant":
-                for word in wanted:
-                    if word in _OLD:
-                        raise FltnbError(f"variant={word!r} has a new name: write {_OLD[word]!r}.")
-                wanted = [_WORDS.get(word, word) for word in wanted]
+                wanted = [_WORDS.get(refuse_old(name, word), word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
             there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
@@ -167,25 +157,11 @@ class Results:
         return Results((one for one, kept in zip(self._finished, keep, strict=True) if kept), self._asked)
 
     def mean(self, by: Sequence[str] = ("method",), of: Sequence[str] | str = ("accuracy", "variance")) -> pd.DataFrame:
-        """Mean over seeds.
+        """Mean over seeds of the numbers ``of``, apart for the columns ``by``.
 
-        Parameters
-        ----------
-        by : sequence of str
-            Columns to keep apart.
-        of : sequence of str
-            Numbers to average.
-
-        Returns
-        -------
-        DataFrame
-            ``by``, then for each number its mean and ``<number>_spread`` (sample standard deviation over seeds, NaN for
-            one), then ``seeds``.
-
-        Raises
-        ------
-        FltnbError
-            An unknown column, or a seed that occurs twice in a group, so that two different things would be averaged.
+        Returns a DataFrame: ``by``, then for each number its mean and ``<number>_spread`` (sample standard deviation
+        over seeds, NaN for one), then ``seeds``. FltnbError: an unknown column, or a seed that occurs twice in a group,
+        so that two different things would be averaged.
         """
         import pandas as pd
 
@@ -212,11 +188,8 @@ class Results:
     def missing(self) -> pd.DataFrame:
         """What these notebooks ask for in ``small`` and ``paper`` and has no result here.
 
-        Returns
-        -------
-        DataFrame
-            ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two
-            cores: the median of what like jobs took, missing where there was none.
+        Returns a DataFrame: ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and
+        ``minutes`` on two cores: the median of what like jobs took, missing where there was none.
         """
         return self._gaps.copy()
 
@@ -224,7 +197,7 @@ class Results:
     def _gaps(self) -> pd.DataFrame:
         from .plan import gaps
 
-        return gaps(self, self._asked)
+        return gaps(self._finished, self._asked)
 
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
@@ -233,18 +206,11 @@ class Results:
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]
-            rows.append(
-                {
-                    "dataset": dataset,
-                    "jobs": len(group),
-                    "seeds": group["seed"].nunique(),
-                    "minutes": sum(about.get("seconds", 0.0) for about in where) / 60,
-                    "commits": ", ".join(sorted({about["commit"] for about in where})),
-                    "hardware": ", ".join(sorted({about["hardware"] for about in where})),
-                    "data": ", ".join(sorted({about.get("data_origin", "") for about in where} - {""})),
-                    "last day": max(about["finished"] for about in where)[:10],
-                }
-            )
+            row = {"dataset": dataset, "jobs": len(group), "seeds": group["seed"].nunique()}
+            row["minutes"] = sum(about.get("seconds", 0.0) for about in where) / 60
+            for name, of in {"commits": "commit", "hardware": "hardware", "data": "data_origin"}.items():
+                row[name] = ", ".join(sorted({about.get(of, "") for about in where} - {""}))
+            rows.append(row | {"last day": max(about["finished"] for about in where)[:10]})
         return pd.DataFrame(rows)
 
 
@@ -257,7 +223,7 @@ def _column(values: pd.Series) -> pd.Series:
         return values.astype(object).where(values.notna(), "")
     if kinds <= {bool}:
         return values.astype("boolean")
-    if kinds <= {int} or all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
+    if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
         return values.astype("Int64")
     if str in kinds:
         return values.where(values.notna(), "").map(str)
@@ -270,13 +236,6 @@ def stored(notebook: str, asked: Asked | None = None) -> Results:
     found: list[tuple[str, str, Finished]] = []
     for profile in ("paper", "small"):
         for done in Ledger(profile, notebook).finished():
-            cell = tuple(sorted((name, str(value)) for name, value in done.axes.items() if name != "seed"))
-            if best.setdefault((done.kind, cell), profile) == profile:
+            if best.setdefault((done.kind, cell_of(done.axes)), profile) == profile:
                 found.append((notebook, profile, done))
     return Results(found, asked)
-
-
-def missing(jobs: Sequence[Job], results: Results) -> list[Job]:
-    """Return the jobs that no result is of, whatever data and numerics."""
-    there = {done.record["id"] for _, _, done in results._finished}
-    return [job for job in jobs if job.id not in there]

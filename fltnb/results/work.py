@@ -16,7 +16,7 @@ from .. import metrics, paths
 from ..errors import FltnbError, choose
 from ..rounds import DivergedError, run
 from ..settings import plain
-from .finished import Finished, save, store_path, table_arrays
+from .finished import Finished, columns_of, load, read_arrays, save, store_path
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
 from .provenance import environment
@@ -34,15 +34,6 @@ def arrays_path(key: Mapping[str, Any]):
     """Return the file of a one-off computation; the numerics versions of what it names enter its name."""
     about = {"key": plain(dict(key)), "numerics": versions(names_in(key))}
     return paths.store() / "arrays" / f"{digest(about)}.npz"
-
-
-def read_arrays(content: bytes) -> dict[str, np.ndarray]:
-    """Return the arrays of a file's content."""
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    if not arrays:
-        raise ValueError("it is empty")
-    return arrays
 
 
 def cached_arrays(key: Mapping[str, Any], compute: Callable[[], dict], since: float = 0.0) -> dict[str, np.ndarray]:
@@ -67,12 +58,12 @@ def checkpoint_path(key: str):
 
 
 def train(
-    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool, keep: Sequence[str]
+    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool
 ) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
-    A run on a fixed client graph depends on the graph alone, not on who found it: it is taken from a run on the same
-    graph where the store has one (FLT with either encoder and the oracle, where the clusters are the true ones).
+    A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
+    it is taken from a run on the same graph where the store has one.
     """
     from ..methods import Context
 
@@ -85,19 +76,9 @@ def train(
         twin = _twin(graph_key, made.key)
         if twin is not None:
             return save(_as_twin(made, twin, graph))
+    how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
     try:
-        done = run(
-            method,
-            fed,
-            **training_arguments(job),
-            device=device,
-            backend=backend,
-            n_workers=n_workers,
-            n_jobs=n_workers,
-            checkpoint=checkpoint_path(made.key),
-            cache=cache,
-            progress=progress,
-        )
+        done = run(method, fed, **training_arguments(job), **how, checkpoint=checkpoint_path(made.key), cache=cache)
     except DivergedError as error:
         done = error.run  # stored with its reason
     numbers = training_numbers(fed, done)
@@ -105,7 +86,7 @@ def train(
     arrays |= {f"labels_at/{round}": labels.astype(np.int32) for round, labels in done.labels_at.items()}
     if done.confusion is not None:
         arrays["confusion"] = done.confusion.astype(np.int32)
-    if "models" in keep:
+    if "models" in job.keep:
         arrays |= {"models": done.theta, "rows": done.rows}
     record = _record(made, done.seconds)
     if graph is not None:
@@ -121,13 +102,9 @@ def _twin_path(graph_key: str):
 
 
 def _twin(graph_key: str, key: str) -> Finished | None:
-    from .finished import load
-
     path = _twin_path(graph_key)
-    if not path.exists():
-        return None
-    other = path.read_text(encoding="utf-8").strip()
-    return None if other == key or not store_path(other).exists() else load(other, {})
+    other = path.read_text(encoding="utf-8").strip() if path.exists() else key
+    return None if other == key else load(other)
 
 
 def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
@@ -177,20 +154,15 @@ def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]
     """Agreement of the final clusters with the true ones, and their number."""
     if labels is None:
         return {}
-    truth = fed.clusters
-    known = {} if truth is None else {"ari": metrics.adjusted_rand_index(truth, labels)}
+    known = {} if fed.clusters is None else {"ari": metrics.adjusted_rand_index(fed.clusters, labels)}
     return known | {"n_clusters": len(np.unique(labels))}
 
 
 def _record(made: Prepared, seconds: float) -> dict[str, Any]:
-    provenance = {
-        **environment(),
-        "data_origin": made.fed.origin if made.fed is not None else "",
-        "data": made.fed.fingerprint() if made.fed is not None else "",
-        "seconds": round(seconds, 3),
-        "finished": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    return {"id": made.job.id, "settings": made.job.canonical, "provenance": provenance}
+    data = ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
+    about = environment() | dict(zip(("data_origin", "data"), data, strict=True)) | {"seconds": round(seconds, 3)}
+    about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"id": made.job.id, "settings": made.job.canonical, "provenance": about}
 
 
 # ---------------------------------------------------------------- clusterings
@@ -258,13 +230,10 @@ def clusterer_of(job: Job):
 def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]:
     """Compare a fitted clusterer with the true clusters (M,), or None where they are not known.
 
-    Returns
-    -------
-    dict
-        ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``; ``undecided`` (clients for which
-        the estimator says that their data do not tell) and ``ari_decided``, over the others; ``links_inside`` and
-        ``links_across``, see :func:`link_shares`; ``floats_up``, numbers that a client sends on average. What is not
-        known is left out.
+    Returns a dict: ``n_clients``; ``true_clusters`` (0: not known); ``n_clusters`` found; ``ari``; ``undecided``
+    (clients for which the estimator says that their data do not tell) and ``ari_decided``, over the others;
+    ``links_inside`` and ``links_across``, see :func:`link_shares`; ``floats_up``, numbers that a client sends on
+    average. What is not known is left out.
     """
     labels = np.asarray(clusterer.labels_)
     undecided = np.asarray(getattr(clusterer, "undecided_", np.zeros(len(labels), dtype=bool)))
@@ -287,20 +256,12 @@ def clustering_numbers(clusterer, clusters: np.ndarray | None) -> dict[str, Any]
 def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     """Share of client pairs that are linked, ``(inside, across)`` the true clusters; NaN where there is no such pair.
 
-    Parameters
-    ----------
-    adjacency : array (M, M)
-        0/1; the diagonal does not count.
-    clusters : array (M,)
+    ``adjacency`` (M, M) holds 0 and 1, and its diagonal does not count; ``clusters`` (M,).
     """
-    same = clusters[:, None] == clusters[None]
-    pair = ~np.eye(len(clusters), dtype=bool)
-    linked = np.asarray(adjacency, dtype=bool)
-
-    def share(which: np.ndarray) -> float:
-        return float(linked[which].mean()) if which.any() else float("nan")
-
-    return share(same & pair), share(~same)
+    same = clusters[:, None] == clusters
+    pairs = (same & ~np.eye(len(clusters), dtype=bool), ~same)
+    inside, across = (np.asarray(adjacency, dtype=bool)[which] for which in pairs)
+    return tuple(float(linked.mean()) if linked.size else float("nan") for linked in (inside, across))
 
 
 # ---------------------------------------------------------------- distances between clients, and other studies
@@ -336,6 +297,8 @@ def study(made: Prepared) -> Finished:
     seconds = time.perf_counter() - begun
     for part in found:
         choose(part, ("numbers", "tables", "arrays"), f"part of what the study {name} returns")
-    arrays = found.get("arrays", {}) | table_arrays(found.get("tables", {}))
+    arrays = dict(found.get("arrays", {}))
+    for table, frame in found.get("tables", {}).items():
+        arrays |= columns_of(f"table/{table}", frame)
     numbers = plain(found.get("numbers", {})) | {"seconds": round(seconds, 3)}
     return save(Finished(made.key, "study", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))

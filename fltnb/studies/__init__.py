@@ -8,6 +8,7 @@ per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what the
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 
 from .. import results as room
 from ..errors import FltnbError, choose
@@ -79,8 +80,8 @@ def results(
         found = stored(name, jobs)
         if not len(found):
             raise FltnbError(
-                f"Nothing is stored for {name}: run `python -m fltnb compute {name} --profile small`, which says its"
-                " cost first with --plan."
+                f"Nothing is stored for {name}: run `python -m fltnb compute {name} --profile small`"
+                f" ({len(jobs(name, 'small'))} jobs; what they cost it says first with --plan)."
             )
         return found
     ledger, at_a_time = Ledger(profile, name), JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
@@ -88,6 +89,13 @@ def results(
     done = compute(jobs(name, profile), at_a_time, fresh, progress, ledgers=ledgers, **options)
     ledger.merge(done)
     return Results.of(done, name, profile, jobs)
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a study's module, or :mod:`~fltnb.studies.common`, at its first use: reading results needs none."""
+    if name in ("common", *NOTEBOOKS.values()):
+        return import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 room.door = results  # fl.results(...)
