@@ -20,9 +20,9 @@ from fltnb import methods as m
 from fltnb import metrics as scores
 from fltnb import models, rounds, training
 from fltnb.errors import FltnbError
+from fltnb.methods.autograd import corrected_training, full_gradient
 from fltnb.methods.cfl import cosines, halves, separation
 from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
-from fltnb.methods.plain import corrected_training, full_gradient
 from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
 from fltnb.metrics import adjusted_rand_index
 

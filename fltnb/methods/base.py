@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -18,10 +18,12 @@ from .. import relatedness
 from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..federations.phases import Phase
-from ..models import Model
 from ..settings import Configured, Variant, brief
-from ..training import Engine, Evaluation, Trained
 from .samples import check_validation
+
+if TYPE_CHECKING:
+    from ..models import Model
+    from ..training import Engine, Evaluation, Trained
 
 State = dict[str, np.ndarray]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -18,12 +18,14 @@ from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase, phases
-from ..models import Model
 from ..relatedness import FCR
 from ..settings import Count, Natural, Variant, brief
 from .base import Context, Rule, State
 from .flt import FLT
 from .graph import rewire
+
+if TYPE_CHECKING:
+    from ..models import Model
 
 Placing = Literal["recluster", "nearest"]
 CHANGES = ("pending", "flags", "alone")

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-import torch
 from sklearn.base import clone
 
 from ..errors import FltnbError
@@ -163,6 +162,8 @@ def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
 
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     """Embeddings (n, d) float32 of inputs (n, C, H, W): what the last layer gets; no dropout; on a GPU if possible."""
+    import torch
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parameters = [part.to(device) for part in model.unflatten(theta.astype(np.float32))]
     slices = np.split(inputs, range(SLICE, len(inputs), SLICE))

@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 
 from ..settings import Count, NonNegative, Variant
-from ..training import Trained
 from .base import Context, Method, State, mix, one_cluster, several
 from .modelspace import with_rows
 from .samples import Split, batch_means, evaluate_mixture, sample_losses
@@ -62,6 +61,8 @@ class FedEM(Method):
         pairs, each = (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)), [*chain(*weights.values())]
         trained = engine.train(state["models"], *pairs, round, each)
         loss = trained.loss.reshape(len(clients), K).sum(axis=1)
+        from ..training import Trained
+
         return state, Trained(trained.theta.reshape(len(clients), -1), loss)
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:

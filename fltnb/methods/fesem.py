@@ -14,7 +14,6 @@ import numpy as np
 from ..errors import FltnbError
 from ..randomness import integer, stream
 from ..settings import Count, NonNegative, Variant
-from ..training import Evaluation
 from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
@@ -105,6 +104,8 @@ class FeSEM(HardMethod):
         rows, clients = np.repeat(np.arange(len(models)), M), np.tile(np.arange(M), len(models))
         every = engine.evaluate(models, rows, clients, split)
         best = every.correct.reshape(-1, M).sum(axis=1).argmax()
+        from ..training import Evaluation
+
         return Evaluation(*(part.reshape(-1, M)[best] for part in (every.correct, every.total, every.loss)))
 
 

@@ -8,17 +8,19 @@ lines 16-20, with rows made to sum to 1; a graph's own weights multiply the samp
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
-from ..models import Model
 from ..settings import Variant
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
 from .modelspace import with_rows
+
+if TYPE_CHECKING:
+    from ..models import Model
 
 
 class GraphMethod(Method):

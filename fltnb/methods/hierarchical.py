@@ -8,19 +8,21 @@ tasks share and sends them back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..federations import Federation
-from ..models import Model
 from ..randomness import stream
 from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
 from .base import Context, Rule, State, mix
 from .flt import OneShot
+
+if TYPE_CHECKING:
+    from ..models import Model
 
 
 class MTHFL(OneShot):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -17,7 +17,6 @@ from scipy.spatial.distance import squareform
 from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
-from ..models import Model
 from ..relatedness import PACFL, EMDClustering
 from ..relatedness.cuts import cut
 from ..relatedness.emd import farther
@@ -26,6 +25,9 @@ from .emdcfl import fill, penultimate
 from .flt import client_images
 from .modelspace import gram
 from .samples import check_validation
+
+if TYPE_CHECKING:
+    from ..models import Model
 
 
 def local_models(

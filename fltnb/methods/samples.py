@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 
 from ..errors import FltnbError
-from ..training import Engine, Evaluation
-from ..training.evaluation import same_sets
-from ..training.serial import threads
+
+if TYPE_CHECKING:
+    from ..training import Engine, Evaluation
 
 SLICE = 1000  # samples per forward pass
 Split = Literal["train", "val"]
@@ -42,6 +41,9 @@ def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
 
 def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, split: str) -> Evaluation:
     """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of models (K, P), by shares (M, K)."""
+    from ..training import Evaluation
+    from ..training.evaluation import same_sets
+
     parts = getattr(engine.fed, split)
     correct, loss = np.zeros(len(parts), dtype=np.int64), np.full(len(parts), np.nan)
     total = np.array([len(index) for index in parts], dtype=np.int64)
@@ -73,6 +75,10 @@ def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> 
 
 def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """``outputs(params, x)`` (K, n, ...) of K models, float64; in the engine's threads, so that sums never vary."""
+    import torch
+
+    from ..training.serial import threads
+
     device, dtype, parts = getattr(engine, "device", "cpu"), getattr(torch, engine.spec.dtype), []
     models = [[part.to(device, dtype) for part in engine.model.unflatten(np.array(one))] for one in theta]
     with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
