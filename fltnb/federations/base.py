@@ -95,7 +95,7 @@ class Federation:
         if self.probe is None or not any(map(len, self.probe)):
             given["probe"] = nothing  # also where dataclasses.replace changed the number of clients
         n = {split: len(parts) for split, parts in given.items()}
-        if not self.train or len({*n.values()}) > 1:
+        if not n["train"] or len({*n.values()}) > 1:
             raise FltnbError(
                 "A federation needs at least one client, each with its part of every split, but there are"
                 f" {n['train']} training, {n['val']} validation, {n['test']} test and {n['probe']} probe parts."

@@ -24,7 +24,7 @@ COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 
 TRAINING = {
     **{"local_epochs": 1, "participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
-    **{"proximal": 0.0, "seed": 0, "eval_every": 1},
+    **{"proximal": 0.0, "seed": 0, "precision": "float32", "eval_every": 1},
 }
 """Options of a training and their defaults, which keys leave out."""
 _SHORT: dict[str, Any] = {}  # parts of settings that many jobs share, without what equals a default
