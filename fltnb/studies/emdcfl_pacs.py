@@ -25,7 +25,7 @@ SHARES = {"val_fraction": 0.16, "test_fraction": 0.2}  # the authors' notebook; 
 
 SIZES: dict[str, dict[str, Any]] = {
     "demo": {"dataset": "renderings", "model": "mlp_plain", "samples": 150, "rounds": 3, "local_epochs": 5}
-    | {"batch_size": 10, "lr": 0.02, "methods": emdcfl.METHODS, "seeds": 1, "own_seeds": 3, "other_seeds": 1}
+    | {"batch_size": 10, "lr": 0.02, "methods": emdcfl.METHODS, "seeds": 1, "own_seeds": 1, "other_seeds": 1}
     | {"figure": (("mlp_plain", {}),)},
     # under a third of the pictures and two rounds: a picture has nine times the pixels of CIFAR-10's
     "small": {"dataset": "pacs", "model": "cnn_small", "samples": 150, "rounds": 2, "batch_size": 32, "lr": 0.02}

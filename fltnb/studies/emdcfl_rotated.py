@@ -39,7 +39,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": _DIGITS
         | {"versions": {"rotated": 2}, "local_epochs": 5, "batch_size": 10}
-        | {"clusterings": ((240, 0.025, 2), (240, "auto", 2))}
+        | {"clusterings": ((240, 0.025, 1), (240, "auto", 1))}
     },
     "small": {
         # a twelfth of the published images and one hidden layer

@@ -18,7 +18,7 @@ def jobs(profile: str) -> list[Job]:
         Job.training(
             federation("digits", "as_written", seed=0),
             settings,
-            **training("digits", "as_written", profile),
+            **training("digits", "as_written", profile) | {"rounds": 15},
             axes={"dataset": "digits", "method": name},
         )
         for name, settings in rows.items()
