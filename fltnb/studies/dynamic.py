@@ -21,7 +21,7 @@ MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
 # clients, newcomers, drifting clients; first round after the change, rounds; lambda low and high; tau
 SIZES: dict[str, dict[str, int]] = {
-    "demo": {"M": 30, "join": 5, "drift": 6, "event": 4, "rounds": 10, "low": 0, "high": 8, "tau": 6},
+    "demo": {"M": 30, "join": 5, "drift": 6, "event": 4, "rounds": 9, "low": 0, "high": 8, "tau": 7},
     "small": {"M": 100, "join": 20, "drift": 20, "event": 21, "rounds": 40, "low": 0, "high": 30, "tau": 14},
 }
 SIZES["paper"] = SIZES["small"]
@@ -66,6 +66,8 @@ def _training(name: str, profile: str, dataset: str, seed: int, **axes: Any) -> 
     # an evaluation costs more than a round of MNIST: every second one, and few where nothing happens
     every = (1 if profile == "demo" else 2) * (1 if "event" in axes else 2)
     settings = training(dataset, "as_written", profile) | {"rounds": SIZES[profile]["rounds"], "eval_every": every}
+    if profile == "demo" and "event" not in axes:
+        settings["rounds"] = 6  # without a change there is less to see
     fed = changing(axes["event"], profile, dataset, seed) if "event" in axes else None
     shared = axes.get("shared_classes", 0)
     return Job.training(

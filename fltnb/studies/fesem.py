@@ -28,7 +28,7 @@ SWITCHES: tuple[dict[str, Any], ...] = ({"lam": 0.0}, {"weighting": "samples"})
 
 SIZES: dict[str, dict[str, Any]] = {
     "demo": {
-        "federations": ("digits writers", "digits mixtures"),
+        "federations": ("digits writers",),
         "clients": 12,
         "training": {"model": "mlp_plain", "rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1},
         "tried": (1, 2, 3, 4),
