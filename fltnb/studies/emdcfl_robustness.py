@@ -57,7 +57,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
 
 _ROTATED = {"demo": "rotated_digits", "small": "rotated_mnist", "paper": "rotated_cifar10"}
 NETWORKS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
-    "demo": (("mlp_plain", {}), ("mlp32", {})),
+    "demo": (("mlp_plain", {}), ("cnn_small", {"lr": 0.05})),
     "small": (("mlp_plain", {}), ("mlp32", {}), ("lenet", {}), ("mnist_cnn", {}), ("cnn_small", {})),
     "paper": (
         *(("resnet18", {}), ("resnet50", {}), ("efficientnet_b3", {})),
@@ -248,7 +248,8 @@ def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
 def seeds(profile: str) -> dict[str, Any]:
     """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
     first, second, *_ = DATASETS[profile]
-    names = [*(first + f"_{version}".replace("_rotated", "") for version in VERSIONS), second]
+    versions = ("rotated", "base") if profile == "demo" else VERSIONS  # 3 degrees move no pixel of 8 x 8
+    names = [*(first + f"_{version}".replace("_rotated", "") for version in versions), second]
     size = {"samples": ONE_EPSILON[profile]["samples"]}
     wanted = [
         pairs(profile, name, emd(), "one epsilon", seed, **(size if name.startswith("rotated") else {}))

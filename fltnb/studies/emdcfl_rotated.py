@@ -34,7 +34,7 @@ FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
 
 _MNIST = {"model": "mlp_plain", "samples": 500, "test": 220}
-_DIGITS = {"model": "mlp_plain", "clients": 12, "samples": 240, "test": 100}
+_DIGITS = {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": _DIGITS

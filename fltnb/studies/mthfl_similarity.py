@@ -114,7 +114,10 @@ def _tables(profile: str) -> Iterator[Job]:
     yield Job.study("mthfl_similarity.cost", {"federation": ten, "sent": sent}, axes=about | {"part": "cost"})
     for name, count in (("digits", 3), *((d, max(_TASKS[d])) for d in datasets(profile) if d != "digits")):
         for share in (0.1, 0.3):
-            settings = {"federation": federation(name, count, minority=share), "seeds": 3 if profile == "demo" else 20 if name == "digits" else 10}
+            settings = {
+                "federation": federation(name, count, minority=share),
+                "seeds": 3 if profile == "demo" else 20 if name == "digits" else 10,
+            }
             at = {"dataset": name, "tasks": count, "level": share, "part": "mean image", "variant": "as_written"}
             yield Job.study("mthfl_similarity.mean_image", settings, axes=at)
 

@@ -30,7 +30,7 @@ _CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40)}
-        | {"stops": (2, 4, 8), "runs": 2}
+        | {"stops": (2, 6), "runs": 3}
     },
     "small": {
         "fashion_mnist": _FASHION,
