@@ -1,7 +1,8 @@
-"""Measure rounds of local training against plain PyTorch loops: ``python -m benchmarks.run [W1 W2 W3] [--save]``.
+"""Measure local training and evaluation against plain PyTorch loops: ``python -m benchmarks.run [W1 ... W5] [--save]``.
 
 The contenders take turns within every repetition, so that a busy neighbour on the machine slows all of them; what
-counts are the ratios. A round draws the clients, trains them and averages; evaluation is left out.
+counts are the ratios. A round draws the clients, trains them and averages; an evaluation tests 20 models on 2,000
+samples each. ``growth``: time per client in a round of 20, 120 and 480 clients.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import datetime
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import joblib
@@ -19,11 +21,13 @@ import pandas as pd
 import torch
 
 from fltnb import paths
+from fltnb.errors import FltnbError
 
 from .common import load
-from .workloads import EngineRound, ModuleLoop, Workload, workloads
+from .workloads import MODELS, TESTED, EngineRound, ModuleLoop, Workload, growing, workloads
 
 BASE = "DataLoader loop"
+GROWTH = (20, 120, 480)
 
 
 def machine() -> dict[str, str | int]:
@@ -33,6 +37,7 @@ def machine() -> dict[str, str | int]:
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return {
         "processor": (names or [platform.processor() or platform.machine()])[0],
+        "vectors": torch.backends.cpu.get_cpu_capability(),
         "cores": joblib.cpu_count(),
         "system": platform.system(),
         "python": platform.python_version(),
@@ -41,83 +46,110 @@ def machine() -> dict[str, str | int]:
     }
 
 
-def measure(work: Workload) -> pd.DataFrame:
-    """Time every contender on one workload; print and return the table, one row per contender."""
-    print(f"\n{work.name}: {work.what}\n    data: {work.origin}")
-    makers = {
-        BASE: lambda: ModuleLoop(work, loader=True),
-        "lean module loop": lambda: ModuleLoop(work, loader=False),
-        "engine serial": lambda: EngineRound(work, "serial"),
-        "engine pool": lambda: EngineRound(work, "pool"),
+def contenders(work: Workload) -> dict[str, ModuleLoop | EngineRound]:
+    """Return the loops and the engine's back ends for a workload."""
+    made = {
+        BASE: ModuleLoop(work, loader=True),
+        "lean module loop": ModuleLoop(work, loader=False),
+        "engine serial": EngineRound(work, "serial"),
+        "engine pool": EngineRound(work, "pool"),
     }
     if work.name == "W1":  # for the CNN, stacking on a CPU loses by a factor and takes gigabytes
-        makers["engine stacked"] = lambda: EngineRound(work, "stacked")
-    contenders, start_up = {}, {}
-    for name, make in makers.items():
-        begin = time.perf_counter()
-        contenders[name] = make()
-        start_up[name] = time.perf_counter() - begin
+        made["engine stacked"] = EngineRound(work, "stacked")
+    if work.model.name.endswith(("cnn", "lenet")):
+        try:
+            made["engine pool bfloat16"] = EngineRound(work, "pool", "bfloat16")
+        except FltnbError as error:
+            print(f"    bfloat16 is left out: {error}")
+    return made
 
-    theta = work.model.init(seed=0)
-    seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    loads = []
+
+def measure(work: Workload) -> list[pd.DataFrame]:
+    """Time every contender on one workload; print and return the tables of training and evaluation."""
+    print(f"\n{work.name}: {work.what}\n    data: {work.origin}")
+    made, theta, thetas = contenders(work), work.model.init(seed=0), work.models()
     try:
-        models = {name: contender.round(theta, 0) for name, contender in contenders.items()}  # warm-up
-        for repetition in range(1, work.repetitions + 1):
-            loads.append(load())
-            for name, contender in contenders.items():
-                begin = time.perf_counter()
-                contender.round(theta, repetition)
-                seconds[name].append(time.perf_counter() - begin)
-    finally:
-        for contender in contenders.values():
-            contender.close()
-
-    reference = models["engine serial"]
-    for name in ("engine pool", "engine stacked"):
-        if name in models:
-            gap = np.abs(models[name] - reference)
-            print(
-                f"    {name} against engine serial, mean model after one round: largest difference"
-                f" {gap.max():.1e}, share above 1e-6 {100 * np.mean(gap > 1e-6):.3f} %"
-            )
+        trained = {name: one.round(theta, 0) for name, one in made.items()}  # warm-up
+        for name in set(made) - {BASE, "lean module loop", "engine serial", "engine pool bfloat16"}:
+            gap = np.abs(trained[name] - trained["engine serial"])
             if np.mean(gap > 1e-6) > 0.01:
-                raise SystemExit(f"{name} and engine serial disagree: the timings above mean nothing.")
+                raise SystemExit(f"{name} and engine serial disagree: the timings mean nothing.")
+        rounds = _turns(work, "training", work.samples, {name: one.round for name, one in made.items()}, theta)
+        told = made[BASE].evaluate(thetas)
+        if (np.abs(made["engine pool"].evaluate(thetas) - told) > TESTED / 1000).any():  # ties may fall either way
+            raise SystemExit("The engine and the plain loop do not count the same: the timings mean nothing.")
+        tests = {name: lambda thetas, _, one=one: one.evaluate(thetas) for name, one in made.items()}
+        tested = _turns(work, "evaluation", MODELS * TESTED, tests, thetas)
+    finally:
+        for one in made.values():
+            one.close()
+    return [rounds, tested]
+
+
+def _turns(work: Workload, what: str, samples: int, calls: dict[str, Callable], given: np.ndarray) -> pd.DataFrame:
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    loads = []
+    for repetition in range(1, work.repetitions + 1):
+        loads.append(load())
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call(given, repetition)
+            seconds[name].append(time.perf_counter() - begin)
     median = {name: statistics.median(values) for name, values in seconds.items()}
     table = pd.DataFrame(
         {
             "workload": work.name,
+            "what": what,
             "contender": list(median),
-            "seconds_per_round": list(median.values()),
+            "seconds": list(median.values()),
             "fastest": [min(values) for values in seconds.values()],
             "slowest": [max(values) for values in seconds.values()],
-            "times_faster": [median[BASE] / value for value in median.values()],
-            "start_up_seconds": list(start_up.values()),
+            "microseconds_per_sample": [1e6 * value / samples for value in median.values()],
+            "times_faster": [median[BASE] / value if BASE in median else np.nan for value in median.values()],
             "repetitions": work.repetitions,
             "load_average": statistics.mean(loads),
             "data": work.origin,
         }
     )
-    shown = table[["contender", "seconds_per_round", "fastest", "slowest", "times_faster", "start_up_seconds"]]
-    formats = dict.fromkeys(shown.columns[1:], "{:.3f}".format) | {"times_faster": "{:.2f}x".format}
-    print(shown.to_string(index=False, formatters=formats))
+    shown = table.iloc[:, 1:8]
+    formats = dict.fromkeys(shown.columns[2:5], "{:.3f}".format) | {"times_faster": "{:.2f}x".format}
+    print(shown.to_string(index=False, formatters=formats | {"microseconds_per_sample": "{:.1f}".format}))
     return table
+
+
+def growth() -> pd.DataFrame:
+    """Time rounds of ever more clients; print and return the table. The time per client should stay flat."""
+    made = {per_round: EngineRound(growing(per_round), "pool") for per_round in GROWTH}
+    print(f"\ngrowth: {made[GROWTH[-1]].work.what}")
+    try:
+        theta = made[GROWTH[0]].work.model.init(seed=0)
+        for one in made.values():
+            one.round(theta, 0)
+        tables = [
+            _turns(one.work, str(n), one.work.samples, {"engine pool": one.round}, theta) for n, one in made.items()
+        ]
+    finally:
+        for one in made.values():
+            one.close()
+    return pd.concat(tables).rename(columns={"what": "clients"}).assign(what="growth")
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__.split("\n", 1)[0])
     known = workloads()
-    parser.add_argument("workloads", nargs="*", metavar="W", help=f"of {', '.join(known)}; default all")
+    names = (*known, "growth")
+    parser.add_argument("workloads", nargs="*", metavar="W", help=f"of {', '.join(names)}; default all")
     parser.add_argument("--save", action="store_true", help="write results/benchmarks.csv")
     options = parser.parse_args(arguments)
-    unknown = set(options.workloads) - set(known)
-    if unknown:
-        parser.error(f"unknown workload {', '.join(sorted(unknown))}: choose of {', '.join(known)}")
+    if unknown := set(options.workloads) - set(names):
+        parser.error(f"unknown workload {', '.join(sorted(unknown))}: choose of {', '.join(names)}")
     about = machine()
     print(*(f"{key} {value}" for key, value in about.items()), f"load average {load():.2f}", sep=", ")
-    print("Median seconds per round; times_faster is against the plain DataLoader loop on one thread, same run.")
-    tables = [measure(known[name]()) for name in options.workloads or known]
+    print("Median seconds; times_faster is against the plain DataLoader loop on one thread, same run.")
+    tables = []
+    for name in options.workloads or names:
+        tables += [growth()] if name == "growth" else measure(known[name]())
     if options.save:
         table = pd.concat(tables, ignore_index=True).assign(**about)
         text = table.to_csv(index=False, float_format="%.5g")

@@ -23,7 +23,7 @@ from .errors import FltnbError, choose
 from .paths import remove_left_over, write_atomically
 from .progress import bar as progress_bar
 from .randomness import stream
-from .settings import Count, Within, checked
+from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 NUMBERS = (
     *("rounds", "local_epochs", "participation", "batch_size", "lr", "momentum", "weight_decay", "proximal", "seed"),
-    *("dtype", "eval_every"),
+    *("dtype", "precision", "eval_every"),
 )
 """Arguments of :func:`run` that decide its numbers, beside method, federation and model."""
 CHECKPOINT_SECONDS = 20.0
@@ -124,6 +124,7 @@ def run(
     n_workers: int | None = None,
     eval_every: Count = 1,
     dtype: str = "float32",
+    precision: str = "float32",
     checkpoint: str | Path | None = None,
     cache=None,
     progress: bool = True,
@@ -144,6 +145,7 @@ def run(
     seed : int
         Determines initial weights, participation, batch order, dropout and the method's own draws. The partition has
         its own seed, in the federation.
+    precision : {"float32", "bfloat16"}, type that convolutions compute in (:class:`fltnb.training.TrainSpec`)
     device, backend, n_workers, dtype
         Where and how to train (:func:`fltnb.training.make_engine`); the result depends on them up to rounding only.
     eval_every : int, evaluate every so many rounds, and after the last
@@ -329,7 +331,7 @@ def confusion(
             for begin in range(0, len(parts[client]), SLICE):
                 index = parts[client][begin : begin + SLICE]
                 x = torch.from_numpy(fed.inputs(index)).to(device, params[0].dtype)
-                predicted = model.forward(params, x).argmax(1).cpu().numpy()
+                predicted = model.predict(params, x).argmax(1).cpu().numpy()
                 np.add.at(out[client], (fed.labels[index], predicted), 1)
     return out
 
@@ -379,15 +381,6 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
     for phase in parts:
         net.check(phase.fed, spec.batch_size)
     return spec, net
-
-
-def plain(value: Any) -> Any:
-    """Return settings with NumPy's numbers and arrays as Python's own, which JSON can hold."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
 def _save(path, settings, done: _Progress) -> None:

@@ -129,6 +129,16 @@ def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def plain(value: Any, whole: bool = False) -> Any:
+    """Return settings with NumPy's numbers, arrays and tuples as JSON has them; ``whole``: 1.0 as 1."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, dict):
+        return {key: plain(one, whole) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one, whole) for one in value]
+    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
 def _equal(value: Any, default: Any) -> bool:
     if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
         return len(value) == len(default) and all(map(_equal, value, default))

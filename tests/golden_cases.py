@@ -5,6 +5,7 @@ from fltnb import models
 LABELS = {"kind": "label_clusters", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2, "samples_per_client": 30}
 DIRICHLET = {"kind": "dirichlet", "n_clients": 6, "alpha": 0.5}
 STRUCTURED = {"kind": "structured", "n_clients": 20}
+ROTATED = {"kind": "rotated", "samples_per_client": 30, "test_per_client": 10}
 FEDERATIONS = {
     "label_clusters": LABELS | {"shared_classes": 1, "max_train": 900, "seed": 3},
     "label_clusters as_run": LABELS | {"variant": "as_run"},
@@ -19,14 +20,8 @@ FEDERATIONS = {
     "held_out": {"kind": "held_out", "base": LABELS},
     "divided": {"kind": "divided", "base": DIRICHLET, "train_fraction": 0.7},
     "shuffled": {"kind": "shuffled", "base": DIRICHLET},
-    "rotated": {"kind": "rotated", "n_clients": 8, "samples_per_client": 30, "test_per_client": 10},
-    "rotated oblique": {
-        "kind": "rotated",
-        "n_clients": 4,
-        "angles": [[0, 15], [180, 200]],
-        "samples_per_client": 30,
-        "test_per_client": 10,
-    },
+    "rotated": ROTATED | {"n_clients": 8},
+    "rotated oblique": ROTATED | {"n_clients": 4, "angles": [[0, 15], [180, 200]]},
     "rotated_copies": {"kind": "rotated_copies", "n_clients": 8, "samples_per_client": 30},
     "backdoor_colours": {"kind": "backdoor_colours", "n_clients": 6, "intensity": 0.5},
     "backdoor_colours as_run": {"kind": "backdoor_colours", "n_clients": 6, "variant": "as_run"},
@@ -56,66 +51,31 @@ ENCODER = {"kind": "pca", "pretrain": "digits", "latent": 8}
 EMD = {"name": "EMDClustering", "max_samples": 16, "tolerance": 0.2}
 EIGEN = {"name": "EigenRelevance", "n_clusters": 2}
 ALL = {"participation": 1.0}
-TRAINING = {
-    "model": "mlp32",
-    "rounds": 2,
-    "participation": 0.67,
-    "batch_size": 10,
-    "lr": 0.1,
-    "backend": "serial",
-    "progress": False,
-}
+TRAINING = {"model": "mlp32", "rounds": 2, "participation": 0.67, "batch_size": 10, "lr": 0.1, "backend": "serial"}
+TRAINING |= {"progress": False}
+TWO = {"n_clusters": 2}
 METHODS = {  # settings of a method, and changes of TRAINING; "fed" is another federation
-    "fedavg": ({}, {}),
-    "fedavg as_run": ({"variant": "as_run"}, {}),
+    **{name: ({}, {}) for name in ("local", "oracle", "feddist", "feddist_ws", "feddane")},
+    **{name: (TWO, {}) for name in ("ifca", "fedce", "hypocluster")},
     "fedprox": ({"mu": 0.5}, {}),
-    "local": ({}, {}),
-    "oracle": ({}, {}),
     "flt": ({"clusterer": EIGEN, "encoder": ENCODER}, {}),
     "flt as_run": ({"clusterer": PCA, "encoder": ENCODER | {"kind": "pixels"}, "variant": "as_run"}, {}),
     "pca_km_hc": ({"clusterer": PCA}, {}),
     "flt_dynamic": ({"clusterer": PCA, "tau": 2}, {"rounds": 3, "fed": FEDERATIONS["changing"]}),
     "flt_soft": ({"clusterer": PCA}, {}),
-    "fedsem": ({"n_clusters": 2}, {}),
-    "fedsem as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "fesem": ({"n_clusters": 2}, {}),
-    "fesem as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "ifca": ({"n_clusters": 2}, {}),
     "cfl": ({"eps1": 1e6, "eps2": 0, "warmup": 0}, ALL),
-    "pacfl": ({"clusterer": {"name": "PACFL", "n_clusters": 2}}, {}),
-    "pacfl as_run": ({"clusterer": {"name": "PACFL", "n_clusters": 2}, "variant": "as_run"}, {}),
-    "fedclust": ({"n_clusters": 2}, {}),
-    "fedclust as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "emdcfl": ({"clusterer": EMD}, {}),
-    "emdcfl as_run": ({"clusterer": EMD, "variant": "as_run"}, {}),
-    "flexcfl": ({"n_clusters": 2}, {}),
-    "flexcfl as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "cflgp": ({"n_clusters": 2}, {}),
-    "cflgp as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "fedem": ({"n_clusters": 2}, {}),
-    "fedem as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "fedrc": ({"n_clusters": 2}, {}),
-    "fedrc as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "fedsoft": ({"n_clusters": 2}, {}),
-    "fedsoft as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "fedce": ({"n_clusters": 2}, {}),
-    "pfedgraph": ({}, {}),
-    "pfedgraph as_run": ({"variant": "as_run"}, {}),
-    "fedsac": ({}, {}),
-    "fedsac as_run": ({"variant": "as_run"}, {}),
     "mthfl": ({"clusterer": EIGEN}, {}),
     "mthfl oracle": ({"clusterer": "oracle", "shared": 1}, {}),
-    "fedsgd": ({}, {}),
-    "fedsgd as_run": ({"variant": "as_run"}, {}),
-    "feddist": ({}, {}),
-    "feddist_ws": ({}, {}),
-    "feddane": ({}, {}),
     "fedcluster": ({"period": 0}, ALL),
-    "hypocluster": ({"n_clusters": 2}, {}),
-    "robust_tkm": ({"n_clusters": 2, "trim": 0.34}, {}),
-    "robust_tkm as_run": ({"n_clusters": 2, "variant": "as_run"}, {}),
-    "fesem_ma": ({"n_clusters": 2}, {"local_epochs": 3, "lr": 1.0}),  # far enough apart that neurons are reordered
+    "robust_tkm": (TWO | {"trim": 0.34}, {}),
+    "robust_tkm as_run": (TWO | {"variant": "as_run"}, {}),
+    "fesem_ma": (TWO, {"local_epochs": 3, "lr": 1.0}),  # far enough apart that neurons are reordered
 }
+BOTH = {name: {} for name in ("fedavg", "pfedgraph", "fedsac", "fedsgd")}
+BOTH |= {name: TWO for name in ("fedsem", "fesem", "fedclust", "flexcfl", "cflgp", "fedem", "fedrc", "fedsoft")}
+BOTH |= {"pacfl": {"clusterer": {"name": "PACFL"} | TWO}, "emdcfl": {"clusterer": EMD}}
+METHODS |= {name: (settings, {}) for name, settings in BOTH.items()}
+METHODS |= {f"{name} as_run": (settings | {"variant": "as_run"}, {}) for name, settings in BOTH.items()}
 CORE = {  # FedAvg with changes of TRAINING
     "steps": {"momentum": 0.9, "weight_decay": 1e-3, "proximal": 0.1, "local_epochs": 2, "lr": 0.02},
     "float64": {"dtype": "float64"},

@@ -22,34 +22,36 @@ CELL_METADATA = {"tags"}
 def problems(file: Path) -> list[str]:
     """Return one sentence per broken rule, nothing for a notebook that keeps them all."""
     notebook = nbformat.read(file, as_version=4)
-    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return [
-        *_size(file, notebook.cells),
-        *_parameters(file, codes),
-        *_execution(codes),
-        *_lengths(codes),
-        *_order(notebook.cells),
-        *_paths(notebook.cells),
-        *_metadata(notebook),
-    ]
-
-
-def tags(cell) -> list[str]:
-    """Return the tags of a cell."""
-    return cell.metadata.get("tags", [])
-
-
-def _size(file: Path, cells: list) -> list[str]:
-    found = []
-    if file.stat().st_size >= MAX_BYTES:
-        found.append(f"the file has {file.stat().st_size} bytes, {MAX_BYTES} or more: draw at 100 dpi")
-    if len(cells) not in CELLS:
-        found.append(f"has {len(cells)} cells, not {CELLS.start} to {CELLS.stop - 1}")
-    return found
+    cells, size = notebook.cells, file.stat().st_size
+    codes = [cell for cell in cells if cell.cell_type == "code"]
+    lengths = [len([line for line in cell.source.splitlines() if line.strip()]) for cell in codes] or [0]
+    counts = [cell.execution_count for cell in codes]
+    in_order = counts == list(range(1, len(codes) + 1))
+    outputs = [output for cell in codes for output in cell.outputs]
+    said = [output for output in outputs if output.output_type == "stream"]
+    uncommitted = any(re.search(r"^fltnb .*\+changes", output.text, flags=re.M) for output in said)
+    kinds = "".join("c" if cell.cell_type == "code" else "m" for cell in cells)
+    noise = set(notebook.metadata) - METADATA | {key for cell in cells for key in set(cell.metadata) - CELL_METADATA}
+    rules = {
+        f"the file has {size} bytes, {MAX_BYTES} or more: draw at 100 dpi": size >= MAX_BYTES,
+        f"has {len(cells)} cells, not {CELLS.start} to {CELLS.stop - 1}": len(cells) not in CELLS,
+        "does not begin with text": not kinds.startswith("m"),
+        "more than three code cells follow each other without text": "cccc" in kinds,
+        f"the median code cell has {median(lengths):g} lines, over {MEDIAN_LINES}": median(lengths) > MEDIAN_LINES,
+        f"a code cell has {max(lengths)} lines, over {MAX_LINES}": max(lengths) > MAX_LINES,
+        f"the cells were not run once each from top to bottom, with outputs kept: {counts}": not in_order,
+        "holds an error": any(output.output_type == "error" for output in outputs),
+        "holds no output": not outputs,
+        "keeps a warning or a progress bar among its outputs": any(output.name == "stderr" for output in said),
+        "was executed on uncommitted code: commit, then `make refresh`": uncommitted,
+        "the kernel is not python3": notebook.metadata.get("kernelspec", {}).get("name") != "python3",
+        f"holds metadata that only makes noise ({', '.join(sorted(noise))}): run `make format`": noise,
+    }
+    return [*(sentence for sentence, broken in rules.items() if broken), *_parameters(file, codes), *_paths(cells)]
 
 
 def _parameters(file: Path, codes: list) -> list[str]:
-    tagged = [cell for cell in codes if "parameters" in tags(cell)]
+    tagged = [cell for cell in codes if "parameters" in cell.metadata.get("tags", [])]
     if len(tagged) != 1:
         return [f"{len(tagged)} cells are tagged 'parameters', not one"]
     found = [] if tagged[0] is codes[0] else ["the cell tagged 'parameters' is not the first code cell"]
@@ -81,39 +83,6 @@ def _parameters(file: Path, codes: list) -> list[str]:
     return found
 
 
-def _execution(codes: list) -> list[str]:
-    found = []
-    counts = [cell.execution_count for cell in codes]
-    if counts != list(range(1, len(codes) + 1)):
-        found.append(f"the cells were not run once each from top to bottom, with outputs kept: {counts}")
-    if any(output.output_type == "error" for cell in codes for output in cell.outputs):
-        found.append("holds an error")
-    if not any(cell.outputs for cell in codes):
-        found.append("holds no output")
-    said = [output for cell in codes for output in cell.outputs if output.output_type == "stream"]
-    if any(output.name == "stderr" for output in said):
-        found.append("keeps a warning or a progress bar among its outputs")
-    if any(re.search(r"^fltnb .*\+changes", output.text, flags=re.M) for output in said):
-        found.append("was executed on uncommitted code: commit, then `make refresh`")
-    return found
-
-
-def _lengths(codes: list) -> list[str]:
-    lengths = [len([line for line in cell.source.splitlines() if line.strip()]) for cell in codes]
-    found = []
-    if lengths and median(lengths) > MEDIAN_LINES:
-        found.append(f"the median code cell has {median(lengths):g} lines, over {MEDIAN_LINES}")
-    if max(lengths, default=0) > MAX_LINES:
-        found.append(f"a code cell has {max(lengths)} lines, over {MAX_LINES}")
-    return found
-
-
-def _order(cells: list) -> list[str]:
-    kinds = "".join("c" if cell.cell_type == "code" else "m" for cell in cells)
-    found = [] if kinds.startswith("m") else ["does not begin with text"]
-    return found + (["more than three code cells follow each other without text"] if "cccc" in kinds else [])
-
-
 def _paths(cells: list) -> list[str]:
     found = []
     for number, cell in enumerate(cells):
@@ -124,15 +93,4 @@ def _paths(cells: list) -> list[str]:
             texts += [str(data) for kind, data in output.get("data", {}).items() if not kind.startswith("image/")]
         hits = {hit.group(0) for text in texts for hit in MACHINE_PATH.finditer(text)}
         found += [f"cell {number} holds a path of one machine: {hit}..." for hit in sorted(hits)]
-    return found
-
-
-def _metadata(notebook) -> list[str]:
-    found = []
-    if notebook.metadata.get("kernelspec", {}).get("name") != "python3":
-        found.append("the kernel is not python3")
-    extra = set(notebook.metadata) - METADATA
-    extra |= {key for cell in notebook.cells for key in set(cell.metadata) - CELL_METADATA}
-    if extra:
-        found.append(f"holds metadata that only makes noise ({', '.join(sorted(extra))}): run `make format`")
     return found

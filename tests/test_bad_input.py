@@ -76,7 +76,7 @@ def sentence(call) -> str:
         (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0, 1, 0, 1], [0, 0, 0, 1]), "Client 1 has a single sample"),
         (lambda f, d: replace(f, train=[*f.train[:9], np.array([], int)]), "Client 9 has no training samples"),
         (lambda f, d: replace(f, n_classes=5, class_names=None), "n_classes is 5"),
-        (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0.0, 1, 0, 1], [0, 0, 1, 1]), "Labels must be integers"),
+        (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0.0, 1, 0, 1], [0, 0, 1, 1]), "Labels must be 4 integers"),
         (lambda f, d: fl.Federation.from_arrays(np.eye(4), [0, 5, 0, 5], [0, 0, 1, 1]), "number them 0 to 1"),
         (lambda f, d: fl.FCR(k=3).fit([np.eye(4), np.eye(2, 4)]), "2 samples of client 1"),
         (lambda f, d: fl.PCAKMeans(k=3).fit([np.eye(4), np.eye(2, 4)]), "2 samples of client 1"),

@@ -121,11 +121,11 @@ def test_scalings_by_name():
     assert len(prints) == len(federations.SCALINGS) and colours.fingerprint() == colours.scaled("unit").fingerprint()
     with pytest.raises(FltnbError, match="Unknown scaling 'imagnet': choose one of unit"):
         colours.scaled("imagnet")
-    with pytest.raises(FltnbError, match="colour images, which federation has not"):
+    with pytest.raises(FltnbError, match=r"samples of federation have 1 channel\(s\)"):
         by_hand().scaled("imagenet")
     with pytest.raises(FltnbError, match="floating-point samples, which are taken as they are"):
         by_hand(images=np.ones((6, 2))).scaled("unit")
-    with pytest.raises(FltnbError, match=r"the samples have 1 channel.*one number for all"):
+    with pytest.raises(FltnbError, match=r"samples of federation have 1 channel.*one number for all"):
         by_hand(mean=(0.1, 0.2, 0.3))
 
 
@@ -588,9 +588,9 @@ REFUSED = [
     (
         lambda given: from_arrays(**(ARRAYS | given)),
         [
-            ({"y": [0.0, 1, 0, 1]}, r"Labels must be integers.*np\.unique"),
-            ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be integers.*np\.unique"),
-            ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 with only 2 different values: number them 0 to 1"),
+            ({"y": [0.0, 1, 0, 1]}, r"Labels must be 4 integers.*np\.unique"),
+            ({"y": ["cat", "dog", "cat", "dog"]}, r"Labels must be 4 integers.*np\.unique"),
+            ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 but n_classes is 2: number them 0 to 1"),
             ({"y": [0, -1, 0, 1]}, "Labels run from -1"),
             ({"y": [0, 2, 0, 2], "class_names": ["a", "b"]}, "Labels run from 0 to 2 but n_classes is 2"),
             ({"y": [0, 1, 0]}, r"shapes are \(4, 2\), \(3,\) and \(4,\)"),

@@ -15,7 +15,7 @@ import fltnb as fl
 from fltnb import federations, paths
 from fltnb.data import load, pacs
 from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
-from fltnb.federations.rotations import turn
+from fltnb.federations.domains import turn
 from fltnb.federations.shares import deal, hold_out, spread
 
 
@@ -255,7 +255,7 @@ def test_damaged_and_missing_pacs(tmp_path):
         load("pacs", tmp_path)
     release(tmp_path / "PACS")
     (tmp_path / "PACS" / "photo" / "dog" / "1.png").write_bytes(b"no image")
-    with pytest.raises(fl.FltnbError, match="cannot be read as an image"):
+    with pytest.raises(fl.FltnbError, match="cannot be read as a picture"):
         load("pacs", tmp_path)
 
 

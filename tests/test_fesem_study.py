@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fltnb as fl
-from fltnb.federations.pseudo_writers import STYLE, writer_styles
+from fltnb.federations.writers import STYLE, writer_styles
 from fltnb.studies import fesem as plan
 from fltnb.studies import fesem_models as study
 

@@ -38,8 +38,7 @@ def test_held_out_samples_come_from_the_clients_own():
     assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
     other = fl.federations.build(HELD | {"seed": 1})
     assert any(not np.array_equal(a, b) for a, b in zip(fed.val, other.val, strict=True))
-    few = fl.federations.build(HELD | {"val_fraction": 0.01})
-    assert [len(own) for own in few.val] == [1] * 6
+    assert [len(own) for own in fl.federations.build(HELD | {"val_fraction": 0.01}).val] == [1] * 6
 
 
 @pytest.mark.parametrize(
@@ -76,18 +75,13 @@ def test_intensity_moves_shades_away_from_the_targets_green():
             fl.federations.build(coloured | {"intensity": bad})
 
 
-def test_typical_length_by_hand():
-    assert typical_length(np.array([[1.0, 0], [3, 0], [2, 0], [2, 0]])) == pytest.approx(np.sqrt(0.5))
-
-
 @pytest.fixture(scope="module")
 def groups():
     """Eight clients of two kinds, well apart, with validation samples and classes."""
-    rng = np.random.default_rng(0)
-    kinds = np.arange(8) % 2
-    scale = np.array([[9, 3, 1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 1, 3, 9]])
-    clients = [rng.normal(size=(40, 6)) * scale[kind] + 20 * (kind == np.array([0, 0, 0, 0, 0, 1])) for kind in kinds]
-    held = [rng.normal(size=(10, 6)) * scale[kind] + 20 * (kind == np.array([0, 0, 0, 0, 0, 1])) for kind in kinds]
+    rng, kinds = np.random.default_rng(0), np.arange(8) % 2
+    scale = np.array([[9, 3, 1, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 1, 3, 9]])[kinds]
+    shift = 20 * (kinds[:, None] == np.array([0, 0, 0, 0, 0, 1]))
+    clients, held = ([rng.normal(size=(n, 6)) * scale[i] + shift[i] for i in range(8)] for n in (40, 10))
     return clients, held, kinds
 
 
@@ -111,6 +105,7 @@ def test_no_noise_changes_nothing_and_much_noise_hides_the_clusters(clusterer, g
 
 def test_fcr_gets_its_noisy_centroids(groups, monkeypatch):
     monkeypatch.setattr("fltnb.relatedness.fcr.umap_layout", lambda points, *_: points[:, :2])  # takes 10 s to compile
+    assert typical_length(np.array([[1.0, 0], [3, 0], [2, 0], [2, 0]])) == pytest.approx(np.sqrt(0.5))
     clients, _, _ = groups
     fcr = fl.FCR(k=3, n_neighbors=5)
     plain, rough = fcr.fit(clients).centroids_, noisy(fcr, 0.5, seed=3).fit(clients).centroids_
@@ -152,19 +147,18 @@ def test_emd_clusters_under_every_clients_own_model():
     assert numbers["n_clusters"] == len(np.unique(run.labels)) > 1
 
 
-def test_own_models_refuse():
-    bare = fl.federations.build(BASE | {"dataset": "digits"})
-    with pytest.raises(FltnbError, match="client 0 has none"):
-        OwnModels().embed(bare)
-    fed = fl.federations.build(HELD)
-    with pytest.raises(FltnbError, match="diverged"):
-        OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed(fed)
-    for clusterer, encoder, words in (
-        ({"name": "FCR"}, {"kind": "own"}, "for EMDClustering alone"),
-        ({"name": "EMDClustering"}, {"kind": "own", "epochs": 3}, "epochs"),
-    ):
-        with pytest.raises(FltnbError, match=words):
-            clustered(HELD, clusterer, encoder)
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: OwnModels().embed(fl.federations.build(BASE | {"dataset": "digits"})), "client 0 has none"),
+        (lambda: OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed(fl.federations.build(HELD)), "diverged"),
+        (lambda: clustered(HELD, {"name": "FCR"}, {"kind": "own"}), "for EMDClustering alone"),
+        (lambda: clustered(HELD, {"name": "EMDClustering"}, {"kind": "own", "epochs": 3}), "epochs"),
+    ],
+)
+def test_own_models_refuse(call, words):
+    with pytest.raises(FltnbError, match=words):
+        call()
 
 
 @pytest.mark.parametrize("profile", studies.PROFILES)
@@ -181,12 +175,13 @@ def test_endurance_by_hand():
         ("eigen", False, "samples"): {100.0: [1.0], 50.0: [1.0], 20.0: [0.0]},
     }
     rows = [
-        {"method": method, "k_given": given, "difficulty": axis, "level": level, "seed": seed, "ari": ari}
-        for (method, given, axis), levels in by_level.items()
+        (*study_of, level, seed, ari)
+        for study_of, levels in by_level.items()
         for level, values in levels.items()
         for seed, ari in enumerate(values)
     ]
-    borne = study.endurance(pd.DataFrame(rows)).set_index("method")
+    columns = ["method", "k_given", "difficulty", "level", "seed", "ari"]
+    borne = study.endurance(pd.DataFrame(rows, columns=columns)).set_index("method")
     assert borne.loc["pacfl", "samples"] == "100"  # fewer is harder: 0.95 counts, 0.6 at the next does not
     assert borne.loc["pacfl", "noise"] == "none"  # a later success does not make up for the first level
     assert borne.loc["eigen", "samples"] == "50" and borne.loc["eigen", "noise"] == ""
@@ -195,13 +190,8 @@ def test_endurance_by_hand():
 
 def trained(numbers):
     """Rows of runs from {(federation, seed): {method: accuracy}}."""
-    return pd.DataFrame(
-        [
-            {"federation": federation, "seed": seed, "method": method, "accuracy": accuracy}
-            for (federation, seed), values in numbers.items()
-            for method, accuracy in values.items()
-        ]
-    )
+    rows = [(*place, *pair) for place, values in numbers.items() for pair in values.items()]
+    return pd.DataFrame(rows, columns=["federation", "seed", "method", "accuracy"])
 
 
 def test_ranks_by_hand():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import final
 
 import fltnb as fl
 from fltnb import methods, models
@@ -31,10 +32,6 @@ def run(method, fed, **changes):
     return fl.run(method, fed, **({"model": "mlp_plain", "participation": 1.0} | RUN | changes))
 
 
-def served(result):
-    return result.theta[result.rows]
-
-
 def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     fed = tasks(digits, DIGITS_TASKS, (5, 3, 2), (100, 60, 40), 0.1)
     assert fed.clusters.tolist() == [0] * 5 + [1] * 3 + [2] * 2
@@ -48,6 +45,10 @@ def test_users_hold_their_task_and_a_minority_of_the_others(digits):
     assert counts[5].tolist() == [1, 1, 1, 1, 1, 18, 18, 18, 1, 0]
     held = np.concatenate(fed.train)
     assert len(np.unique(held)) == len(held) and np.isin(held, digits.train_index).all()
+    fed = tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=3)
+    assert (fed.label_counts()[:2, 2:] == 0).all() and (fed.label_counts()[2:, [2, 3]] == 10).all()
+    assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
+    assert tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=4).fingerprint() != fed.fingerprint()
 
 
 def test_each_task_is_tested_on_all_test_images_of_its_labels(digits, fed):
@@ -66,13 +67,6 @@ def test_any_minority_is_met_to_the_sample(size, minority, seed):
     strange = [counts[i].sum() - counts[i][list(DIGITS_TASKS[t])].sum() for i, t in enumerate(fed.clusters)]
     assert strange == [round(minority * (size + 5))] * 4
     assert (fed.sizes == size + 5).all()
-
-
-def test_pure_users_settings_and_seeds(digits):
-    fed = tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=3)
-    assert (fed.label_counts()[:2, 2:] == 0).all() and (fed.label_counts()[2:, [2, 3]] == 10).all()
-    assert fl.federations.build(fed.settings).fingerprint() == fed.fingerprint()
-    assert tasks(digits, [[0, 1], [2, 3]], (2, 3), 20, minority=0, seed=4).fingerprint() != fed.fingerprint()
 
 
 def test_three_users_of_two_data_sets(digits):
@@ -131,29 +125,22 @@ def test_bad_pairs_of_data_sets_are_refused(digits, change, says):
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_sharing_nothing_is_fedavg_inside_each_task(fed, participation):
-    ours = run(MTHFL("oracle", shared=0), fed, participation=participation)
-    assert np.array_equal(served(ours), served(run(Oracle(), fed, participation=participation)))
-
-
-def test_sharing_everything_every_round_or_one_task_is_fedavg(fed):
+def test_sharing_nothing_is_fedavg_inside_each_task_and_one_task_is_fedavg(fed, participation):
     one = replace(fed, clusters=np.zeros(fed.n_clients, dtype=np.int64))
-    for participation in (1.0, 0.5):
-        ours = run(MTHFL("oracle"), one, participation=participation)
-        assert np.array_equal(served(ours), served(run(FedAvg(), one, participation=participation)))
+    for users, ours, theirs in ((fed, MTHFL("oracle", shared=0), Oracle()), (one, MTHFL("oracle"), FedAvg())):
+        assert np.array_equal(*(final(run(how, users, participation=participation)) for how in (ours, theirs)))
 
-    exact = {"dtype": "float64"}
-    ours, fedavg = run(MTHFL("oracle", shared=2), fed, **exact), run(FedAvg(), fed, **exact)
-    assert np.allclose(served(ours), served(fedavg), rtol=0, atol=1e-12)
-    equal = run(MTHFL("oracle", shared=2, weighting="equal"), fed, **exact)
-    assert np.allclose(np.ptp(served(equal), axis=0), 0) and not np.allclose(served(equal), served(fedavg), atol=1e-4)
+
+def test_sharing_everything_with_equal_weights_is_one_model_but_not_fedavgs(fed):
+    fedavg, equal = (run(how, fed) for how in (FedAvg(), MTHFL("oracle", shared=2, weighting="equal")))
+    assert np.allclose(np.ptp(final(equal), axis=0), 0) and not np.allclose(final(equal), final(fedavg), atol=1e-4)
 
 
 def test_eigen_relevance_finds_the_tasks_and_then_all_is_as_with_the_truth(digits):
     fed = tasks(digits, DIGITS_TASKS, (3, 2, 2), (60, 50, 40), 0.1)
     ours = run(MTHFL(fl.EigenRelevance(n_clusters=3)), fed)
     assert np.array_equal(ours.labels, fed.clusters)
-    assert np.array_equal(served(ours), served(run(MTHFL("oracle"), fed)))
+    assert np.array_equal(final(ours), final(run(MTHFL("oracle"), fed)))
 
 
 def by_hand(shared=1, **options):
@@ -216,7 +203,7 @@ def test_random_groups_have_the_sizes_of_the_tasks_and_depend_on_the_seed(fed):
     assert np.array_equal(drawn[3], MTHFL("random").start(fed, net, Context(3))["labels"])
 
 
-def test_views_differ_in_what_is_tested_alone(fed):
+def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_of_its_users(fed):
     own, task = run(MTHFL("random"), fed), run(MTHFL("random", view="task"), fed)
     assert np.array_equal(own.theta, task.theta) and np.array_equal(own.labels, task.labels)
     server = [own.rows[own.labels == t][0] for t in range(3)]  # server t has the users labelled t
@@ -225,8 +212,6 @@ def test_views_differ_in_what_is_tested_alone(fed):
     right = run(MTHFL("oracle", view="task"), fed)
     assert np.array_equal(right.rows, run(MTHFL("oracle"), fed).rows)
 
-
-def test_a_task_is_served_by_the_server_that_most_of_its_users_are_with(fed):
     class Given(fl.PCAKMeans):
         labels_ = np.array([1, 1, 0, 0, 0, 2, 2])
         adjacency_ = (labels_[:, None] == labels_).astype(np.uint8)
@@ -250,51 +235,35 @@ def test_bytes_of_the_clustering_and_between_servers(fed):
     assert MTHFL("oracle").setup_bytes(MTHFL("oracle").start(fed, net, Context(0))) == (0, 0)
 
 
-def test_it_runs_in_every_back_end_and_resumes(fed, tmp_path):
-    method = {"clusterer": "random", "local_rounds": 2}
-    runs = [run(MTHFL(**method), fed, backend=backend, dtype="float64", n_workers=1) for backend in
-            ("serial", "pool", "stacked")]  # fmt: skip
-    for other in runs[1:]:
-        assert np.allclose(served(runs[0]), served(other), rtol=0, atol=1e-10)
+def test_it_runs_in_every_back_end_and_shares_convolutions(fed):
+    method, options = MTHFL("random", local_rounds=2), {"dtype": "float64", "n_workers": 1}
+    serial, pool, stacked = (run(method, fed, backend=name, **options) for name in ("serial", "pool", "stacked"))
+    assert np.allclose(final(serial), final(pool), rtol=0, atol=1e-10)
+    assert np.allclose(final(serial), final(stacked), rtol=0, atol=1e-10)
     cnn = run(MTHFL("oracle"), fed, model="lenet", rounds=1, eval_every=1)
     columns = shared_columns(models.make("lenet", fed.input_shape, 10), None)
     assert (np.ptp(cnn.theta[:, columns], axis=0) == 0).all() and np.ptp(cnn.theta[:, ~columns], axis=0).max() > 0
 
 
-def test_settings_build_the_same_method():
+def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(fed):
     given = MTHFL(fl.EigenRelevance(n_clusters=2), ["1"], 3, "equal", "task", rule="last_local", name="mine")
     for method in (given, MTHFL("random"), MTHFL("oracle", shared=())):
         again = methods.build(method.settings())
         assert again.settings() == method.settings() and again.name == method.name
-
-
-def test_newcomers_get_a_server_of_their_own(digits):
-    base = tasks(digits, DIGITS_TASKS, (3, 2, 2), 30, 0.1)
-    fed = fl.federations.with_events(base, [{"round": 2, "join": 1}], seed=0)
-    result = run(MTHFL("oracle", view="own"), fed)
+    result = run(MTHFL("oracle", view="own"), fl.federations.with_events(fed, [{"round": 2, "join": 1}], seed=0))
     assert len(result.labels) == 7 and len(result.theta) == 4
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: MTHFL("kmeans"), "Unknown grouping of users 'kmeans'"),
-        (lambda: MTHFL(fl.EigenRelevance), "clusterer must be a clusterer such as"),
-        (lambda: MTHFL("oracle", shared=-1), "shared must be a whole number of at least 0"),
-        (lambda: MTHFL("oracle", shared="conv1"), "a list of layer names, not 'conv1'"),
-        (lambda: MTHFL("oracle", shared=[1, 2]), "a list of layer names"),
-        (lambda: MTHFL("oracle", shared=True), "shared must be a whole number"),
-        (lambda: MTHFL("oracle", encoder="pixels"), "encoder must be an fl.encoders.EncoderSpec"),
-    ],
-)
-def test_bad_options_are_refused(make, says):
-    with pytest.raises(fl.FltnbError, match=says):
-        make()
 
 
 @pytest.mark.parametrize(
     ("options", "clusters", "says"),
     [
+        ({"clusterer": "kmeans"}, True, "Unknown grouping of users 'kmeans'"),
+        ({"clusterer": fl.EigenRelevance}, True, "clusterer must be a clusterer such as"),
+        ({"shared": -1}, True, "shared must be a whole number of at least 0"),
+        ({"shared": "conv1"}, True, "a list of layer names, not 'conv1'"),
+        ({"shared": [1, 2]}, True, "a list of layer names"),
+        ({"shared": True}, True, "shared must be a whole number"),
+        ({"encoder": "pixels"}, True, "encoder must be an fl.encoders.EncoderSpec"),
         ({"clusterer": "oracle", "shared": ["9"]}, True, "Model 'mlp_plain' has no layer '9'.* 1, 3"),
         ({"clusterer": "oracle", "shared": 3}, True, "shared is 3 layers but model 'mlp_plain' has 2"),
         ({"clusterer": "oracle"}, False, 'The grouping "oracle" needs the true clusters'),
@@ -304,7 +273,7 @@ def test_bad_options_are_refused(make, says):
         ({"clusterer": fl.EigenRelevance(n_eigenvectors=21)}, True, "21 eigenvectors cannot be had from the 20"),
     ],
 )
-def test_what_does_not_go_together_is_refused(fed, options, clusters, says):
+def test_bad_options_are_refused(fed, options, clusters, says):
     given = fed if clusters else replace(fed, clusters=None)
     with pytest.raises(fl.FltnbError, match=says):
         run(MTHFL(**options), given)

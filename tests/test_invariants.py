@@ -1,11 +1,8 @@
 """What holds for every method: ten invariants, and a table that says how each method is made comparable.
 
-A method that is added to ``fltnb.methods.METHODS`` without a line in ``LINES`` fails here, so nobody forgets. An
-invariant that does not apply carries its reason instead of a method.
-
-The setting is one in which exact statements are possible: digits, a network without dropout, float64, and (unless the
-invariant says otherwise) everybody taking part with the whole training set as one batch, so that the order of samples
-cannot matter.
+An invariant that does not apply carries its reason instead of a method. The setting is one in which exact statements
+are possible: digits, a network without dropout, float64, and (unless the invariant says otherwise) everybody taking
+part with the whole training set as one batch, so that the order of samples cannot matter.
 """
 
 import warnings
@@ -15,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from toys import QUICK, two_clusters
+from toys import QUICK, final, served, two_clusters
 
 import fltnb as fl
 from fltnb import methods as m
@@ -33,24 +30,18 @@ def pca(threshold):
     return fl.PCAKMeans(k=2, n_components=8, shared_basis=True, threshold=threshold)
 
 
-def one_cluster_truth(fed):
-    return replace(fed, clusters=np.zeros(fed.n_clients, dtype=np.int64))
-
-
-def singleton_truth(fed):
-    return replace(fed, clusters=np.arange(fed.n_clients))
+def truth(labels):
+    """A change of the federation, for methods whose labels are given and not found."""
+    return lambda fed: replace(fed, clusters=np.array(labels))
 
 
 COMMON = "all models start from one common initialisation"
 NO_THRESHOLD = "no threshold and no one-shot clusterer"
 
 
-@dataclass
+@dataclass(eq=False)
 class Line:
-    """How one method takes part in the invariants.
-
-    A string in place of a setting is the reason why the invariant does not apply.
-    """
+    """How one method takes part in the invariants; a string in place of a setting is why one does not apply."""
 
     usual: Callable  # the method as it is used
     one: Callable | str  # U1: with one cluster, to equal FedAvg
@@ -61,7 +52,8 @@ class Line:
     setup: Callable = lambda fed: (0, 0)  # U10: bytes sent before round 1 (up, down)
     near: float = 1e-9  # U3: more where weights follow from float32 embeddings, whose rounding depends on the order
     weights: str = "samples"  # U1: the weights of this method's mean; "equal" is compared on clients of equal size
-    truth: dict | None = None  # U1 / U2: another federation, where labels are given and not found
+    one_of: Callable = lambda fed: fed  # U1, U2: another federation
+    alone_of: Callable = lambda fed: fed
     personal: bool = False  # U5: compared with the same method on one client, not with Local
     still: str = ""  # U7: why models move though no client takes a step
     late: int = 0  # U1, U2, U5: rounds at the start whose training is used for clustering only
@@ -111,7 +103,7 @@ LINES = {
     "FedAvg": Line(m.FedAvg, m.FedAvg),
     "FedProx": Line(lambda: m.FedProx(mu=0.1), lambda: m.FedProx(mu=0)),
     "Local": Line(m.Local, "has no clusters, and no model in common", m.Local, down=lambda P: 0, up=lambda P: 0),
-    "Oracle": Line(m.Oracle, m.Oracle, m.Oracle, truth={"one": one_cluster_truth, "alone": singleton_truth}),
+    "Oracle": Line(m.Oracle, m.Oracle, m.Oracle, one_of=truth([0] * M), alone_of=truth(range(M))),
     "FLT": Line(*three(lambda t: m.FLT(pca(t))), setup=lambda fed: (CENTROIDS, 0)),
     "PCAKMHC": Line(*three(lambda t: m.PCAKMHC(pca(t), graph="full")), setup=lambda fed: (CENTROIDS, 0)),
     # nobody changes here; the repeated clustering, after round 2 again, finds what it found before
@@ -162,7 +154,7 @@ LINES = {
         lambda: m.MTHFL("oracle", shared=2),  # two groups, but all layers are averaged over both
         lambda: m.MTHFL("oracle", shared=()),
         setup=lambda fed: (4 * M * (5 * 64 + M - 1), 4 * M * (M - 1) * 5 * 64),  # five eigenvectors of 64 pixels
-        truth={"alone": singleton_truth},
+        alone_of=truth(range(M)),
         parts=lambda net: [columns := shared_columns(net, None), ~columns],
     ),
     "FedSGD": Line(m.FedSGD, "one step where the others take two; see test_methods_fesem"),
@@ -189,12 +181,9 @@ LINES = {
 
 def lines(invariant):
     """One case per method; where the invariant does not apply, a skip with the reason."""
-    cases = []
-    for name, line in LINES.items():
-        reason = invariant(line)
-        marks = [pytest.mark.skip(reason=reason)] if reason else []
-        cases.append(pytest.param(line, id=name, marks=marks))
-    return pytest.mark.parametrize("line", cases)
+    reasons = {name: invariant(line) for name, line in LINES.items()}
+    skips = {name: [pytest.mark.skip(reason=reason)] if reason else [] for name, reason in reasons.items()}
+    return pytest.mark.parametrize("line", [pytest.param(LINES[name], id=name, marks=skips[name]) for name in LINES])
 
 
 always = lines(lambda line: "")
@@ -202,8 +191,9 @@ always = lines(lambda line: "")
 
 def test_every_method_has_its_line():
     assert set(LINES) == set(m.METHODS), "write a line for the new method: how it takes part, or why it does not"
+    assert len({cls.name for cls in m.METHODS.values()}) == len(m.METHODS)
     for name, line in LINES.items():
-        assert type(line.usual()) is m.METHODS[name]
+        assert type(line.usual()) is type(m.build(line.usual().settings())) is m.METHODS[name]
 
 
 @cache
@@ -232,31 +222,31 @@ def run(method, fed, settings=EXACT, **change):
         return fl.run(method, fed, **settings | change)
 
 
-def served(result):
-    return result.theta[result.rows]
+@cache
+def usual_run(line, rough=False):
+    """The method as it is used, on clients of unequal size."""
+    return run(line.usual(), digits(equal=False), ROUGH if rough else EXACT)
 
 
 @lines(lambda line: line.one if isinstance(line.one, str) else "")
 def test_u1_one_cluster_is_fedavg(line):
     fed = digits(equal=line.weights == "equal")
-    same = (line.truth or {}).get("one", lambda fed: fed)(fed)
-    rounds = ROUNDS + line.late
-    assert np.allclose(served(run(line.one(), same, rounds=rounds)), served(run(m.FedAvg(), fed)), rtol=0, atol=1e-12)
+    found = run(line.one(), line.one_of(fed), rounds=ROUNDS + line.late)
+    assert np.allclose(final(found), final(run(m.FedAvg(), fed)), rtol=0, atol=1e-12)
 
 
 @lines(lambda line: line.alone if isinstance(line.alone, str) else "")
 def test_u2_singletons_are_local(line):
     fed = digits(equal=False)
-    same = (line.truth or {}).get("alone", lambda fed: fed)(fed)
-    rounds = ROUNDS + line.late
-    assert np.allclose(served(run(line.alone(), same, rounds=rounds)), served(run(m.Local(), fed)), rtol=0, atol=1e-12)
+    found = run(line.alone(), line.alone_of(fed), rounds=ROUNDS + line.late)
+    assert np.allclose(final(found), final(run(m.Local(), fed)), rtol=0, atol=1e-12)
 
 
 @always
 def test_u3_the_order_of_clients_does_not_matter(line):
-    fed, order = digits(equal=False), np.random.default_rng(1).permutation(M)
-    a, b = run(line.usual(), fed), run(line.usual(), permuted(fed, order))
-    assert np.allclose(served(a)[order], served(b), rtol=0, atol=line.near)
+    order = np.random.default_rng(1).permutation(M)
+    a, b = usual_run(line), run(line.usual(), permuted(digits(equal=False), order))
+    assert np.allclose(final(a)[order], final(b), rtol=0, atol=line.near)
     if a.labels is not None:
         assert adjusted_rand_index(a.labels[order], b.labels) == 1
 
@@ -270,11 +260,10 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
 
     usual = line.usual()
     swapped = Swapped(**{name: value for name, value in usual.settings().items() if name != "name"})
-    fed = digits(equal=False)
-    a, b = run(usual, fed), run(swapped, fed)
+    a, b = usual_run(line), run(swapped, digits(equal=False))
     assert len(np.unique(a.labels)) > 1  # else there is nothing to permute
     assert np.array_equal(b.labels, K - 1 - a.labels)
-    assert np.allclose(served(a), served(b), rtol=0, atol=1e-12)
+    assert np.allclose(final(a), final(b), rtol=0, atol=1e-12)
     assert a.clients["test"].equals(b.clients["test"])
 
 
@@ -283,7 +272,7 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     fed = digits()
     same = replace(fed, train=[fed.train[0]] * M, test=[fed.test[0]] * M, clusters=np.zeros(M, dtype=np.int64))
     result = run(line.usual(), same, rounds=ROUNDS + line.late)
-    assert np.ptp(served(result), axis=0).max() < 1e-12
+    assert np.ptp(final(result), axis=0).max() < 1e-12
     # what one client, alone with the same start, would reach; IFCA starts from the model it picked
     one = {"train": same.train[:1], "test": same.test[:1], "val": same.val[:1], "clusters": same.clusters[:1]}
     picked = int(result.rows[0]) if line.start == "independent" else 0
@@ -291,7 +280,7 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     if line.personal:
         alone = run(line.usual(), replace(same, **one))
         # not closer: FedRC floors a sum over the clients, which is larger for six than for one
-        assert np.allclose(served(result), served(alone), rtol=0, atol=1e-8)
+        assert np.allclose(final(result), final(alone), rtol=0, atol=1e-8)
         return
 
     class From(m.Local):
@@ -301,7 +290,7 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
         def local_training(self):
             return line.usual().local_training()
 
-    assert np.allclose(served(result), served(run(From(), replace(same, **one))), rtol=0, atol=1e-12)
+    assert np.allclose(final(result), final(run(From(), replace(same, **one))), rtol=0, atol=1e-12)
 
 
 class Arbitrary:
@@ -322,19 +311,14 @@ def drive(method, fed, rounds=3, seed=0):
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     with training.make_engine(fed, net, training.TrainSpec(), "serial") as engine:
         state = method.start(fed, net, m.Context(seed))
-        around = [served_by(method, state), np.stack([net.init(seed, k) for k in range(K)])]
+        around = [served(method, state), np.stack([net.init(seed, k) for k in range(K)])]
         for round in range(1, rounds + 1):
             clients = np.sort(rng.choice(fed.n_clients, size=fed.n_clients - round, replace=False))
             state = method.observe(state, clients, round, engine)
             state, trained = method.train(state, clients, round, Arbitrary(engine, rng))
             around.append(trained.theta.reshape(-1, net.n_parameters))
             state = method.collect(state, clients, trained.theta, round)
-            yield np.vstack(around), served_by(method, state)
-
-
-def served_by(method, state):
-    theta, rows = method.serve(state)
-    return theta[rows].copy()
+            yield np.vstack(around), np.array(served(method, state))
 
 
 @lines(lambda line: line.mean)
@@ -356,7 +340,7 @@ def test_u7_without_a_step_nothing_moves_and_labels_are_defined(line):
     net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     starts = np.stack([net.init(0, k) for k in range(K)])
     rows = result.rows if line.start == "independent" else np.zeros(M, dtype=int)
-    assert np.array_equal(served(result).astype(np.float32), starts[rows])
+    assert np.array_equal(final(result).astype(np.float32), starts[rows])
     if result.labels is not None:
         assert result.labels.shape == (M,) and (result.labels >= 0).all()
 
@@ -373,10 +357,8 @@ def variants(line):
     if type(usual).__name__ in OTHERS:
         yield OTHERS[type(usual).__name__]()
     if "variant" in usual.options() and (usual._as_run or usual.AS_RUN):
-        options = {
-            name: value for name, value in usual.settings().items() if name in ("n_clusters", "clusterer", "tau")
-        }
-        yield m.build({"name": usual.name, "variant": "as_run"} | options)
+        kept = {k: v for k, v in usual.settings().items() if k in ("name", "n_clusters", "clusterer", "tau")}
+        yield m.build({"variant": "as_run"} | kept)
 
 
 @always
@@ -391,11 +373,8 @@ def test_u8_two_runs_have_the_same_bits_though_one_was_interrupted(line, tmp_pat
                 raise KeyboardInterrupt
             before = {name: np.array(value) for name, value in state.items()}
             after = type(stopped).collect(stopped, state, clients, theta, round)
-            assert [
-                name
-                for name in before
-                if not np.array_equal(before[name], state[name], equal_nan=before[name].dtype.kind == "f")
-            ] == []
+            for name, old in before.items():
+                assert np.array_equal(old, state[name], equal_nan=old.dtype.kind == "f"), name
             return after
 
         monkeypatch.setattr(stopped, "collect", collect, raising=False)
@@ -412,17 +391,16 @@ def test_u9_test_labels_are_for_reporting_only(line):
     labels, tested = fed.labels.copy(), np.unique(np.concatenate(fed.test))
     assert not np.isin(tested, np.concatenate(fed.train)).any()
     labels[tested] = np.random.default_rng(0).integers(0, fed.n_classes, len(tested))
-    a, b = run(line.usual(), fed, ROUGH), run(line.usual(), replace(fed, labels=labels), ROUGH)
+    a, b = usual_run(line, rough=True), run(line.usual(), replace(fed, labels=labels), ROUGH)
     assert same_bits(a, b)
     assert not a.clients["test"].equals(b.clients["test"])
 
 
 @always
 def test_u10_counted_traffic_is_that_of_the_table(line):
-    fed = digits(equal=False)
-    result = run(line.usual(), fed, ROUGH)
+    result = usual_run(line, rough=True)
     P, sent = result.theta.shape[1], 3 * (M // 2)  # three rounds of half the clients
-    up, down = line.setup(fed)
+    up, down = line.setup(digits(equal=False))
     if line.once:
         up, down = np.add((up, down), line.once(P))
     last = result.history.iloc[-1]
@@ -432,17 +410,7 @@ def test_u10_counted_traffic_is_that_of_the_table(line):
 
 def test_the_usual_settings_form_clusters():
     """Else most of the above would compare FedAvg with itself."""
-    fed = digits(equal=False)
+    single = {"FedAvg", "FedProx", "FedSGD", "FedDist", "FedDistWS", "FedDANE", "Local", "PFedGraph", "FedSaC"}
     for name, line in LINES.items():
-        labels = run(line.usual(), fed).labels
-        if labels is None:
-            single = ("FedAvg", "FedProx", "FedSGD", "FedDist", "FedDistWS", "FedDANE")
-            assert name in (*single, "Local", "PFedGraph", "FedSaC")
-        else:
-            assert len(np.unique(labels)) > 1, name
-
-
-def test_methods_have_names_of_their_own():
-    assert len({cls.name for cls in m.METHODS.values()}) == len(m.METHODS)
-    for line in LINES.values():
-        assert type(m.build(line.usual().settings())) is type(line.usual())
+        labels = usual_run(line).labels
+        assert name in single if labels is None else len(np.unique(labels)) > 1, name

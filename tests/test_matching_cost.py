@@ -55,11 +55,11 @@ def test_every_saved_row_says_what_it_was_measured_on(monkeypatch, tmp_path):
     assert json.loads(table["settings"][0])["samples"] == cost.SAMPLES
 
 
-def test_cost_refuses_before_it_runs(capsys):
-    for arguments, words in (
-        (["--networks", "nobody"], "unknown network nobody"),
-        (["--widths", "8", "0"], "must be 1 or more, not 0"),
-    ):
-        with pytest.raises(SystemExit):
-            cost.main(arguments)
-        assert words in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [("--networks nobody", "unknown network nobody"), ("--widths 8 0", "must be 1 or more, not 0")],
+)
+def test_cost_refuses_before_it_runs(capsys, arguments, words):
+    with pytest.raises(SystemExit):
+        cost.main(arguments.split())
+    assert words in capsys.readouterr().err

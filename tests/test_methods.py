@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
-from toys import held_out, served, two_clusters
+from toys import held_out, served, steps, two_clusters
 
 import fltnb as fl
 import fltnb.methods as methods
@@ -23,143 +23,90 @@ from fltnb.methods.modelspace import best_start, lloyd, scores
 from fltnb.metrics import adjusted_rand_index
 
 CONTEXT = Context(seed=0)
-
-
-def toy(sizes=(10, 30, 20, 20), clusters=(0, 0, 1, 1), theta=(1.0, 2.0)):
-    """A federation and a model that the methods can start from."""
-    fed = SimpleNamespace(
-        n_clients=len(sizes), sizes=np.array(sizes), clusters=np.array(clusters), input_shape=(1, 1, 2)
-    )
-    P, init = len(theta), lambda seed: np.array(theta, dtype=np.float32)
-    model = SimpleNamespace(n_parameters=P, n_trainable=P, init=init)
-    return fed, model
+SIZES, TRUTH = (10, 30, 20, 20), np.array([0, 0, 1, 1])
 
 
 def fitted(labels, adjacency=None):
     """A clusterer that knows its answer."""
     labels = np.array(labels)
-    if adjacency is None:
-        adjacency = labels[:, None] == labels[None]
-    return SimpleNamespace(
-        labels_=labels, adjacency_=np.array(adjacency, dtype=np.uint8), get_params=lambda deep: {"k": 1}
-    )
+    adjacency = np.array(labels[:, None] == labels if adjacency is None else adjacency, dtype=np.uint8)
+    return SimpleNamespace(labels_=labels, adjacency_=adjacency, get_params=lambda deep: {"k": 1})
 
 
-def one_round(method, fed, model, clients, trained, state=None):
-    state = method.start(fed, model, CONTEXT) if state is None else state
-    state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float32), 1)
-    theta, rows = method.serve(state)
-    return theta[rows], state
+def play(method, *rounds, sizes=SIZES, clusters=TRUTH):
+    """What the four clients are served after each round, and the last state; a round is (clients, what they sent)."""
+    fed = {"n_clients": 4, "sizes": sizes, "clusters": clusters, "input_shape": (1, 1, 2)}
+    states = list(steps(method, rounds, (1.0, 2.0), **fed))
+    return *(np.array(served(method, state)) for state in states), states[-1]
 
 
-def test_fedavg_weights_by_samples():
-    served, _ = one_round(FedAvg(), *toy(), [0, 1], [[0, 0], [4, 8]])
-    assert np.allclose(served, [[3, 6]] * 4)  # weights 10/40 and 30/40
-
-
-def test_fedavg_last_local_counts_everybody():
-    fed, model = toy()
-    method = FedAvg(rule="last_local")
-    served, state = one_round(method, fed, model, [1], [[9, 9]])
+def test_rules_of_fedavg_by_hand():
+    first, _ = play(FedAvg(), ([0, 1], [[0, 0], [4, 8]]))
+    assert np.allclose(first, [[3, 6]] * 4)  # weights 10/40 and 30/40
+    rounds = ([1], [[9, 9]]), ([0], [[5, 5]])
+    one, two, _ = play(FedAvg(rule="last_local"), *rounds)
     # clients 0, 2, 3 (50 of 80 samples) still hold the initial (1, 2)
-    assert np.allclose(served[0], [(50 * 1 + 30 * 9) / 80, (50 * 2 + 30 * 9) / 80])
-    served, _ = one_round(method, fed, model, [0], [[5, 5]], state)
+    assert np.allclose(one[0], [(50 * 1 + 30 * 9) / 80, (50 * 2 + 30 * 9) / 80])
     # client 1 is remembered at (9, 9) although it did not take part
-    assert np.allclose(served[0], [(10 * 5 + 30 * 9 + 40 * 1) / 80, (10 * 5 + 30 * 9 + 40 * 2) / 80])
+    assert np.allclose(two[0], [(10 * 5 + 30 * 9 + 40 * 1) / 80, (10 * 5 + 30 * 9 + 40 * 2) / 80])
+    damped, again, _ = play(FedAvg(rule="last_aggregate"), *rounds)
+    assert np.allclose(damped, one)
+    assert np.allclose(again[0], (70 * one[0] + 10 * 5) / 80)  # here client 1 contributes the aggregate
 
 
-def test_fedavg_last_aggregate_is_a_damped_step():
-    fed, model = toy()
-    method = FedAvg(rule="last_aggregate")
-    served, state = one_round(method, fed, model, [1], [[9, 9]])
-    assert np.allclose(served[0], [(50 * 1 + 30 * 9) / 80, (50 * 2 + 30 * 9) / 80])
-    first = served[0]
-    served, _ = one_round(method, fed, model, [0], [[5, 5]], state)
-    assert np.allclose(served[0], (70 * first + 10 * 5) / 80)  # here client 1 contributes the aggregate
-
-
-def test_oracle_keeps_a_cluster_without_participants():
-    served, _ = one_round(Oracle(), *toy(), [0], [[7, 7]])
-    assert np.allclose(served[:2], 7)
-    assert np.allclose(served[2:], [1, 2])
-
-
-def test_oracle_without_truth_says_so():
-    fed, model = toy()
-    fed.clusters = None
+def test_oracle_keeps_a_cluster_without_participants_and_needs_the_truth():
+    found, _ = play(Oracle(), ([0], [[7, 7]]))
+    assert np.allclose(found[:2], 7)
+    assert np.allclose(found[2:], [1, 2])
     with pytest.raises(FltnbError, match="true clusters"):
-        Oracle().start(fed, model, CONTEXT)
+        play(Oracle(), ([0], [[7, 7]]), clusters=None)
 
 
-def test_flt_case_1_averages_over_neighbourhoods():
+def test_flt_case_1_averages_over_neighbourhoods_and_is_case_2_on_blocks():
     path = [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
-    fed, model = toy(sizes=(1, 1, 1, 1))
-    method = FLT(fitted([0, 0, 1, 1], path), graph="full")
-    served, state = one_round(method, fed, model, [0, 1, 2, 3], [[0, 0], [3, 3], [6, 6], [9, 9]])
-    assert np.allclose(served[:, 0], [1.5, 3, 6, 7.5])
+    sent = range(4), [[0, 0], [3, 3], [6, 6], [9, 9]]
+    found, state = play(FLT(fitted(TRUTH, path), graph="full"), sent, sizes=(1, 1, 1, 1))
+    assert np.allclose(found[:, 0], [1.5, 3, 6, 7.5])
     assert len(state["models"]) == 4
-
-
-def test_flt_case_1_equals_case_2_on_blocks():
-    fed, model = toy()
-    trained = np.random.default_rng(0).normal(size=(3, 2))
-    full, _ = one_round(FLT(fitted([0, 0, 1, 1]), graph="full"), fed, model, [0, 1, 3], trained)
-    clusters, _ = one_round(FLT(fitted([0, 0, 1, 1]), graph="clusters"), fed, model, [0, 1, 3], trained)
-    assert np.array_equal(full, clusters)
+    sent = [0, 1, 3], np.random.default_rng(0).normal(size=(3, 2))
+    assert np.array_equal(*(play(FLT(fitted(TRUTH), graph=graph), sent)[0] for graph in ("full", "clusters")))
 
 
 @pytest.mark.parametrize("rule", methods.RULES)
 def test_one_cluster_is_fedavg(rule):
-    fed, model = toy()
-    trained = np.random.default_rng(1).normal(size=(2, 2))
-    expected, _ = one_round(FedAvg(rule), fed, model, [1, 2], trained)
-    for method in (FLT(fitted([0] * 4), rule=rule), FedSEM(1, rule=rule)):
-        served, _ = one_round(method, fed, model, [1, 2], trained)
-        assert np.allclose(served, expected, atol=1e-6), method.name
+    rounds = [(clients, np.random.default_rng(1).normal(size=(2, 2))) for clients in ([0, 1], [1, 2], [0, 3])]
+    *expected, _ = play(FedAvg(rule), *rounds)
+    for method in (FLT(fitted([0] * 4), rule=rule), FedSEM(1, rule=rule), FeSEM(1, 0, "samples", rule)):
+        *found, _ = play(method, *rounds)
+        assert np.allclose(found, expected, atol=1e-6), method.name
 
 
-def test_fedsem_finds_groups_of_models():
-    fed, model = toy(sizes=(10, 30, 20, 20))
-    served, state = one_round(FedSEM(2), fed, model, range(4), [[0, 0], [1, 0], [10, 10], [11, 10]])
-    assert len({*state["labels"][:2]}) == 1 and len({*state["labels"][2:]}) == 1
-    assert state["labels"][0] != state["labels"][2]
-    assert np.allclose(served[0], [0.75, 0])  # weighted by samples
-    assert np.allclose(served[2], [10.5, 10])
-
-
-def test_fedsem_groups_as_kmeans_on_the_models_themselves():
-    from sklearn.cluster import KMeans
-
-    fed, model = toy(sizes=[1] * 12, clusters=[0] * 12, theta=np.zeros(50))
+def test_fedsem_finds_groups_of_models_as_kmeans_does():
+    found, state = play(FedSEM(2), (range(4), [[0, 0], [1, 0], [10, 10], [11, 10]]))
+    assert state["labels"][0] == state["labels"][1] != state["labels"][2] == state["labels"][3]
+    assert np.allclose(found[[0, 2]], [[0.75, 0], [10.5, 10]])  # weighted by samples
     centers = np.random.default_rng(3).normal(size=(3, 50)) * 4
     trained = np.repeat(centers, 4, axis=0) + np.random.default_rng(4).normal(size=(12, 50))
-    _, state = one_round(FedSEM(3), fed, model, range(12), trained)
-    direct = KMeans(3, n_init=20, random_state=0).fit_predict(trained)
-    same = state["labels"][:, None] == state["labels"][None]
-    assert np.array_equal(same, direct[:, None] == direct[None])
+    (state,) = steps(FedSEM(3), [(range(12), trained)], np.zeros(50))
+    assert adjusted_rand_index(KMeans(3, n_init=20, random_state=0).fit_predict(trained), state["labels"]) == 1
 
 
-def test_mix_refuses_rows_that_do_not_sum_to_one():
-    with pytest.raises(FltnbError, match="sum to 1"):
-        mix(np.array([[0.5, 0.4]]), np.zeros((2, 3), np.float32))
-    with pytest.raises(FltnbError, match="non-negative"):
-        mix(np.array([[1.5, -0.5]]), np.zeros((2, 3), np.float32))
-
-
-def test_mix_does_not_depend_on_blocks():
+def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights():
     rng = np.random.default_rng(0)
     W = rng.random((3, 7))
     W /= W.sum(axis=1, keepdims=True)
     theta = rng.normal(size=(7, 1000)).astype(np.float32)
     assert np.allclose(mix(W, theta, block=64), mix(W, theta), rtol=0, atol=1e-7)
+    for row, says in (([0.5, 0.4], "sum to 1"), ([1.5, -0.5], "non-negative")):
+        with pytest.raises(FltnbError, match=says):
+            mix(np.array([row]), np.zeros((2, 3), np.float32))
 
 
 @pytest.mark.parametrize(
-    ("method", "state_size"), [(FedAvg(), 1), (Oracle(), 2), (Local(), 4), (FLT(fitted([0, 1, 2, 2])), 3)]
+    ("method", "models"), [(FedAvg(), 1), (Oracle(), 2), (Local(), 4), (FLT(fitted([0, 1, 2, 2])), 3)]
 )
-def test_state_holds_one_model_per_distinct_neighbourhood(method, state_size):
-    fed, model = toy()
-    assert len(method.start(fed, model, CONTEXT)["models"]) == state_size
+def test_state_holds_one_model_per_distinct_neighbourhood(method, models):
+    assert len(play(method, ([0], [[7, 7]]))[1]["models"]) == models
 
 
 @pytest.mark.parametrize(
@@ -200,25 +147,25 @@ def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
     assert FLT(variant="as_run", graph="clusters").graph == "clusters"
 
 
+FOUR = SimpleNamespace(n_clients=4)
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: methods.build({"name": "fedawg"}), "method 'fedawg'"),
-        (lambda: methods.build({"name": "fedavg", "rul": "participants"}), "option of method fedavg 'rul'"),
         (lambda: methods.build({"name": "fedsem"}), "fedsem needs n_clusters .K, the number of clusters.: add it"),
         (lambda: methods.build({"name": "flt", "clusterer": {"name": "KMedoids"}}), "clusterer 'KMedoids'"),
         (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "option of encoder 'sort'"),
+        (lambda: play(FLT(fitted([0, 1, 1]))), "fitted on 3 clients"),
+        (lambda: FLT(graph="full", membership="leaf_order"), 'give graph="clusters" as well'),
+        (lambda: FLT(fitted(TRUTH), membership="leaf_order").client_graph(FOUR, CONTEXT), "no dendrogram"),
+        *((lambda cls=cls: cls(5).check(FOUR), "5 clusters for 4 clients") for cls in (IFCA, FeSEM, FedSEM)),
     ],
 )
-def test_bad_names_are_refused_in_one_sentence(make, sentence):
+def test_what_does_not_go_together_is_refused_in_one_sentence(make, sentence):
     with pytest.raises(FltnbError, match=sentence) as error:
         make()
     assert "\n" not in str(error.value)
-
-
-def test_a_clusterer_fitted_on_other_clients_is_refused():
-    with pytest.raises(FltnbError, match="fitted on 3 clients"):
-        FLT(fitted([0, 1, 1])).start(*toy(), CONTEXT)
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
@@ -329,24 +276,11 @@ def test_ifca_picks_the_least_loss_and_the_lowest_index_on_ties():
     assert state["labels"].tolist() == [0, 1, 0, 2]
 
 
-def test_ifca_leaves_a_model_that_nobody_picks():
-    toy = Toy([[1.0], [2.0]], [[0.0], [1e3]])
-    before, after = toy.run(IFCA(2))
+def test_ifca_leaves_a_model_that_nobody_picks_and_absent_clients_keep_their_choice():
+    before, after = Toy([[1.0], [2.0]], [[0.0], [1e3]]).run(IFCA(2))
     assert np.array_equal(before["models"][1], after["models"][1])
     assert np.allclose(after["models"][0], 0.75)
-
-
-def test_ifca_with_equal_models_is_fedavg():
-    """In the first round; later the models nobody picked may suit somebody better than the one that moved."""
-    toy = Toy([[1.0, 0], [2.0, 0], [9.0, 0]], [[1.0, 1.0]] * 3, sizes=[1, 2, 3])
-    ifca, fedavg = toy.run(IFCA(3))[-1], toy.run(FedAvg())[-1]
-    assert (ifca["labels"] == 0).all()
-    assert np.allclose(ifca["models"][0], fedavg["models"][0], rtol=0, atol=1e-12)
-
-
-def test_ifca_absent_clients_keep_their_choice():
-    toy = Toy([[0.0], [10.0], [10.0]], [[1.0], [9.0]])
-    states = toy.run(IFCA(2), 2, taking_part=[[0, 1], [0]])
+    states = Toy([[0.0], [10.0], [10.0]], [[1.0], [9.0]]).run(IFCA(2), 2, taking_part=[[0, 1], [0]])
     assert states[1]["labels"].tolist() == [0, 1, 0]  # client 2 was never drawn
     assert states[2]["labels"].tolist() == [0, 1, 0]
 
@@ -378,7 +312,7 @@ def test_ifca_shares_its_lower_layers():
 
 def test_ifca_compares_models_on_the_split_it_was_told():
     fed = digits(val=6)
-    net = _model(fed)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
     with fl.training.make_engine(fed, net, fl.training.TrainSpec(), "serial") as engine:
         for split in ("train", "val"):
             method = IFCA(3, split=split)
@@ -402,6 +336,9 @@ def test_cfl_cuts_two_opposite_groups():
     assert states[1]["labels"].tolist() == [0, 0, 0, 1, 1, 1]
     assert np.allclose(states[1]["models"], [[1, 0], [-1, 0]])  # parent plus the halves' own mean updates
     assert np.allclose(states[2]["models"], [[1.5, 0], [-1.5, 0]])
+    toy = Toy([[0.0], [4.0]], [0.0], sizes=[1, 3])
+    assert np.allclose(toy.run(CFL())[1]["models"], 1.0)  # a step of 0.5 to 0 and 4; members count equally
+    assert np.allclose(toy.run(CFL(weighting="samples"))[1]["models"], 1.5)
 
 
 @pytest.mark.parametrize("options", [{"eps1": 0}, {"eps2": 1e9}, {"warmup": 9}, {"min_size": 6}])
@@ -412,13 +349,10 @@ def test_cfl_that_never_cuts_is_fedavg(options):
     assert np.allclose(state["models"], toy.run(FedAvg(), 5)[-1]["models"])
 
 
-def test_cfl_waits_for_the_warm_up_and_for_large_updates():
-    assert [len(state["models"]) for state in two_groups().run(CFL(1e-6, 0.9, warmup=2), 4)] == [1, 1, 1, 2, 2]
-    assert len(two_groups().run(CFL(1e-6, 1.01, warmup=0), 4)[-1]["models"]) == 1
-
-
-def test_cfl_with_absent_clients_waits_until_all_were_heard_and_moves_them_along():
+def test_cfl_waits_for_the_warm_up_for_large_updates_and_until_all_were_heard():
     toy = two_groups()
+    assert [len(state["models"]) for state in toy.run(CFL(1e-6, 0.9, warmup=2), 4)] == [1, 1, 1, 2, 2]
+    assert len(toy.run(CFL(1e-6, 1.01, warmup=0), 4)[-1]["models"]) == 1
     method = CFL(eps1=0.5, eps2=0.5, warmup=0)
     states = toy.run(method, 3, taking_part=[[0, 3], [1, 4], [2, 5]])
     assert [len(state["models"]) for state in states] == [1, 1, 1, 2]
@@ -426,12 +360,6 @@ def test_cfl_with_absent_clients_waits_until_all_were_heard_and_moves_them_along
     assert not states[3]["heard"].any()  # nothing is known yet about updates from the halves' models
     more = toy.run(method, 4, taking_part=[[0, 3], [1, 4], [2, 5], [3]])
     assert np.array_equal(more[4]["models"][0], states[3]["models"][0])  # nobody of this half took part
-
-
-def test_cfl_weighs_members_equally_unless_told():
-    toy = Toy([[0.0], [4.0]], [0.0], sizes=[1, 3])
-    assert np.allclose(toy.run(CFL())[1]["models"], 1.0)  # a step of 0.5 to 0 and 4
-    assert np.allclose(toy.run(CFL(weighting="samples"))[1]["models"], 1.5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -479,16 +407,7 @@ def test_fesem_recovers_groups_and_takes_plain_means():
     state = toy.run(FeSEM(2, lam=0.0, weighting="samples"), lr=1.0)[1]
     assert np.allclose(np.array(served(FeSEM(2), state))[:, 0], [0.9, 0.9, 21.8, 21.8])
 
-
-def test_fesem_with_one_centre_and_no_penalty_is_fedavg_for_equal_sizes():
-    toy = Toy([[1.0], [5.0], [7.0]], [2.0])
-    part = [[0, 1], [1, 2], [0, 1, 2]]
-    for rule in methods.RULES:
-        state = toy.run(FeSEM(1, lam=0, rule=rule), 3, taking_part=part)[-1]
-        assert np.allclose(state["models"], toy.run(FedAvg(rule), 3, taking_part=part)[-1]["models"]), rule
-
-
-def test_fesem_waits_for_as_many_clients_as_centres():
+    # as many clients as centres must have been heard
     toy = Toy([[0.0], [1.0], [10.0], [11.0]], [0.0])
     states = toy.run(FeSEM(3, lam=0), 3, taking_part=[[0], [2], [1, 3]], lr=1.0)
     assert [len(state["models"]) for state in states] == [1, 1, 1, 3]
@@ -525,13 +444,16 @@ def test_lloyd_is_kmeans_from_given_centres(seed, far):
     assert np.allclose(found, kmeans.cluster_centers_)
 
 
-def test_lloyd_with_weights_is_lloyd_with_repeated_points():
+def test_lloyd_and_its_start_take_weights_as_repeated_points():
     rng = np.random.default_rng(5)
     points, weights, centers = rng.normal(size=(30, 4)), rng.integers(1, 5, 30), rng.normal(size=(3, 4))
     labels, found = lloyd(points, weights, centers, np.zeros(4))
     often, same = lloyd(np.repeat(points, weights, axis=0), np.ones(weights.sum(), int), centers, np.zeros(4))
     assert np.array_equal(np.repeat(labels, weights), often)
     assert np.allclose(found, same)
+    points = np.array([[0.0, 0], [1, 0], [9, 0]])
+    labels = best_start(points, np.array([1, 1, 50]), points[0], 2, seed=0)
+    assert labels[0] == labels[1] != labels[2]
 
 
 def test_distances_keep_small_differences_of_long_models():
@@ -576,12 +498,6 @@ def test_fedsem_equals_grouping_and_averaging_spelt_out():
                 assert np.allclose(after["models"][k], expected), (rule, round, k)
 
 
-def test_best_start_counts_equal_points():
-    points = np.array([[0.0, 0], [1, 0], [9, 0]])
-    labels = best_start(points, np.array([1, 1, 50]), points[0], 2, seed=0)
-    assert labels[0] == labels[1] != labels[2]
-
-
 def test_leaf_order_membership_scrambles_clusters_as_the_public_code_does():
     """Clients 1 to 6, true groups {1, 3, 5} and {2, 4, 6}: the public code returns {5, 3, 2} and {1, 6, 4}."""
     labels, leaf_order = np.array([0, 1, 0, 1, 0, 1]), np.array([5, 1, 3, 6, 2, 4]) - 1
@@ -599,8 +515,9 @@ def test_membership_option_changes_the_clusters_and_nothing_else(cls):
     moved = {split: [getattr(fed, split)[i] for i in order] for split in ("train", "test")}
     fed = replace(fed, **moved, clusters=fed.clusters[order])
     clusterer = fl.PCAKMeans(n_clusters=3, k=3, shared_basis=True, n_components=8, threshold=0.7)
+    net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
     right, slipped = (
-        cls(clusterer, graph="clusters", membership=membership).start(fed, _model(fed), CONTEXT)
+        cls(clusterer, graph="clusters", membership=membership).start(fed, net, CONTEXT)
         for membership in ("clients", "leaf_order")
     )
     fitted = clusterer.fit([fed.inputs(index).reshape(len(index), -1) for index in fed.train])
@@ -610,21 +527,3 @@ def test_membership_option_changes_the_clusters_and_nothing_else(cls):
     assert adjusted_rand_index(slipped["labels"], fed.clusters) < 0.5
     assert np.array_equal(np.bincount(right["labels"]), np.bincount(slipped["labels"]))
     assert methods.build(cls(membership="leaf_order", graph="clusters").settings()).membership == "leaf_order"
-
-
-def test_membership_by_leaf_order_needs_a_dendrogram():
-    plain = SimpleNamespace(labels_=np.zeros(4, dtype=int), get_params=lambda deep: {})
-    with pytest.raises(FltnbError, match="no dendrogram"):
-        FLT(plain, membership="leaf_order").client_graph(Toy([[0.0]] * 4, [0.0]).fed, CONTEXT)
-
-
-def _model(fed):
-    return fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
-
-
-def test_options_that_do_not_go_together_are_refused():
-    with pytest.raises(FltnbError, match='give graph="clusters" as well'):
-        FLT(graph="full", membership="leaf_order")
-    for cls in (IFCA, FeSEM, FedSEM):
-        with pytest.raises(FltnbError, match="5 clusters for 4 clients"):
-            cls(5).check(Toy([[0.0]] * 4, [0.0]).fed)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from toys import QUICK, held_out, served, steps
+from toys import QUICK, final, held_out, served, steps
 
 import fltnb as fl
 from fltnb import methods
@@ -100,10 +100,7 @@ def test_pacfl_merges_as_the_official_loop_does(seed, threshold):
     fitted = PACFL(threshold=threshold).fit([rng.normal(size=(3, 4)) for _ in range(7)])
     found = {frozenset(np.flatnonzero(fitted.labels_ == k)) for k in range(fitted.n_clusters_)}
     assert found == merged_by_hand(fitted.distance_, threshold)
-
-
-def test_pacfl_thresholds_at_the_ends_and_a_given_number():
-    clients = [np.random.default_rng(i).random((5, 6)) for i in range(5)]
+    clients = rng.random((5, 5, 6))
     assert PACFL(threshold=180).fit(clients).n_clusters_ == 1
     assert PACFL(threshold=-1).fit([clients[0]] * 3).labels_.tolist() == [0, 1, 2]
     assert PACFL(n_clusters=3).fit(clients).n_clusters_ == 3
@@ -124,32 +121,10 @@ def test_pacfl_of_colours_takes_every_channel_as_a_column():
     colour = np.random.default_rng(0).integers(0, 255, (12, 4, 4, 3), dtype=np.uint8)
     index = np.arange(12).reshape(3, 4)
     fed = fl.Federation(images=colour, labels=np.tile([0, 1], 6), n_classes=2, train=index, test=index, val=index)
-    published = methods.PACFL(PACFL(n_clusters=2), variant="as_run")
-    state = published.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))
-    assert state["sent"] == 3 * 2 * 3 * 16  # clients, classes, vectors (of 6 columns), pixels
-    # described: 2 images per class, 3 x 16 numbers each
-    assert methods.PACFL(PACFL(n_clusters=2)).start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))["sent"] == (
-        3 * 2 * 2 * 48
-    )
-
-
-def test_pacfl_refuses_in_one_sentence():
-    x = [np.ones((3, 4))] * 3
-    for wrong, words in (
-        ({"n_clusters": 4}, "from 1 to the number of clients, 3"),
-        ({"n_vectors": 0}, "n_vectors"),
-        ({"angle": "sum"}, "sum"),
-    ):
-        with pytest.raises(FltnbError, match=words):
-            PACFL(**wrong).fit(x)
-    with pytest.raises(FltnbError, match="as long as X"):
-        PACFL().fit(x, [np.zeros(2)] * 3)
-    with pytest.raises(FltnbError, match="images of client 1 are zero"):
-        PACFL().fit([x[0], np.zeros((3, 4)), x[0]])
-    with pytest.raises(FltnbError, match="client 0 has none"):
-        fl.run(methods.PACFL(variant="as_run"), turned(), **QUICK | {"rounds": 1})
-    with pytest.raises(FltnbError, match="must be a PACFL clusterer"):
-        methods.PACFL(fl.FCR())
+    # as run: clients, classes, vectors (of 6 columns), pixels; as written: 2 images per class, 3 x 16 numbers each
+    for variant, sent in (("as_run", 3 * 2 * 3 * 16), ("as_written", 3 * 2 * 2 * 48)):
+        method = methods.PACFL(PACFL(n_clusters=2), variant=variant)
+        assert method.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))["sent"] == sent
 
 
 def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
@@ -164,13 +139,16 @@ def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
     assert next(steps(FedClust(threshold=1.9), [(FOUR, warmup)]))["labels"].tolist() == [0, 0, 1, 2]
 
 
-def test_fedclust_published_is_a_model_of_one_round_for_ever():
+def test_fedclust_as_run_is_a_model_of_one_round_for_ever():
     warmup = [[9.0, 1.0], [-9.0, 1.5], [9.0, 7.0], [9.0, 3.0]]
     method = FedClust(n_clusters=2, variant="as_run")
     first, second = steps(method, [(FOUR, warmup), (FOUR, np.ones((4, 2)))], sizes=[1, 1, 1, 3])
     assert first["labels"].tolist() == [0, 1, 0, 0]  # all weights count: client 1 is the odd one
     assert served(method, first) == [[9, 17 / 5], [-9, 1.5], [9, 17 / 5], [9, 17 / 5]]
     assert np.array_equal(first["models"], second["models"]) and method.traffic(first, 2) == (2, 2)
+    a = fl.run(FedClust(1e9, variant="as_run"), turned(4), **QUICK | {"rounds": 2})
+    b = fl.run(FedAvg(), turned(4), **QUICK | {"rounds": 1})
+    assert np.allclose(final(a), final(b), rtol=0, atol=1e-12)
 
 
 def test_fedclust_newcomers_join_the_nearest_last_layer():
@@ -192,13 +170,6 @@ def test_fedclust_members_are_never_farther_apart_than_the_threshold(seed, thres
     assert (apart[labels[:, None] == labels[None]] <= threshold + 1e-12).all()
 
 
-def test_fedclust_as_run_with_one_cluster_is_one_round_of_fedavg():
-    fed = turned(4)
-    a = fl.run(FedClust(1e9, variant="as_run"), fed, **QUICK | {"rounds": 2})
-    b = fl.run(FedAvg(), fed, **QUICK | {"rounds": 1})
-    assert np.allclose(a.theta[a.rows], b.theta[b.rows], rtol=0, atol=1e-12)
-
-
 def test_flexcfl_groups_by_direction_and_places_newcomers():
     start = [1.0, 1.0]
     cold = [[2.0, 1.0], [5.0, 1.0], [1.0, 3.0], [1.0, 2.0]]  # along x: +1, +4; along y: +2, +1
@@ -210,11 +181,6 @@ def test_flexcfl_groups_by_direction_and_places_newcomers():
     assert second["labels"].tolist() == [0, 0, 1, 1, 1]  # an update almost along y
     assert served(method, second) == [[8, 0], [8, 0], [1, 2.5], [1, 2.5], [1, 2.5]]  # weights 1 and 2
     assert served(method, third)[2:] == [[7, 7]] * 3
-
-
-def test_flexcfl_opposite_updates_part():
-    labels = next(steps(FlexCFL(2), [(FOUR, [[1.0, 2], [-2.0, -4], [0.5, 1], [-1.0, -2.1]])]))["labels"]
-    assert labels.tolist() == [0, 1, 0, 1]
 
 
 @settings(max_examples=15, deadline=None)
@@ -230,7 +196,9 @@ def test_decomposed_cosines_are_those_with_the_singular_vectors(seed):
     assert np.allclose(profile @ profile.T, updates @ left @ left.T @ updates.T, atol=1e-8)
 
 
-def test_flexcfl_survives_updates_of_zero_and_few_directions():
+def test_flexcfl_parts_opposite_updates_and_survives_updates_of_zero_and_few_directions():
+    labels = next(steps(FlexCFL(2), [(FOUR, [[1.0, 2], [-2.0, -4], [0.5, 1], [-1.0, -2.1]])]))["labels"]
+    assert labels.tolist() == [0, 1, 0, 1]
     assert decomposed_cosines(np.zeros((3, 3)), 2).tolist() == [[0, 0]] * 3
     assert decomposed_cosines(np.ones((2, 2)), 3).shape == (2, 3)
     with np.errstate(all="raise"):
@@ -270,9 +238,6 @@ def test_cflgp_profile_is_a_running_mean_and_labels_freeze():
     moved = np.array(swapped[0]) - a["models"][a["row"][0]]
     assert np.allclose(b["profile"][0, 0], 0.5 * np.array([1, 0]) + 0.5 * moved)  # beta: 1 at t = 0, a half at t = 1
     assert np.array_equal(b["profile"], c["profile"]) and np.array_equal(b["labels"], c["labels"])
-
-
-def test_cflgp_weight_of_the_newest_update():
     assert [newest_weight(t, 4, 1) for t in range(8)] == [1, 1, 1, 0.5, 0.5, 0.5, 0.5, 1 / 3]
 
 
@@ -294,18 +259,23 @@ def test_cflgp_waits_for_enough_clients_and_keeps_names():
     assert renamed(np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])).tolist() == [3, 2, 1, 0]
 
 
-@pytest.mark.parametrize(
-    "method", [FedClust(n_clusters=2), FlexCFL(2), CFLGP(2)], ids=lambda method: type(method).__name__
-)
+@pytest.mark.parametrize("method", [FedClust(n_clusters=2), FlexCFL(2), CFLGP(2)], ids=repr)
 def test_turned_digits_are_found(method):
     fed = turned()
     run = fl.run(build(method.settings()), fed, **QUICK | {"batch_size": 10, "local_epochs": 8, "rounds": 2})
     assert adjusted_rand_index(fed.clusters, run.labels) == 1
 
 
-def test_bad_settings_are_refused_before_training():
-    fed = turned(4)
+def test_bad_settings_and_clients_are_refused_before_training():
+    fed, x = turned(4), [np.ones((3, 4))] * 3
     for make, words in (
+        (lambda: PACFL(n_clusters=4).fit(x), "from 1 to the number of clients, 3"),
+        (lambda: PACFL(n_vectors=0).fit(x), "n_vectors"),
+        (lambda: PACFL(angle="sum").fit(x), "sum"),
+        (lambda: PACFL().fit(x, [np.zeros(2)] * 3), "as long as X"),
+        (lambda: PACFL().fit([x[0], np.zeros((3, 4)), x[0]]), "images of client 1 are zero"),
+        (lambda: fl.run(methods.PACFL(variant="as_run"), fed, **QUICK | {"rounds": 1}), "client 0 has none"),
+        (lambda: methods.PACFL(fl.FCR()), "must be a PACFL clusterer"),
         (lambda: FedClust(), "threshold or n_clusters"),
         (lambda: FedClust(3, 2), "threshold or n_clusters"),
         (lambda: CFLGP(2, period=1, variant="as_run"), "period"),

@@ -1,11 +1,15 @@
-"""The notebooks keep the rules, and the rules notice what they should."""
+"""The notebooks keep the rules, the rules notice what they should, and the helpers inside notebooks."""
 
 import nbformat
+import numpy as np
+import pandas as pd
 import pytest
 from nbformat import v4
 from notebook_rules import problems
 
+from fltnb import notebook as helpers
 from fltnb import paths
+from fltnb.errors import FltnbError
 
 NOTEBOOKS = sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
@@ -34,42 +38,20 @@ def check(notebook, tmp_path):
     return problems(file)
 
 
-def test_a_good_notebook_has_no_problem(tmp_path):
-    assert check(good(), tmp_path) == []
-
-
 def source(cell, text):
-    def change(notebook):
-        notebook.cells[cell].source = text
-
-    return change
+    return lambda notebook: notebook.cells[cell].update(source=text)
 
 
 def tag(cell, *names):
-    def change(notebook):
-        notebook.cells[cell].metadata["tags"] = list(names)
-
-    return change
+    return lambda notebook: notebook.cells[cell].metadata.update(tags=list(names))
 
 
 def output(cell, item):
-    def change(notebook):
-        notebook.cells[cell].outputs = [item]
-
-    return change
+    return lambda notebook: notebook.cells[cell].update(outputs=[item])
 
 
-def all_code(text):
-    def change(notebook):
-        for cell in notebook.cells[3::2]:
-            cell.source = text
-
-    return change
-
-
-def no_outputs(notebook):
-    for cell in notebook.cells[1::2]:
-        cell.outputs = []
+def all_code(**change):
+    return lambda notebook: [cell.update(change) for cell in notebook.cells[1::2]]
 
 
 BAD = {
@@ -85,11 +67,11 @@ BAD = {
     "not run once each from top to bottom": lambda nb: nb.cells[5].update(execution_count=7),
     "with outputs kept": lambda nb: nb.cells[5].update(execution_count=None),
     "holds an error": output(5, v4.new_output("error", ename="E", evalue="", traceback=[])),
-    "holds no output": no_outputs,
+    "holds no output": all_code(outputs=[]),
     "keeps a warning or a progress bar": output(5, v4.new_output("stream", name="stderr", text="50%")),
     "was executed on uncommitted code": output(5, v4.new_output("stream", text="a\nfltnb  0.1, commit 12ab+changes")),
     "the default profile is not 'stored'": source(1, 'profile: str = "demo"  # what to run'),
-    "the median code cell has 25 lines": all_code("x = 1\n" * 25),
+    "the median code cell has 25 lines": all_code(source="x = 1\n" * 25),
     "a code cell has 126 lines": source(5, "x = 1\n" * 126),
     "has 11 cells": lambda nb: nb.cells.__delitem__(slice(11, None)),
     "has 46 cells": lambda nb: nb.cells.extend(v4.new_markdown_cell("x") for _ in range(26)),
@@ -114,16 +96,66 @@ def test_a_bad_notebook_is_noticed(tmp_path, sentence):
     assert any(sentence in problem for problem in check(notebook, tmp_path)), check(notebook, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "text", ["https://example.org/home/x", "results/tmp/x", "a/home/b", "ratio 3/4", "see http://a.b/tmp/c.", "C: a"]
-)
-def test_addresses_and_relative_paths_are_no_paths_of_a_machine(tmp_path, text):
+def test_addresses_relative_paths_and_pictures_are_no_paths_of_a_machine(tmp_path):
     notebook = good()
-    notebook.cells[4].source = text
-    assert check(notebook, tmp_path) == []
-
-
-def test_a_picture_may_hold_any_letters(tmp_path):
-    notebook = good()
+    notebook.cells[4].source = "https://example.org/home/x results/tmp/x a/home/b 3/4 see http://a.b/tmp/c. C: a"
     notebook.cells[5].outputs = [v4.new_output("display_data", data={"image/png": "/tmp/aaaa"})]
     assert check(notebook, tmp_path) == []
+
+
+@pytest.fixture(autouse=True)
+def no_profile_in_environment(monkeypatch):
+    monkeypatch.delenv("FLTNB_PROFILE", raising=False)
+
+
+def test_setup_keeps_what_the_notebook_asked_for():
+    settings = helpers.setup("01_scenario1", profile="small", n_jobs=3)
+    assert (settings.name, settings.profile, settings.n_jobs) == ("01_scenario1", "small", 3)
+    with pytest.raises(AttributeError):
+        settings.profile = "paper"
+
+
+def test_environment_takes_the_place_of_the_default_only_and_unknown_profiles_are_refused(monkeypatch):
+    assert helpers.setup("x", "stored").profile == "stored"
+    for environment, asked, got in (("", "stored", "stored"), ("demo", "stored", "demo"), ("demo", "paper", "paper")):
+        monkeypatch.setenv("FLTNB_PROFILE", environment)
+        assert helpers.setup("x", asked).profile == got
+    for environment, asked in (("", "huge"), ("huge", "stored")):
+        monkeypatch.setenv("FLTNB_PROFILE", environment)
+        with pytest.raises(FltnbError, match="Unknown profile 'huge': choose one of stored, demo, small, paper"):
+            helpers.setup("x", asked)
+
+
+def test_markdown_table_by_hand():
+    columns = {"method": ["FLT|a", "Fed\nAvg"], "accuracy": [97.985, np.nan], "n": [3, 40], "gain": [-0.001, 2.0]}
+    table = pd.DataFrame(columns)
+    assert helpers.to_markdown(table).splitlines() == [
+        "| method   |   accuracy |   n |   gain |",
+        "|:---------|-----------:|----:|-------:|",
+        "| FLT\\|a   |      97.98 |   3 |   0.00 |",
+        "| Fed Avg  |            |  40 |   2.00 |",
+    ]
+
+
+def test_markdown_keeps_text_that_looks_like_a_number_and_shows_a_named_index():
+    table = pd.DataFrame({("mean", "paper"): ["1e3", "007"]}, index=pd.Index(["a", "b"], name="who"))
+    lines = helpers.to_markdown(table, digits=0).splitlines()
+    assert lines[0].split() == ["|", "who", "|", "mean", "paper", "|"]
+    assert lines[2].split() == ["|", "a", "|", "1e3", "|"]
+    assert lines[3].split() == ["|", "b", "|", "007", "|"]
+
+
+def test_shown_table_is_markdown_and_an_empty_one_has_its_header(monkeypatch):
+    assert helpers.to_markdown(pd.DataFrame({"a": [], "b": []})).splitlines()[0].split() == ["|", "a", "|", "b", "|"]
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    helpers.show_table(pd.DataFrame({"a": [1.26]}), digits=1)
+    assert [item._repr_markdown_() for item in shown] == ["|   a |\n|----:|\n| 1.3 |"]
+
+
+def test_versions_name_what_decides_the_numbers(capsys):
+    helpers.versions()
+    lines = dict(line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert {"python", "torch", "umap-learn", "scikit-learn", "numpy", "pot", "fltnb", "hardware"} <= set(lines)
+    assert lines["numpy"] == np.__version__
+    assert "commit" in lines["fltnb"]

@@ -73,7 +73,7 @@ def root(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_number_is_there_and_read_as_printed():
+def test_every_number_is_there_and_read_as_printed_and_has_names_for_people():
     everything = papers.numbers()
     assert len(everything) == 1099 and len(papers.numbers("flt")) == 340
     assert everything.groupby("paper")["table"].nunique().sum() == 25
@@ -84,6 +84,12 @@ def test_every_number_is_there_and_read_as_printed():
     text = everything.drop(columns=["number", "number_error", "first"]).to_csv(index=False, lineterminator="\n")
     digest = hashlib.sha256(text.encode()).hexdigest()
     assert digest == "6ae1cfdcbeaf6f84e59173048d0d920c1606e33e97f2334f1fb9f09bf1b684df"
+    said = {"fesem_2": "FeSEM (K = 2)", "flt_c3": "FLT (C = 3)", "backdoor_cifar10": "Backdoor CIFAR-10"}
+    said |= {"rotated_mnist": "Rotated MNIST", "as_run": "as run", "my_method": "my method", "ari": "ARI"}
+    said |= {"resnet18:random": "ResNet-18, random weights", "pseudo-writers": "pseudo-writers"}
+    assert {name: papers.label(name) for name in said} == said
+    for column in ("method", "dataset", "model"):  # no raw id in any table
+        assert not [name for name in everything[column].unique() if "_" in papers.label(name)]
 
 
 def test_selecting():
@@ -99,10 +105,10 @@ def test_selecting():
     assert papers.numbers("flt", "T1")["number"].iloc[0] == 82.73  # the caller's changes stay his own
 
 
-@pytest.mark.parametrize("column", ["paper", "dataset", "colour", "number"])
-def test_unknown_names_are_refused(column):
-    with pytest.raises(FltnbError, match="Unknown"):
-        papers.numbers(**{column: "minst"})
+def test_unknown_names_are_refused():
+    for column in ("paper", "dataset", "colour", "number"):
+        with pytest.raises(FltnbError, match="Unknown"):
+            papers.numbers(**{column: "minst"})
     with pytest.raises(FltnbError, match="Unknown printed table"):
         papers.numbers("flt", "T11")  # of EMD-CFL
 
@@ -120,16 +126,6 @@ def test_what_flt_prints_twice_and_differently():
     assert papers.inconsistencies("emdcfl").empty
 
 
-def test_names_for_people():
-    said = {"fesem_2": "FeSEM (K = 2)", "flt_c3": "FLT (C = 3)", "backdoor_cifar10": "Backdoor CIFAR-10"}
-    said |= {"rotated_mnist": "Rotated MNIST", "as_run": "as run", "my_method": "my method", "ari": "ARI"}
-    said |= {"resnet18:random": "ResNet-18, random weights", "pseudo-writers": "pseudo-writers"}
-    assert {name: papers.label(name) for name in said} == said
-    everything = papers.numbers()
-    for column in ("method", "dataset", "model"):  # no raw id in any table
-        assert not [name for name in everything[column].unique() if "_" in papers.label(name)]
-
-
 def departs(line, settings, dataset="", variant="as_written", **options):
     return papers.departures({"settings": settings, "provenance": {}}, line, dataset, variant, **options)
 
@@ -142,9 +138,8 @@ def test_departures_from_printed_settings():
     assert departs(line, short, variant="as_run") == ["50 of 100 rounds"]  # E is part of that variant
     assert departs(line, FLT | {"rounds": 200}) == ["200 rounds, printed 100"]
     assert departs(line, FLT | {"rounds": 200}, at_round=100) == []
-    assert departs(line, FLT | {"lr": 0.1, "batch_size": 32}) == [
-        *("learning rate 0.1, printed 0.01", "batch size 32, printed 10")
-    ]
+    otherwise = ["learning rate 0.1, printed 0.01", "batch size 32, printed 10"]
+    assert departs(line, FLT | {"lr": 0.1, "batch_size": 32}) == otherwise
     assert departs(line, FLT | {"federation": {"base": {"n_clients": 25}}}) == ["25 of 100 clients"]
 
     line = papers.numbers("emdcfl", dataset="backdoor_mnist", method="emdcfl").iloc[0]
@@ -170,9 +165,8 @@ def test_one_table_by_hand():
         {"method": "local", "accuracy": 97.5},
     )
     table = papers.compare(results, "flt", "T1", "mnist", {"fedavg": "ours"})
-    assert list(table.columns) == [
-        *("data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper", "note")
-    ]
+    columns = ["data", "method", "measure", "paper", "as written", "as run", "as written − paper", "as run − paper"]
+    assert list(table.columns) == [*columns, "note"]
     assert list(table["method"].unique()) == ["FedAvg", "Local", "PCA+kM+HC", "FedSEM", "FLT Enc1", "FLT Enc2"]
     fedavg = cell(table, "FedAvg")
     assert list(fedavg) == [
@@ -222,8 +216,8 @@ def test_single_switches_are_not_the_row_of_the_table():
     rows = [{"rule": "last_aggregate", "variant": "as_run"}, {"rule": "participants", "variant": "as_run"}]
     results = Fake(*({"accuracy": 81.7} | row for row in rows), axes=["rule"])
     assert ran(results, "flt", "T1").empty
-    found = ran(results, "flt", "T1", rules={"as_run": "last_aggregate"})  # scenarios 3 and 4 were run so
-    assert list(found["mean"]) == [81.7]
+    # scenarios 3 and 4 were run so
+    assert list(ran(results, "flt", "T1", rules={"as_run": "last_aggregate"})["mean"]) == [81.7]
 
 
 def test_otherwise_stopped_runs_and_stand_ins_are_named():
@@ -295,9 +289,8 @@ def test_the_ablation_is_read_at_both_numbers_of_rounds():
     curves = [{"key": "k0", "split": "test", "round": r, "accuracy": a} for r, a in ((50, 70.0), (75, 0), (100, 76.0))]
     found = papers.compare(Fake(run, other, axes=list(line), curves=curves), "flt", "T5")
     found = found[found["as written"] != "not run"]
-    assert found[["clients", "participation", "local epochs", "rounds"]].to_numpy().tolist() == [
-        *(["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"])
-    ]
+    lines = found[["clients", "participation", "local epochs", "rounds"]].to_numpy().tolist()
+    assert lines == [["500", "0.5", "1", "50"], ["500", "0.5", "1", "100"]]
     assert list(found["paper"]) == ["72.26 ± 0.45", "76.82 ± 0.42"]
     assert list(found["as written"]) == ["70.00 (1 seed) [0.46]", "76.00 (1 seed) [0.43]"]
     assert "otherwise" not in found
@@ -333,18 +326,15 @@ def test_emdcfls_versions_participation_and_targets():
     assert set(found["status"]) == {"reproduced"} and ran(results, "emdcfl", "T3").empty  # FedAvg is no row of it
 
 
-def test_fesems_measures():
+def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_name():
     run = {"dataset": "pseudo-writers", "method": "fesem_2", "model": "cnn_small", "accuracy": 1.0, "micro": 2.0}
     run |= {"micro_f1": 3.0, "macro_f1": 4.0, "settings": {"model": "cnn_small", "lr": 0.1, "local_epochs": 5}}
-    found = ran(Fake(run), "fesem", "T2")
-    assert dict(zip(found["metric"], found["mean"], strict=True)) == {
-        **{"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0}
-    }
+    found = ran(Fake(run), "fesem", "T2").set_index("metric")
+    means = {"micro_accuracy": 2.0, "micro_f1": 3.0, "macro_accuracy": 1.0, "macro_f1": 4.0}
+    assert found["mean"].to_dict() == means
     said = ("stand-in: pseudo-writers", "light CNN", "100 of 3,550 clients", "learning rate 0.1, printed 0.003")
     assert set(found["departs"]) == {said}
 
-
-def test_studies_stand_beside_the_numbers_that_their_tables_name():
     study = {"kind": "study", "dataset": "cifar10", "method": "mthfl", "table": "TI"}
     pairs = [{"user_i": 1, "user_j": 2, "value": 0.95, "otherwise": ""}]
     pairs += [{"user_i": 1, "user_j": 4, "value": 0.4, "otherwise": "p = 9"}]
@@ -358,19 +348,6 @@ def test_studies_stand_beside_the_numbers_that_their_tables_name():
     tables = {("k0", "printed"): [{"method": "oracle", "value": 2.5}]}
     hours = Fake(study | {"table": "T4", "method": ""}, tables=tables)
     assert list(ran(hours, "emdcfl", "T4")["mean"]) == [2.5]
-
-
-def test_accuracy_and_variance_pairs():
-    results = Fake(
-        {"accuracy": 86.0, "variance": 110.0},
-        {"accuracy": 84.0, "variance": 38.0, "variant": "as_run"},
-        {"method": "oracle", "accuracy": 99.0, "variance": 0.5},
-    )
-    table = papers.plane(results, "flt", "T1", "mnist", beside=["oracle"])
-    points = {(r.method, r.source): (r.accuracy, r.variance) for r in table.itertuples()}
-    assert points["fedavg", "printed"] == (82.73, 44.65) and points["oracle", "as written"] == (99, 0.5)
-    assert points["fedavg", "as written"] == (86, 110) and points["fedavg", "as run"] == (84, 38)
-    assert table["method"].iloc[0] == "fedavg" and ("oracle", "printed") not in points
 
 
 def test_checks_are_one_line_each(root, capsys):
@@ -396,10 +373,8 @@ def test_checks_are_one_line_each(root, capsys):
     assert one(found, sentence="All is well")["evidence"] == ""  # and no NaN
     papers.write("02_scenario2", "stored")
     assert len(pd.read_csv(paths.results("stored") / "02_scenario2_claims.csv")) == 0  # written once
-    verdict = papers.verdicts("flt").set_index("id")["verdict"]
-    assert list(verdict[["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-t5-2", "flt-fig2"]]) == [
-        *("holds", "stand-in only", "mixed", "not tested", "not tested")
-    ]
+    verdict = papers.verdicts("flt").set_index("id")["verdict"][["flt-t1-1", "flt-t3-1", "flt-t5-1", "flt-fig2"]]
+    assert list(verdict) == ["holds", "stand-in only", "mixed", "not tested"]
 
 
 @pytest.mark.parametrize("verdict", [float("nan"), np.array([True]), 1, None, "yes"])
@@ -427,7 +402,7 @@ def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(root,
         ({"stored": ("stand-in only", "not tested")}, "stand-in only"),
     ],
 )
-def test_verdicts_over_checks_and_profiles(root, profiles, verdict):
+def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(root, profiles, verdict):
     for profile, words in profiles.items():
         for number, word in enumerate(words):
             papers.check("flt-t1-1", f"It is so, {number}", word, "why")
@@ -435,11 +410,8 @@ def test_verdicts_over_checks_and_profiles(root, profiles, verdict):
     claim = one(papers.verdicts("flt"), id="flt-t1-1")
     assert claim["verdict"] == verdict and all(why == "why" for *_, why in claim["evidence"])
     assert one(papers.claim_counts(), paper="flt")[verdict] == 1 if verdict != "not tested" else True
-
-
-def test_damaged_claims_are_named(root):
-    (root / "results" / "small").mkdir(parents=True)
-    (root / "results" / "small" / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
+    paths.results("small").mkdir(parents=True, exist_ok=True)
+    (paths.results("small") / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
     with pytest.raises(FltnbError, match=r"results/small/02_scenario2_claims\.csv cannot be read"):
         checks.checks()
 
@@ -464,6 +436,8 @@ class Page(HTMLParser):
 
 
 def test_the_page_is_whole_and_needs_nothing_else(root, capsys):
+    text = papers.report.page({})
+    assert "No results are stored" in text and "none was run" in text and ">holds<" in text
     results = Fake({"accuracy": 83.0}, {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}})
     papers.check("flt-t1-1", "It is so", True, "0.0 <b>apart</b>")
     papers.check("", "One of ours", False)
@@ -483,8 +457,3 @@ def test_the_page_is_whole_and_needs_nothing_else(root, capsys):
     assert len(text) < 3e6 and str(root) not in text
     shown = re.sub(r"<style>.*?</style>", "", text, flags=re.S)
     assert not re.findall(r">[^<]*\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown)  # no ids
-
-
-def test_the_page_without_any_results(root):
-    text = papers.report.page({})
-    assert "No results are stored" in text and "none was run" in text and ">holds<" in text

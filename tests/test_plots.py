@@ -71,8 +71,7 @@ def test_every_method_has_its_own_colour_and_every_value_a_text():
     assert len(set(colors)) == len(colors)
     assert all(mcolors.is_color_like(color) for color in [*colors, *plots.CLUSTERS])
     shown = [plots.label(value) for value in ("flt_enc1", "as_run", 0.25, 10)]
-    assert shown == ["FLT Enc1", "as run", "0.25", "10"]
-    assert plots.label("flt", {"flt": "ours"}) == "ours"
+    assert [*shown, plots.label("flt", {"flt": "ours"})] == ["FLT Enc1", "as run", "0.25", "10", "ours"]
 
 
 def test_an_unknown_method_looks_the_same_in_every_process_and_importing_is_cheap():
@@ -105,22 +104,18 @@ def test_saving_twice_gives_the_same_bytes(tmp_path, monkeypatch, profile, dpi):
     assert all(b"CreationDate" not in content for content in first.values())
 
 
-def test_show_saves_displays_and_closes(tmp_path, monkeypatch):
+def test_show_saves_displays_and_closes_and_bad_names_write_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "figures", lambda profile: tmp_path)
+    for name, profile in (("../x", "demo"), ("01.png", "demo"), ("", "demo"), ("01_x", "tiny")):
+        with pytest.raises(FltnbError):
+            plots.save(plt.figure(), name, profile)
+    plt.close("all")
     displayed = []
     monkeypatch.setattr("IPython.display.display", displayed.append)
     fig, _ = plots.panels(1, (5, 2))
     plots.show(fig, "word", "01_scenario1", "demo")
     assert [path.name for path in tmp_path.iterdir()] == ["01_word.png"]
     assert displayed[0].width == 500 and not plt.get_fignums()
-
-
-@pytest.mark.parametrize(("name", "profile"), [("../x", "demo"), ("01.png", "demo"), ("", "demo"), ("01_x", "tiny")])
-def test_bad_names_write_nothing(tmp_path, monkeypatch, name, profile):
-    monkeypatch.setattr(paths, "figures", lambda profile: tmp_path / profile)
-    with pytest.raises(FltnbError):
-        plots.save(plt.figure(), name, profile)
-    assert not list(tmp_path.iterdir())
 
 
 def test_curves_draw_means_and_bands_into_given_axes():
@@ -183,11 +178,13 @@ def test_other_colours_are_ordered_and_printed_numbers_hollow():
     assert [line.get_markerfacecolor() for line in ax.lines if line.get_linestyle() == "None"] == ["none", "none"]
 
 
+BLOCKS = np.kron(np.eye(C), np.ones((M // C, M // C)))
+
+
 def test_a_matrix_pair_shows_blocks_only_in_the_dendrograms_order():
     links, order = (TRUE[:, None] == TRUE).astype(int), np.argsort(TRUE, kind="stable")
     _, (chance, ordered) = plots.matrix_pair(links, order, TRUE)
-    blocks = np.kron(np.eye(C), np.ones((M // C, M // C)))
-    assert np.array_equal(held(ordered), blocks) and not np.array_equal(held(chance), blocks)
+    assert np.array_equal(held(ordered), BLOCKS) and not np.array_equal(held(chance), BLOCKS)
     shuffled = np.random.default_rng(0).permutation(M)
     assert np.array_equal(held(chance), links[np.ix_(shuffled, shuffled)])
     # one patch of the strip per stretch of clients of one cluster
@@ -196,7 +193,7 @@ def test_a_matrix_pair_shows_blocks_only_in_the_dendrograms_order():
 
 def test_matrices_of_clusters_and_of_distances():
     fig, (right, wrong, formed) = plots.matrices({"flt": 2 - TRUE, "mine": np.arange(M) % 2, 5: TRUE * 0}, TRUE)
-    assert np.array_equal(held(right), np.kron(np.eye(C), np.ones((M // C, M // C))))
+    assert np.array_equal(held(right), BLOCKS)
     order = np.argsort(TRUE, kind="stable")
     assert np.array_equal(held(wrong), order[:, None] % 2 == order % 2)
     assert right.get_title() == "FLT\n3 clusters, ARI 1.00" and wrong.get_title().startswith("mine\n2 clusters, ARI ")
@@ -240,8 +237,7 @@ def test_images_come_from_their_cluster_or_client(fed):
 
 def test_client_strip_draws_every_client_and_the_median():
     values = {"fedavg": [50.0, 60.0, 100.0], "flt": [90.0, 95.0, 97.0]}
-    table = pd.DataFrame([(m, v, c) for m, vs in values.items() for c, v in enumerate(vs)])
-    table.columns = ["method", "test", "true_cluster"]
+    table = pd.DataFrame(values).melt(var_name="method", value_name="test").assign(true_cluster=[0, 1, 2] * 2)
     fig, ax = plots.client_strip(table)
     points = [c for c in ax.collections if len(c.get_offsets())]
     for position, (drawn, expected) in enumerate(zip(points, values.values(), strict=True)):

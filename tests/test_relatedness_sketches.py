@@ -4,7 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.base import clone
+from sklearn.cluster import KMeans
 
 import fltnb as fl
 from fltnb import FltnbError, relatedness
@@ -75,9 +77,7 @@ def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
     if getattr(clusterer, "shared_basis", False):
         clusterer = clone(clusterer).set_params(shared_basis=False)  # a basis that all share looks at all
     others = [CLIENTS[0], *(x[::-1][:12] for x in CLIENTS[1:])]
-    second = [[HELD[0], *(z for z in HELD[1:])]] * 6 if isinstance(clusterer, EMDClustering) else None
-    one = clone(clusterer).sketches(CLIENTS, validation(clusterer))[0]
-    other = clone(clusterer).sketches(others, second)[0]
+    one, other = (clone(clusterer).sketches(own, validation(clusterer))[0] for own in (CLIENTS, others))
     assert all(isinstance(value, np.ndarray) and value.dtype.kind in "fi" for value in one.values())
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])
@@ -94,18 +94,15 @@ def test_bytes_and_noise_of_sketches():
     assert fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
     for clusterer in (fl.PACFL(n_clusters=2), fl.FCR(k=2), fl.EigenRelevance(2, 3), fl.TransportSignatures(k=2)):
         plain, rough = (one.sketches(CLIENTS) for one in (clusterer, noisy(clusterer, 0.1, seed=1)))
-        assert [{k: v.shape for k, v in s.items()} for s in plain] == [
-            {k: v.shape for k, v in s.items()} for s in rough
-        ]
+        shapes, others = ([{k: v.shape for k, v in s.items()} for s in sketches] for sketches in (plain, rough))
+        assert shapes == others
         sent = next(iter(plain[0]))
         assert np.abs(plain[0][sent] - rough[0][sent]).min() > 0
 
 
 def test_fcr_in_eight_lines():
     """Algorithm 2 of FLT by hand, with the documented seeds."""
-    from scipy.cluster.hierarchy import fcluster, linkage
-    from sklearn.cluster import KMeans
-    from umap import UMAP
+    from umap import UMAP  # takes seconds
 
     kmeans, layout = integer(7, "kmeans"), integer(7, "umap")
     sent = [KMeans(2, n_init=10, random_state=kmeans).fit(x).cluster_centers_ for x in CLIENTS]

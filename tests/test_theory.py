@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import fltnb as fl
 from fltnb.studies import theory
+from fltnb.studies.common import federation
 from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
 from fltnb.theory import problems
@@ -24,9 +25,8 @@ def test_q_function_bounds_and_exact_error_by_hand():
     counts = np.array([[2, 0], [1, 1]])  # client 0 holds two samples of label 0, client 1 one of each
     p, e = float(t1.q(1.0)), 3  # Q^-1(p) = 1
     one, two, four = np.exp(-0.5), np.exp(-1.0), np.exp(-2.0)
-    assert t1.bound(counts, e, p, "printed") == pytest.approx(3 * (four + 1 + 2 * one))
-    assert t1.bound(counts, e, p, "printed, labels held") == pytest.approx(3 * (four + 2 * one))
-    assert t1.bound(counts, e, p, "corrected") == pytest.approx(3 * (two + 2 * one))
+    sums = {"printed": four + 1 + 2 * one, "printed, labels held": four + 2 * one, "corrected": two + 2 * one}
+    assert {form: t1.bound(counts, e, p, form) / 3 for form in sums} == pytest.approx(sums)
     with pytest.raises(fl.FltnbError, match="Theorem 1"):
         t1.bound(counts, e, p, "wishful")
 
@@ -46,7 +46,7 @@ def test_corrected_bound_is_one(n, p, e, M):
     assert t1.exact_error(counts, e, p) <= t1.bound(counts, e, p, "corrected") * (1 + 1e-9)
 
 
-def test_printed_bound_is_none():
+def test_printed_bound_is_none_and_the_measured_error_meets_the_exact_one():
     """Equation 7: the error of a mean of n samples is Q(sqrt(n) x), not Q(n x)."""
     mixture = t1.Mixture(error=0.2)
     counts = mixture.counts(8)
@@ -54,14 +54,10 @@ def test_printed_bound_is_none():
     assert t1.exact_error(counts, mixture.dimension, 0.2) > 0.9
     # and with all labels in the sum: 8 of 10 labels are not held, 16 coordinates, 10 clients
     assert t1.bound(counts, mixture.dimension, 0.2, "printed") >= 10 * 8 * 16
-
-
-def test_measured_error_meets_the_exact_one():
     mixture = t1.Mixture(n_clients=5, dimension=16, error=0.2)
     for n in (8, 12, 16):
         exact = t1.exact_error(mixture.counts(n), 16, 0.2)
-        measured = t1.measured_error(mixture, n, 600)
-        assert abs(measured - exact) < 4 * np.sqrt(exact * (1 - exact) / 600)
+        assert abs(t1.measured_error(mixture, n, 600) - exact) < 4 * np.sqrt(exact * (1 - exact) / 600)
 
 
 def test_mixture_is_what_it_says():
@@ -91,29 +87,24 @@ def quadratic(centers, curvature=1.0):
     """Return clients with F_i(w) = curvature / 2 ||w - c_i||^2."""
     centers = np.asarray(centers, dtype=float)
     M, d = centers.shape
-    features = np.repeat(np.sqrt(curvature * d) * np.eye(d)[None], M, axis=0)
-    targets = np.sqrt(curvature * d) * centers
-    return problems.Problem("least squares", features, targets, 0.0, centers)
+    scale = np.sqrt(curvature * d)
+    features = np.repeat(scale * np.eye(d)[None], M, axis=0)
+    return problems.Problem("least squares", features, scale * centers, 0.0, centers)
 
 
 CENTERS = np.array([[4.0, 0.0], [0.0, 2.0], [-1.0, -1.0], [1.0, 3.0]])
 
 
 @pytest.mark.parametrize("kind", problems.KINDS)
-def test_gradients_are_slopes_of_the_losses(kind):
+def test_gradients_are_slopes_of_the_losses_and_curvature_bounds_their_differences(kind):
     problem, _ = problems.draw(kind, n_clients=4, n_clusters=2)
     rng = np.random.default_rng(0)
     W, direction = rng.standard_normal((2, *problem.shape))
     h = 1e-5
     slope = (problem.losses(W + h * direction) - problem.losses(W - h * direction)) / (2 * h)
     np.testing.assert_allclose((problem.gradients(W) * direction).sum(axis=1), slope, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("kind", problems.KINDS)
-def test_curvature_bounds_every_gradient_difference(kind):
     problem, _ = problems.draw(kind, seed=3)
     mu, L = problem.curvature
-    rng = np.random.default_rng(1)
     for scale in (0.01, 1, 10):
         V, W = scale * rng.standard_normal((2, *problem.shape))
         step, change = V - W, problem.gradients(V) - problem.gradients(W)
@@ -161,18 +152,17 @@ def test_rounds_by_hand():
 
 
 def test_graphs_absent_clients_and_step_limits_by_hand():
-    A = t2.of_clusters([0, 0, 1, 1])
+    labels = np.array([0, 0, 1, 1])
+    A = t2.of_clusters(labels)
     W = t2.mixing(A, np.array([0]))
     np.testing.assert_array_equal(W, [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     np.testing.assert_allclose(t2.mixing(A, np.arange(4)), A)
 
-    labels = np.array([0, 0, 1, 1])
-    np.testing.assert_array_equal(t2.of_clusters(labels)[0], [0.5, 0.5, 0, 0])
+    np.testing.assert_array_equal(A[0], [0.5, 0.5, 0, 0])
     ring = t2.ring_of(labels)
     np.testing.assert_allclose(ring[1], [1 / 3, 1 / 3, 1 / 3, 0])
     np.testing.assert_allclose(ring.sum(axis=1), 1)
-    assert np.allclose(t2.of_clusters(labels) @ t2.of_clusters(labels), t2.of_clusters(labels))
-    assert not np.allclose(ring @ ring, ring)
+    assert np.allclose(A @ A, A) and not np.allclose(ring @ ring, ring)
     with pytest.raises(fl.FltnbError, match="own neighbour"):
         t2.row_normalised(np.zeros((2, 2)))
 
@@ -242,13 +232,10 @@ def table_of(study):
     return study["tables"]["table"]
 
 
-def test_lines_of_the_proof():
+def test_lines_of_the_proof_and_studies_of_the_theorems():
     table = table_of(theory.proof_lines(rounds=60)).set_index("line")
     assert table.index[table["holds"] == "yes"].tolist() == ["24, disjoint clusters"]
     assert {"13", "23", "24, linked clusters", "27", "28", "21", "29", "32", "36"} <= set(table.index)
-
-
-def test_studies_of_the_theorems():
     sizes = {"rounds": 40, "seeds": (0,)}
     gap = table_of(theory.gap_curves(problems.KINDS, **sizes))
     assert {1, 10, 40} <= set(gap["T"])
@@ -270,13 +257,7 @@ def test_studies_of_the_theorems():
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 def test_the_bound_for_real_embeddings():
-    federation = {
-        "kind": "label_clusters",
-        "dataset": "digits",
-        "n_clients": 25,
-        "n_clusters": 5,
-        "classes_per_cluster": 2,
-    }
-    found = theory.sample_bound(federation, {"kind": "pixels"}, seeds=(0, 1))["numbers"]
+    digits = federation("digits", "as_written", seed=0)
+    found = theory.sample_bound(digits, {"kind": "pixels"}, seeds=(0, 1))["numbers"]
     assert found["e"] == 64 and 0 < found["p"] < 0.5
     assert found["printed"] > found["corrected"] > found["printed, labels held"] > 0

@@ -31,11 +31,9 @@ def pids(engine):
 def gone(processes, seconds=20.0):
     """Wait until none of the processes runs."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(running(pid) for pid in processes):
-            return True
+    while (left := any(map(running, processes))) and time.monotonic() < end:
         time.sleep(0.05)
-    return False
+    return not left
 
 
 def running(pid):
@@ -56,16 +54,13 @@ def model():
 
 
 def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
-    spec = TrainSpec(momentum=0.5)
     results = []
-    methods = [method for method in ("fork", "spawn") if method in multiprocessing.get_all_start_methods()]
-    for method in methods:
-        with PoolEngine(fed, model, spec, n_workers=2, start_method=method) as engine:
+    for method in {"fork", "spawn"} & set(multiprocessing.get_all_start_methods()):
+        with PoolEngine(fed, model, TrainSpec(momentum=0.5), n_workers=2, start_method=method) as engine:
             trained = engine.train(start(model, dtype="float32"), [0, 1] * 3, range(6), 1)
             tested = engine.evaluate(trained.theta, range(6), range(6))
             results.append((trained.theta, trained.loss, tested.correct, tested.loss))
-    for other in results[1:]:
-        assert all(np.array_equal(a, b) for a, b in zip(results[0], other, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(results[0], results[-1], strict=True))
     # two workers have four model slots between them; here twelve models come and go, some twice
     theta = start(model, k=12)
     rows, clients = [*range(12), *range(12), 0, 5], [j % 6 for j in range(26)]
@@ -78,10 +73,7 @@ def test_spawned_workers_and_many_models_give_the_same_numbers(fed, model):
 def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
     # A pool that starts anew, or sends data or models along, pays for it in every round.
     with make_engine(fed, model, TrainSpec(dtype="float64"), "pool", n_workers=2) as engine:
-        before = pids(engine)
-        sent = []
-        for connection in engine._crew.connections:
-            kind = type(connection)
+        before, sent, kind = pids(engine), [], type(engine._crew.connections[0])
         original = kind.send
         monkeypatch.setattr(kind, "send", lambda self, message: (sent.append(message), original(self, message))[1])
         for round in range(3):
@@ -167,15 +159,14 @@ SCRIPT = """
     model = models.make("mlp", fed.input_shape, 4)
     engine = make_engine(fed, model, TrainSpec(local_epochs={epochs}), "pool", n_workers=2)
     print(*(process.pid for process in engine._crew.processes), flush=True)
-    {action}
+    engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)
 """
 
 
-def script(action, epochs=1):
-    text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent), epochs=epochs, action=action)
-    options = {"text": True, "start_new_session": True, "cwd": Path(__file__).parent.parent}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", text], **pipes, **options)
+def script(epochs):
+    text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent), epochs=epochs)
+    options = {"text": True, "start_new_session": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parent.parent, **options)
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
 
@@ -199,13 +190,13 @@ def test_workers_end_with_a_parent_that_was_killed(fed, model):
 
 @posix
 def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process():
-    process, workers = script('engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)', epochs=100_000)
+    process, workers = script(epochs=100_000)
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to parent and workers alike
     _, errors = process.communicate(timeout=120)
     assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
     assert gone(workers)
-    process, workers = script('engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)')
+    process, workers = script(epochs=1)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0 and errors == ""
     assert gone(workers)

@@ -1,5 +1,8 @@
 """What tests share: small made-up image sets, digits in two clusters, methods fed with models of a few numbers."""
 
+import multiprocessing
+import os
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -19,17 +22,18 @@ def two_clusters(n_clients, samples=20, **options):
     return fl.federations.label_clusters(fl.load("digits"), n_clients, samples_per_client=samples, **options)
 
 
-def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1):
+def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1, **fed):
     """Feed a method with ``rounds``, a list of (clients, what they trained); yield the state after each.
 
-    The last ``head`` numbers of a model are its last layer, which has one output and no bias.
+    The last ``head`` numbers of a model are its last layer, which has one output and no bias. ``fed``: more of the
+    federation's attributes.
     """
     n_clients = n_clients or 1 + max(max(clients) for clients, _ in rounds)
     theta0, sizes = np.array(theta0), np.ones(n_clients, dtype=np.int64) if sizes is None else np.array(sizes)
     P = len(theta0)
     counts = {"n_parameters": P, "n_trainable": P, "n_statistics": 0, "n_classes": 0}
     model = SimpleNamespace(**counts, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index)
-    state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[]), model, Context(0))
+    state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[], **fed), model, Context(0))
     for round, (clients, trained) in enumerate(rounds, start=1):
         state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float64), round)
         yield {name: np.array(value) for name, value in state.items()}
@@ -67,3 +71,23 @@ def counted(train_counts, test_counts=None):
     labels = np.concatenate([rng.permutation(np.repeat(np.arange(len(c)), c)) for c in (train_counts, test_counts)])
     images = (np.arange(len(labels)) % 256).reshape(-1, 1, 1)
     return toy_set(images, labels, np.repeat([0, 1], [sum(train_counts), sum(test_counts)]), len(train_counts))
+
+
+def final(run):
+    """Models (M, P) that the clients have at the end of a run."""
+    return run.theta[run.rows]
+
+
+def forked(function, *given):
+    """A child process that did this, after its end."""
+    child = multiprocessing.get_context("fork").Process(target=function, args=given)
+    child.start()
+    child.join()
+    return child
+
+
+def half(file):
+    """Content of which a writer manages half before it is killed."""
+    file.write(b"half")
+    file.flush()
+    os.kill(os.getpid(), signal.SIGKILL)

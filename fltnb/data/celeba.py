@@ -7,14 +7,13 @@ files hold the pictures' names only; the pictures themselves (Liu et al., ICCV 2
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..progress import bar as progress_bar
-from .images import ImageSet
+from .images import ImageSet, read_picture
 from .leaf import Form, Part, UnsoundError, base_folder, read_people
 
 CLASS_NAMES = ("not smiling", "smiling")
@@ -27,27 +26,21 @@ SIZE = 84
 def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     """Read LEAF's CelebA from ``train``, ``test`` and ``raw/img_align_celeba`` in a folder, or in ``data`` in it.
 
-    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square. It leaves the interpolation to
+    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square, and leaves the interpolation to
     Pillow, whose default has changed since; here it is bilinear. Persons are numbered in the order of the files and,
-    within each, by their number in CelebA; ``writers`` holds the number of the person shown, ``split`` the part that
-    LEAF put the picture in. All pictures are in memory at once: 4.2 GB for the complete set.
-    Raises FltnbError as :func:`fltnb.data.leaf.read_leaf`, or where a picture is listed twice, missing or unreadable.
+    within each, by their number in CelebA. All pictures are in memory at once: 4.2 GB. Raises FltnbError as
+    :func:`fltnb.data.leaf.read_leaf`, or where a picture is listed twice, missing or unreadable.
     """
     base = base_folder(folder)
     listed, arrays, _ = read_people(base, CELEBA)
-    names, pictures = list(chain.from_iterable(listed)), base / PICTURES
+    names, pictures = [name for own in listed for name in own], base / PICTURES
     _check_pictures(names, pictures)
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
     for place, name in enumerate(progress_bar(names, progress, desc="celeba: pictures", unit="picture")):
-        images[place] = _picture(pictures / name)
-    return ImageSet(
-        name=CELEBA.name,
-        images=images,
-        class_names=CLASS_NAMES,
-        origin=f"LEAF CelebA (smiling), {arrays['writers'][-1] + 1} persons, pictures reduced to {SIZE} x {SIZE} pixels"
-        " (bilinear)",
-        **arrays,
-    )
+        images[place] = read_picture(pictures / name, SIZE, "BILINEAR")
+    persons = arrays["writers"][-1] + 1
+    origin = f"LEAF CelebA (smiling), {persons} persons, pictures reduced to {SIZE} x {SIZE} pixels (bilinear)"
+    return ImageSet(CELEBA.name, images, class_names=CLASS_NAMES, origin=origin, **arrays)
 
 
 def _smiles(x: list, y: list) -> Part:
@@ -74,16 +67,6 @@ def _check_pictures(names: list[str], folder: Path) -> None:
             f"The picture {missing[0]!r} is not in {folder} ({len(missing)} of {len(once)} are missing): put CelebA's"
             " aligned and cropped pictures (img_align_celeba.zip) there."
         )
-
-
-def _picture(path: Path) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
-    except OSError as error:
-        raise FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.") from error
 
 
 CELEBA = Form("celeba", COMMAND, "person", "train, test and raw/img_align_celeba", _smiles)

@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from ..errors import FltnbError
+from ..randomness import stream
+
+ARRAYS = {"images": np.uint8, "labels": np.int64, "split": np.uint8, "writers": np.int32, "domains": np.uint8}
+"""The arrays of an image set and their types; the last two are optional."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -17,16 +22,14 @@ class ImageSet:
 
     Parameters
     ----------
-    name : str
-        Short name; stored with every result.
     images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
     labels : ndarray of int64, shape (N,)
         Class of each image, 0 to K-1.
     split : ndarray of uint8, shape (N,)
         0 training, 1 test.
     class_names : tuple of str, length K
-    origin : str
-        Where the pixels come from, in words; stored with every result.
+    name, origin : str
+        What it is and where the pixels come from, in words; stored with every result.
     writers : ndarray of int32, shape (N,), optional
         Person who wrote each image, or whom it shows.
     domains : ndarray of uint8, shape (N,), optional
@@ -48,13 +51,12 @@ class ImageSet:
 
     def _fault(self) -> str | None:
         """Say what is wrong with the arrays, or None."""
-        types = {"images": np.uint8, "labels": np.int64, "split": np.uint8, "writers": np.int32, "domains": np.uint8}
-        arrays = {key: getattr(self, key) for key in types}
-        for key, array in arrays.items():
+        for key, kind in ARRAYS.items():
+            array = getattr(self, key)
             if array is None and key in ("writers", "domains"):
                 continue
-            if not isinstance(array, np.ndarray) or array.dtype != types[key]:
-                return f"{key} must be {np.dtype(types[key])}, not {getattr(array, 'dtype', type(array).__name__)}"
+            if not isinstance(array, np.ndarray) or array.dtype != kind:
+                return f"{key} must be {np.dtype(kind)}, not {getattr(array, 'dtype', type(array).__name__)}"
             if key != "images" and array.shape != (len(self.images),):
                 return f"{key} has shape {array.shape} for {len(self.images)} images"
         shape = self.images.shape
@@ -69,10 +71,8 @@ class ImageSet:
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.images.shape[1:]))
-        return (
-            f"ImageSet {self.name}: {len(self.train_index):,} training and {len(self.test_index):,} test images"
-            f" {shape}, {self.n_classes} classes; {self.origin}"
-        )
+        sizes = f"{len(self.train_index):,} training and {len(self.test_index):,} test images {shape}"
+        return f"ImageSet {self.name}: {sizes}, {self.n_classes} classes; {self.origin}"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -98,13 +98,9 @@ class ImageSet:
         return array_digest(self.images, self.labels, self.split)
 
     def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
-        """Return the images at ``index`` (positions or a mask of length N), in that order, with the same classes.
-
-        Raises FltnbError where a position lies outside the set.
-        """
+        """Return the images at ``index`` (positions or a mask), with the same classes; FltnbError: outside the set."""
         try:
-            names = ("images", "labels", "split", "writers", "domains")
-            part = {name: value[index] for name in names if (value := getattr(self, name)) is not None}
+            part = {name: value[index] for name in ARRAYS if (value := getattr(self, name)) is not None}
         except IndexError as error:
             raise FltnbError(f"The subset of {self.name!r} asks for images outside 0 to {len(self) - 1}.") from error
         return replace(self, name=name or f"{self.name}[{len(part['labels'])}]", **part)
@@ -113,9 +109,9 @@ class ImageSet:
         """Return a DataFrame with one row per class: class, train, test (numbers of images)."""
         import pandas as pd
 
-        parts = (self.train_index, self.test_index)
-        counts = [np.bincount(self.labels[part], minlength=self.n_classes) for part in parts]
-        return pd.DataFrame({"class": self.class_names, "train": counts[0], "test": counts[1]})
+        parts = {"train": self.train_index, "test": self.test_index}
+        counts = {name: np.bincount(self.labels[part], minlength=self.n_classes) for name, part in parts.items()}
+        return pd.DataFrame({"class": self.class_names} | counts)
 
 
 def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
@@ -134,3 +130,23 @@ def array_digest(*arrays: np.ndarray, rows: np.ndarray | None = None) -> str:
         for piece in pieces:
             total.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
     return total.hexdigest()[:16]
+
+
+def fixed_split(labels: np.ndarray, parts: int, *keys: int) -> np.ndarray:
+    """Return the ``split`` of an image set, the same at every call: one of ``parts`` equal parts of each class is 1."""
+    split = np.zeros(len(labels), dtype=np.uint8)
+    for c in range(labels.max() + 1):
+        members = stream(0, "split", *keys, c).permutation(np.flatnonzero(labels == c))
+        split[members[: round(len(members) / parts)]] = 1
+    return split
+
+
+def read_picture(path: Path, size: int, how: str) -> np.ndarray:
+    """Return a picture squeezed to (size, size, 3) uint8 by Pillow's resampling ``how``."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling[how]))
+    except OSError as error:
+        raise FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.") from error

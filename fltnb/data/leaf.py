@@ -1,8 +1,8 @@
 """FEMNIST by writers, read from the JSON files that LEAF's own scripts make (FLT's scenario 3).
 
 LEAF (Caldas et al., 2019) has no download of finished files; its scripts fetch NIST Special Database 19 and make
-``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. What all of LEAF's data sets
-have in common is here, too: :mod:`fltnb.data.celeba` reads another one.
+``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. :mod:`fltnb.data.celeba` reads
+another of LEAF's data sets with what they have in common.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Part = tuple[Any, np.ndarray]
 
 
 class UnsoundError(Exception):
-    """Samples of a person that cannot be used; the text goes on from "Writer x of file y"."""
+    """What cannot be used; the text goes on from the file's name, or from "Writer x of file y"."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +48,16 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
 
     Pixels keep LEAF's polarity, dark strokes (0) on a white page (255), which is what FLT's public code trains on;
     MNIST, EMNIST and Fashion-MNIST have it the other way round, so an encoder pretrained on them sees negatives.
-    LEAF stores bytes divided by 255, so the rounding to uint8 here gives these very bytes back.
-
-    Writers are numbered in the order of the files (``all_data_2`` before ``all_data_10``) and by name within each.
-    The first 200 are thus the writers of ``all_data_0`` and ``all_data_1``, the ones FLT took.
+    LEAF stores bytes divided by 255; rounding gives these very bytes back. Writers are numbered in the order of the
+    files (``all_data_2`` before ``all_data_10``) and by name within each: FLT's 200 are those of the first two files.
 
     ``folder`` holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout). After ``max_writers`` no
-    further file is opened. Raises FltnbError where there are no such files, or something in one of them does not fit:
-    not JSON, unequal lengths, counts that disagree, a wrong number of pixels, values out of range, a writer without
-    images, in one part only, or in two files.
+    further file is opened. Raises FltnbError where there are no such files, or something in one of them does not fit.
     """
     images, arrays, n_files = read_people(base_folder(folder), FEMNIST, max_writers)
-    return ImageSet(
-        name=FEMNIST.name,
-        images=np.concatenate(images),
-        class_names=CLASS_NAMES,
-        origin=f"LEAF FEMNIST, {arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files, pixels as LEAF"
-        " has them (dark on white)",
-        **arrays,
-    )
+    found = f"{arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files"
+    origin = f"LEAF FEMNIST, {found}, pixels as LEAF has them (dark on white)"
+    return ImageSet(FEMNIST.name, np.concatenate(images), class_names=CLASS_NAMES, origin=origin, **arrays)
 
 
 def base_folder(folder: Path | str) -> Path:
@@ -87,12 +78,16 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
             f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}."
         )
     who = form.person.capitalize()
-    samples, labels, split, writers = [], [], [], []
+    samples, found = [], {"labels": [], "split": [], "writers": []}
     seen: dict[str, Path] = {}
     for path in files:
         if most is not None and len(seen) >= most:
             break
-        other = _partner(path, base / "test", form)
+        head, word, tail = path.name.rpartition("train")
+        other = base / "test" / (f"{head}test{tail}" if word else path.name)
+        if not other.is_file():
+            mend = f"add it, or run {form.command} in LEAF's data/{form.name}"
+            raise FltnbError(f"{path} has no test part {other}: {mend}.")
         parts = [_read_part(path, form), _read_part(other, form)]
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
@@ -106,13 +101,12 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
             if most is not None and len(seen) >= most:
                 break
             for part, held in enumerate(parts):
-                own, classes = held[name]
+                own, labels = held[name]
                 samples.append(own)
-                labels.append(classes)
-                split.append(np.full(len(classes), part, dtype=np.uint8))
-                writers.append(np.full(len(classes), len(seen), dtype=np.int32))
+                found["labels"].append(labels)
+                found["split"].append(np.full(len(labels), part, dtype=np.uint8))
+                found["writers"].append(np.full(len(labels), len(seen), dtype=np.int32))
             seen[name] = path
-    found = {"labels": labels, "split": split, "writers": writers}
     return samples, {key: np.concatenate(arrays) for key, arrays in found.items()}, len({*seen.values()})
 
 
@@ -121,18 +115,9 @@ def _natural(name: str) -> list:
     return [int(piece) if piece.isdigit() else piece for piece in re.split(r"(\d+)", name)]
 
 
-def _partner(path: Path, folder: Path, form: Form) -> Path:
-    """Return the test file that belongs to a training file."""
-    head, found, tail = path.name.rpartition("train")
-    other = folder / (f"{head}test{tail}" if found else path.name)
-    if not other.is_file():
-        raise FltnbError(f"{path} has no test part {other}: add it, or run {form.command} in LEAF's data/{form.name}.")
-    return other
-
-
 def _read_part(path: Path, form: Form) -> dict[str, Part]:
     """Return the samples of every person of one file."""
-    mend = "make it anew with LEAF's script or leave it out"
+    place, mend = str(path), "make it anew with LEAF's script or leave it out"
     try:
         with path.open(encoding="utf-8") as file:
             content = json.load(file)
@@ -141,27 +126,25 @@ def _read_part(path: Path, form: Form) -> dict[str, Part]:
     try:
         users, counts, user_data = content["users"], content["num_samples"], content["user_data"]
         if len(users) != len(counts):
-            raise FltnbError(f"{path} names {len(users)} {form.person}s but has {len(counts)} num_samples: {mend}.")
+            raise UnsoundError(f"names {len(users)} {form.person}s but has {len(counts)} num_samples")
         if not users:
-            raise FltnbError(f"{path} names no {form.person}s: {mend}.")
+            raise UnsoundError(f"names no {form.person}s")
         if len(set(users)) < len(users):
-            raise FltnbError(f"{path} names a {form.person} twice: {mend}.")
+            raise UnsoundError(f"names a {form.person} twice")
         parts = {}
         for name, count in zip(users, counts, strict=True):
+            place = f"{form.person.capitalize()} {name!r} of {path}"
             held = user_data.pop(name)  # so that its floats can go as soon as they are bytes
             x, y = held["x"], held["y"]
-            try:
-                if len(x) != len(y):
-                    raise UnsoundError(f"has {len(x)} images but {len(y)} labels")
-                if not x:
-                    raise UnsoundError("has no images")
-                if len(x) != count:
-                    raise UnsoundError(f"has {len(x)} images but num_samples says {count}")
-                parts[name] = form.parse(x, y)
-            except UnsoundError as fault:
-                raise FltnbError(f"{form.person.capitalize()} {name!r} of {path} {fault}: {mend}.") from None
-    except FltnbError:
-        raise
+            if len(x) != len(y):
+                raise UnsoundError(f"has {len(x)} images but {len(y)} labels")
+            if not x:
+                raise UnsoundError("has no images")
+            if len(x) != count:
+                raise UnsoundError(f"has {len(x)} images but num_samples says {count}")
+            parts[name] = form.parse(x, y)
+    except UnsoundError as fault:
+        raise FltnbError(f"{place} {fault}: {mend}.") from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FltnbError(
             f"{path} does not have LEAF's form, users, num_samples and user_data with lists x and y of each"

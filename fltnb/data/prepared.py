@@ -1,8 +1,7 @@
 """Image sets by name: embedded digits, prepared files, torchvision downloads, pretraining sets of the encoders.
 
-A *prepared* set is one file ``<name>.npz`` without pickles: ``images`` uint8 (N, H, W) or (N, H, W, 3), ``labels``
-int64 (N,), ``split`` uint8 (N,) with 0 for training and 1 for test, ``class_names`` unicode (K,), and optionally
-``writers`` int32 (N,), ``domains`` uint8 (N,) and ``origin`` (one unicode string). Files written here also have a
+A *prepared* set is one file ``<name>.npz`` without pickles that holds the arrays of an :class:`ImageSet`, its
+``class_names`` unicode (K,) and, optionally, ``origin`` (one unicode string). Files written here also have a
 ``<name>.npz.json`` beside them with their SHA-256, which every later load verifies.
 """
 
@@ -22,10 +21,9 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError, choose
-from ..randomness import stream
 from .celeba import CELEBA, read_celeba
-from .images import ImageSet
-from .leaf import FEMNIST, Form, read_leaf
+from .images import ARRAYS, ImageSet, fixed_split
+from .leaf import FEMNIST, read_leaf
 from .pacs import DOMAINS, read_pacs
 
 # name -> (torchvision class, keyword arguments, rough download in MB)
@@ -38,42 +36,34 @@ SOURCES = {
     "cifar10": ("CIFAR10", {}, 170),
     "cifar100": ("CIFAR100", {}, 169),
 }
-# what load() falls back on -> the official release that it stands in for
+# what load() falls back on -> the official release that it stands in for, and its name in words
 STAND_INS = {
-    "emnist_balanced_small": "emnist_balanced",
-    "emnist_bymerge_test": "emnist_bymerge",
-    "emnist_byclass_test": "emnist_byclass",
+    "emnist_balanced_small": ("emnist_balanced", "Balanced"),
+    "emnist_bymerge_test": ("emnist_bymerge", "ByMerge"),
+    "emnist_byclass_test": ("emnist_byclass", "ByClass"),
 }
 
 
 class Release(NamedTuple):
-    """A data set that has no download of its own: its folder beside the prepared files, its reader, how to get it."""
+    """A data set without download: its folder beside the prepared files, its reader, and how to get it into there."""
 
     folder: str
     read: Callable[[Path], ImageSet]
-    get: Callable[[Path], str]
+    get: str
 
 
-def _leaf(form: Form, read: Callable[[Path], ImageSet]) -> Release:
-    def get(folder: Path) -> str:
-        return (
-            f"get LEAF (https://github.com/TalwalkarLab/leaf), run {form.command} in its folder data/{form.name}, and"
-            f" copy the data folder this makes (with {form.needed}) to {folder / form.name / 'data'}"
-        )
-
-    return Release(form.name, read, get)
-
-
+_LEAF = (
+    "get LEAF (https://github.com/TalwalkarLab/leaf), run {form.command} in its folder data/{form.name}, and copy the"
+    " data folder this makes (with {form.needed}) to {{0}}/{form.name}/data"
+)
 RELEASES = {
-    "femnist": _leaf(FEMNIST, read_leaf),
-    "celeba": _leaf(CELEBA, read_celeba),
+    "femnist": Release("femnist", read_leaf, _LEAF.format(form=FEMNIST)),
+    "celeba": Release("celeba", read_celeba, _LEAF.format(form=CELEBA)),
     "pacs": Release(
         "PACS",
         read_pacs,
-        lambda folder: (
-            f"place the prepared file pacs.npz in {folder}, or the official release as {folder / 'PACS'},"
-            f" with one folder per domain ({', '.join(DOMAINS)})"
-        ),
+        "place the prepared file pacs.npz in {0}, or the official release as {0}/PACS, with one folder per domain"
+        f" ({', '.join(DOMAINS)})",
     ),
 }
 NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES)
@@ -114,20 +104,17 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     of our own: six training images to one test image in each class.
 
     Three sets have no download; their prepared files are written once from a folder beside the other sets:
-    ``femnist`` (62 classes by writers) from the JSON files that LEAF's own scripts make, in ``femnist``
-    (:func:`fltnb.data.leaf.read_leaf`); ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA) likewise, with the
-    pictures, in ``celeba`` (:func:`fltnb.data.celeba.read_celeba`; 4.2 GB); ``pacs`` from the official folders in
-    ``PACS`` (:func:`fltnb.data.pacs.read_pacs`).
+    ``femnist`` (62 classes by writers) and ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA; 4.2 GB) from the
+    files that LEAF's own scripts make, ``pacs`` from the official folders in ``PACS``.
 
-    ``name`` is one of :data:`NAMES`; ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then
-    ``data/``, where a download goes to the first. Raises FltnbError for an unknown name, a damaged prepared file,
-    nothing prepared and no network, or bad files of LEAF or PACS.
+    ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then ``data/``; a download goes to the first.
+    Raises FltnbError for a name not in :data:`NAMES`, bad files, or nothing prepared and no network.
     """
     choose(name, NAMES, "data set")
     if name == "digits":
         return _digits()
     folders = [Path(root)] if root is not None else paths.data()
-    names = [name, *(stand_in for stand_in, official in STAND_INS.items() if official == name)]
+    names = [name, *(stand_in for stand_in, (official, _) in STAND_INS.items() if official == name)]
     path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
     if path is None:
         path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])
@@ -141,16 +128,12 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
     """Return an image set that FLT's encoders are pretrained on (Section 4.1, "Encoders").
 
     ``emnist_balanced`` (Enc1 of MNIST) and ``fashion_mnist`` (Enc2 of MNIST), like every other name that
-    :func:`load` knows, are passed on to it. Two sets are put together here; the paper does not list their classes,
-    the ids are those of its public code:
+    :func:`load` knows, are passed on to it. Two sets are put together here, of the classes in its public code:
 
     - ``cifar20`` (Enc1 of CIFAR-10): CIFAR-10 as classes 0 to 9 and ten CIFAR-100 classes as 10 to 19.
-    - ``cifar100_disjoint`` (Enc2 of CIFAR-10): twenty CIFAR-100 classes. None of them is a CIFAR-10 class, and the
-      two collections are mutually exclusive by construction, so no image is shared; the nearest relatives are bus,
-      train and tank (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion and rabbit.
-
-    Nine of the ten CIFAR-100 classes of ``cifar20`` (all but "boy") are also in ``cifar100_disjoint``. Raises
-    FltnbError as :func:`load`.
+    - ``cifar100_disjoint`` (Enc2 of CIFAR-10): twenty CIFAR-100 classes, nine of them those of ``cifar20``. None is a
+      CIFAR-10 class, and the two collections share no image by construction; the nearest relatives are bus, train and
+      tank (CIFAR-10 has automobile and truck) and the mammals bear, camel, elephant, lion and rabbit.
     """
     choose(name, [*NAMES, *PRETRAINING], "pretraining set")
     if name not in PRETRAINING:
@@ -184,53 +167,39 @@ def _digits() -> ImageSet:
         name="digits",
         images=np.rint(raw.images * (255 / 16)).astype(np.uint8),
         labels=labels,
-        split=_split(labels, 5),
+        split=fixed_split(labels, 5),
         class_names=tuple(map(str, range(10))),
         origin="scikit-learn's 1,797 handwritten digits, 80/20 division per class of our own",
     )
 
 
-def _split(labels: np.ndarray, parts: int) -> np.ndarray:
-    """Return the same division at every call: one of ``parts`` equal parts of each class is the test part."""
-    split = np.zeros(len(labels), dtype=np.uint8)
-    for c in range(labels.max() + 1):
-        members = stream(0, "split", c).permutation(np.flatnonzero(labels == c))
-        split[members[: round(len(members) / parts)]] = 1
-    return split
-
-
-def _note(path: Path) -> Path:
-    """File beside a prepared set that holds its checksum."""
-    return path.with_name(f"{path.name}.json")
-
-
 def _read(path: Path) -> ImageSet:
     """Read and check one prepared file."""
-    mend = "delete it and load again, or prepare it anew"
+    mend, note = "delete it and load again, or prepare it anew", Path(f"{path}.json")
     try:
-        if _note(path).is_file() and json.loads(_note(path).read_text())["sha256"] != checksum(path):
-            mend = f"delete both it and {_note(path).name} and load again, or prepare it anew"
+        if note.is_file() and json.loads(note.read_text())["sha256"] != checksum(path):
+            mend = f"delete both it and {note.name} and load again, or prepare it anew"
             raise ValueError("its SHA-256 is not the one noted when it was written")
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
-        missing = {"images", "labels", "split", "class_names"} - set(arrays)
-        if missing:
+        if missing := {"images", "labels", "split", "class_names"} - arrays.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         images = ImageSet(
             name=path.stem,
             class_names=tuple(map(str, arrays["class_names"])),
             origin=str(arrays.get("origin", "")),
-            **{key: arrays.get(key) for key in ("images", "labels", "split", "writers", "domains")},
+            **{key: arrays.get(key) for key in ARRAYS},
         )
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         reason = str(error).rstrip(".") or type(error).__name__
         raise FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.") from error
     if images.name in STAND_INS:
-        split = {"balanced": "Balanced", "bymerge": "ByMerge", "byclass": "ByClass"}[STAND_INS[images.name][7:]]
-        origin = f"stand-in: {len(images):,} EMNIST images ({images.name}), not the official {split} release"
-        if len(images.train_index):
-            return replace(images, origin=origin)
-        return replace(images, split=_split(images.labels, 7), origin=f"{origin}; 6:1 division per class of our own")
+        _, official = STAND_INS[images.name]
+        origin = f"stand-in: {len(images):,} EMNIST images ({images.name}), not the official {official} release"
+        if not len(images.train_index):
+            images = replace(images, split=fixed_split(images.labels, 7))
+            origin += "; 6:1 division per class of our own"
+        return replace(images, origin=origin)
     if images.origin:
         return images
     unknown = f"prepared file without stated origin (sha256 {images.digest})"
@@ -268,10 +237,9 @@ def _download(name: str, folder: Path) -> Path:
     if name.startswith("emnist"):  # EMNIST's files hold every image transposed
         images = np.ascontiguousarray(images.transpose(0, 2, 1))
     split = np.repeat(np.array([0, 1], dtype=np.uint8), [len(part.data) for part in parts])
-    arrays = {"images": images.astype(np.uint8), "labels": labels.astype(np.int64), "split": split}
-    arrays["class_names"] = np.array([label.split(" - ")[0] for label in parts[0].classes])
-    arrays["origin"] = np.array("official release, downloaded with torchvision")
-    return _write(path, arrays)
+    class_names = tuple(label.split(" - ")[0] for label in parts[0].classes)
+    arrays = (images.astype(np.uint8), labels.astype(np.int64), split)
+    return _write(path, ImageSet(name, *arrays, class_names, "official release, downloaded with torchvision"))
 
 
 def _converted(name: str, folders: list[Path]) -> Path:
@@ -279,20 +247,18 @@ def _converted(name: str, folders: list[Path]) -> Path:
     inside, read, get = RELEASES[name]
     folder = next((folder for folder in folders if (folder / inside).is_dir()), None)
     if folder is None:
-        raise FltnbError(
-            f"The data set {name!r} is in none of the data folders and has no download of its own: {get(folders[0])}."
-        )
+        how = get.format(folders[0])
+        raise FltnbError(f"The data set {name!r} is in none of the data folders and has no download of its own: {how}.")
     path = folder / f"{name}.npz"
     print(f"{name}: converting the files in {folder / inside} once, into {path}")
-    images = read(folder / inside)
-    arrays = {key: getattr(images, key) for key in ("images", "labels", "split", "writers", "domains")}
-    arrays = {key: array for key, array in arrays.items() if array is not None}
-    return _write(path, arrays | {"class_names": np.array(images.class_names), "origin": np.array(images.origin)})
+    return _write(path, read(folder / inside))
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+def _write(path: Path, images: ImageSet) -> Path:
     """Write a prepared file and, beside it, the note with its checksum."""
+    arrays = {key: array for key in ARRAYS if (array := getattr(images, key)) is not None}
+    arrays |= {"class_names": np.array(images.class_names), "origin": np.array(images.origin)}
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
-    note = json.dumps({"sha256": checksum(path), "origin": str(arrays["origin"])})
-    paths.write_atomically(_note(path), lambda file: file.write(note.encode()))
+    note = json.dumps({"sha256": checksum(path), "origin": images.origin})
+    paths.write_atomically(f"{path}.json", lambda file: file.write(note.encode()))
     return path

@@ -1,5 +1,6 @@
 """What clients embed their data with: pretrained autoencoders, PCA, raw pixels."""
 
+from ..settings import brief, checked
 from .embedding import embed_clients
 from .pretraining import KINDS, EncoderSpec, pretrain, sent_parameters
 
@@ -8,13 +9,9 @@ __all__ = ["KINDS", "EncoderSpec", "embed_clients", "pretrain", "sent_parameters
 
 def canonical(settings: dict) -> dict:
     """Return an encoder's settings without what equals a default."""
-    from ..settings import brief
-
     return settings if settings.get("kind") == "own" else brief(EncoderSpec, settings)
 
 
 def build(settings: dict) -> EncoderSpec:
     """Make an encoder from its settings."""
-    from ..settings import checked
-
     return EncoderSpec(**checked(EncoderSpec, settings, "encoder"))

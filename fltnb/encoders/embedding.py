@@ -24,30 +24,29 @@ def embed_clients(
     """Embeddings of every client's training samples (FLT, arXiv 2103.15947, Algorithm 2, lines 1-7).
 
     With ``finetune_epochs`` J > 0 every client starts from the *same* pretrained weights, runs J epochs of Adam on its
-    own samples (mean squared error of the reconstruction) and embeds them with its own tuned encoder. The public code
-    passed one network and one dying learning rate from client to client instead.
-
-    Embeddings are taken in evaluation mode: BatchNorm (residual encoder) uses its running statistics, so an image's
-    embedding does not depend on the others in its batch. The public code left it in training mode.
+    own samples and embeds them with its own tuned encoder. The public code passed one network and one dying learning
+    rate from client to client instead. BatchNorm (residual encoder) uses its running statistics, so an image's
+    embedding does not depend on the others in its batch; the public code left it in training mode.
 
     Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18".
     Vectors suit the kinds "pca" and "pixels" only. ``n_jobs`` clients are tuned at a time, each in a thread with one
     core; by default, and for values below 1, as many as there are cores. The result does not depend on it. Raises
     FltnbError where the pretraining images have another shape, or a client's fine-tuning diverged (it is named).
     """
-    if spec.kind == "pixels":
-        return [to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train]
     weights = dict(pretrain(spec, progress, fed.input_shape))
+    weights.pop("input_shape", None)
+    if spec.kind in NETWORK_KINDS:
+        return _with_network(fed, spec, weights, progress, n_jobs)
+    inputs = (to_inputs(fed.images[index]) for index in fed.train)
     if spec.kind == "resnet18":
         from . import resnet
 
         made = resnet.network(weights)
-        return [resnet.features(to_inputs(fed.images[index]), made) for index in fed.train]
-    del weights["input_shape"]
-    if spec.kind in NETWORK_KINDS:
-        return _with_network(fed, spec, weights, progress, n_jobs)
-    mean, axes = weights["mean"], weights["components"].T
-    return [(to_inputs(fed.images[index]).reshape(len(index), -1) - mean) @ axes for index in fed.train]
+        return [resnet.features(x, made) for x in inputs]
+    pixels = (x.reshape(len(x), -1) for x in inputs)
+    if spec.kind == "pixels":
+        return list(pixels)
+    return [(x - weights["mean"]) @ weights["components"].T for x in pixels]
 
 
 def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
@@ -56,9 +55,8 @@ def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
 
     from ..progress import bar
 
-    # Threads, not processes: nearly all time is spent inside torch, which releases the interpreter lock. The
-    # executor's own, because joblib's do not end with the call: after an error they would go on computing, and crash
-    # the interpreter at its exit.
+    # Threads, as torch releases the interpreter lock; the executor's own, because joblib's do not end with the call:
+    # after an error they would go on computing, and crash the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
     threads = torch.get_num_threads()
     done = bar(shown=progress, total=fed.n_clients, desc="Embedding clients", unit="client")

@@ -15,7 +15,6 @@ from ..errors import FltnbError, choose
 def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
     """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
 
-    ``kind`` is "convae" or "residual", ``input_shape`` the (C, H, W) of one image, ``latent`` the embedding dimension.
     Raises FltnbError unless H and W are divisible by 4: both networks halve them twice.
     """
     choose(kind, NETWORKS, "autoencoder")
@@ -31,16 +30,15 @@ def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dic
     """Build an autoencoder that holds a copy of the given weights."""
     with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
         network = make(kind, input_shape, latent)
-    state = {name: torch.tensor(value) for name, value in weights.items()}
-    network.load_state_dict(state, assign=True)
+    network.load_state_dict({name: torch.tensor(value) for name, value in weights.items()}, assign=True)
     return network.requires_grad_()
 
 
 def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray], batch_size: int, lr: float) -> None:
     """Fit an autoencoder to ``inputs`` in place: Adam on the mean squared error, one epoch for every order given.
 
-    One core does all the sums, so that the weights do not depend on how many there are; batches are too small for more
-    cores to pay. A last batch of a single image is left out where the network has BatchNorm, which cannot normalise it.
+    One core does all the sums, so that weights do not depend on how many there are; more would not pay. A last batch of
+    a single image is left out where the network has BatchNorm, which cannot normalise it.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -66,9 +64,7 @@ class ConvAE(nn.Module):
     linear back; two transposed 2x2 convolutions of stride 2, to 16 channels (ReLU) and to the image (sigmoid).
     51,577 parameters for 28 x 28 grey images and e = 128, of which 25,956 are the encoder's: Table 13's total. The
     table lists one pooling where that count needs two (28 -> 14 -> 7, 4 * 7 * 7 = 196 inputs of the linear layer), and
-    16 output channels for the last layer where it needs one.
-
-    Images are scaled to [0, 1].
+    16 output channels for the last layer where it needs one. Pixels are scaled to [0, 1].
     """
 
     mean, std = 0.0, 1.0
@@ -79,8 +75,7 @@ class ConvAE(nn.Module):
         cells = 4 * self.grid[0] * self.grid[1]
         self.conv1 = nn.Conv2d(channels, 16, 3, padding=1)
         self.conv2 = nn.Conv2d(16, 4, 3, padding=1)
-        self.embed = nn.Linear(cells, latent)
-        self.expand = nn.Linear(latent, cells)
+        self.embed, self.expand = nn.Linear(cells, latent), nn.Linear(latent, cells)
         self.up1 = nn.ConvTranspose2d(4, 16, 2, stride=2)
         self.up2 = nn.ConvTranspose2d(16, channels, 2, stride=2)
         # Positions, in the flattened image with a frame of one pixel, of each pixel's 3 x 3 patch ...
@@ -94,13 +89,12 @@ class ConvAE(nn.Module):
 
     def encoder_state(self) -> dict[str, torch.Tensor]:
         """Weights that embedding alone needs."""
-        parts = ("conv1", "conv2", "embed")
-        return {name: value for name, value in self.state_dict().items() if name.split(".")[0] in parts}
+        return {name: value for name, value in self.state_dict().items() if name.startswith(("conv", "embed"))}
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""
         # ReLU and pooling commute; pooling first leaves a quarter of the work. A product with the 3 x 3 patches comes
-        # out with channels last, which makes pooling and its gradient several times faster than the library's layout.
+        # out with channels last, which makes pooling and its gradient several times faster.
         n, _, height, width = x.shape
         patches = F.pad(x, (1, 1, 1, 1)).flatten(1).index_select(1, self.patch).view(n * height * width, -1)
         x = torch.addmm(self.conv1.bias, patches, self.conv1.weight.flatten(1).t())
@@ -119,11 +113,9 @@ class ConvAE(nn.Module):
         return F.mse_loss(self._decode(self.encode(x)), x.flatten(1).index_select(1, self.order))
 
     def _decode(self, z: torch.Tensor) -> torch.Tensor:
-        """(n, latent) -> (n, H * W * C), the pixel ``order[j]`` of the image in column j.
-
-        A transposed convolution whose stride equals its kernel is a matrix product per pixel; the 2 x 2 outputs of
-        every pixel stay together, which spares the library's slow path and every transposition of a gradient.
-        """
+        """(n, latent) -> (n, H * W * C), the pixel ``order[j]`` of the image in column j."""
+        # A transposed convolution whose stride equals its kernel is a matrix product per pixel; the 2 x 2 outputs of
+        # every pixel stay together, which spares the library's slow path and every transposition of a gradient.
         h = self.expand(z).view(len(z), 4, *self.grid).permute(0, 2, 3, 1)
         h = F.relu(_double(h, self.up1))
         return torch.sigmoid(_double(h, self.up2)).flatten(1)  # (n, height, width, 2, 2, 2, 2, C)

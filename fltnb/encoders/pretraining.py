@@ -5,20 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
 from .. import paths
-from ..data import ImageSet, array_digest, pretraining_set
+from ..data import array_digest, pretraining_set
 from ..errors import FltnbError, choose
 from ..federations import to_inputs
 from ..randomness import integer, stream
 from ..settings import Count, Natural, Positive, checked
-from . import cache
-from .cache import Weights
 
+Weights = dict[str, np.ndarray]
 Kind = Literal["convae", "residual", "resnet18", "pca", "pixels"]
 KINDS = get_args(Kind)
 NETWORK_KINDS = ("convae", "residual")
@@ -39,14 +40,12 @@ class EncoderSpec:
         Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Of a
         "resnet18": "imagenet", torchvision's published weights, or "random". Ignored by "pixels".
     epochs, finetune_epochs : int
-        Passes over the pretraining set, and J: passes of every client over its own samples, each from the same
-        pretrained weights (FLT, Algorithm 2, line 4; the paper's Enc2 has 5). Autoencoders only.
+        Passes of an autoencoder over the pretraining set, and J, those of every client over its own samples (FLT,
+        Algorithm 2, line 4; the paper's Enc2 has 5).
     latent : int
         Embedding dimension e. The paper: 128. A "resnet18" always has 512.
     batch_size, lr : int, float
-        Of Adam, for pretraining and fine-tuning; the loss is the mean squared error of the reconstruction.
-    seed : int
-        Initial weights and sample order.
+        Of Adam, for both; the loss is the mean squared error of the reconstruction.
 
     Examples
     --------
@@ -74,12 +73,10 @@ class EncoderSpec:
 def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, int, int] | None = None) -> Weights:
     """Weights of a pretrained encoder, from the folder ``encoders`` of the store, or trained now.
 
-    ``spec.finetune_epochs`` plays no part. ``progress`` shows a bar over the epochs; ``input_shape`` is that of the
-    images that will be embedded, so that a pretraining set of another shape is refused before training.
-
-    Returns an autoencoder's state, or "mean" (d,) and "components" (latent, d) of a PCA; nothing for pixels.
-    "input_shape" (C, H, W) of the images it was trained on is among them (but for pixels and a ResNet-18, which takes
-    any). Raises FltnbError where the pretraining set is missing or does not suit the encoder.
+    ``spec.finetune_epochs`` plays no part. ``input_shape`` is that of the images that will be embedded. Returns an
+    autoencoder's state, or "mean" (d,) and "components" (latent, d) of a PCA, and "input_shape" (C, H, W) of the images
+    it was trained on; a ResNet-18, which takes any, without it, and nothing for pixels. Raises FltnbError where the
+    pretraining set is missing or does not suit the encoder, or its images have another shape.
     """
     if spec.kind == "pixels":
         return {}
@@ -101,11 +98,11 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
         settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
     path = folder / f"{key}.safetensors"
-    weights = cache.read(path)
+    weights = read_weights(path)
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
-        weights = fit(spec, train, images, progress)
-        cache.write(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
+        weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
+        write_weights(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
     return weights
 
 
@@ -114,9 +111,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
 
     The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
     it (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for pixels. BatchNorm's running
-    statistics count as well.
-
-    ``input_shape`` (C, H, W) is by default that of the pretraining set, which is loaded to find out.
+    statistics count as well. ``input_shape`` (C, H, W) is by default that of the pretraining set.
     """
     if spec.kind == "pixels":
         return 0
@@ -135,40 +130,66 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 
 
-def _fit_network(spec: EncoderSpec, train, images: ImageSet, progress: bool) -> Weights:
+def _fit_network(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
     import torch
 
     from ..progress import bar
     from . import networks
 
-    shape = to_inputs(train[:1]).shape[1:]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer(spec.seed, "encoder"))
-        network = networks.make(spec.kind, shape, spec.latent)
+        network = networks.make(spec.kind, to_inputs(train[:1]).shape[1:], spec.latent)
     inputs = torch.from_numpy(to_inputs(train, network.mean, network.std))
-    epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {images.name}", unit="epoch")
+    epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {name}", unit="epoch")
     orders = (stream(spec.seed, "encoder", epoch).permutation(len(train)) for epoch in epochs)
     networks.train(network, inputs, orders, spec.batch_size, spec.lr)
     weights = {name: value.numpy() for name, value in network.state_dict().items()}
     if not all(np.isfinite(value).all() for value in weights.values()):
         raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
-    return weights | {"input_shape": np.array(shape)}
+    return weights
 
 
-def _fit_pca(spec: EncoderSpec, train, images: ImageSet, progress: bool) -> Weights:
+def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
     from sklearn.decomposition import PCA
 
-    inputs = to_inputs(train)
-    x = inputs.reshape(len(inputs), -1).astype(np.float64)  # a float32 mean over all images would lose digits
+    x = to_inputs(train).reshape(len(train), -1).astype(np.float64)  # a float32 mean over all images would lose digits
     if spec.latent > min(x.shape):
         raise FltnbError(
             f"{spec.latent} principal components cannot be taken from {x.shape[0]} images of {x.shape[1]} pixels of"
-            f" {images.name}: lower latent."
+            f" {name}: lower latent."
         )
     solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
     fitted = PCA(spec.latent, svd_solver=solver).fit(x)
-    return {
-        "mean": fitted.mean_.astype(np.float32),
-        "components": fitted.components_.astype(np.float32),
-        "input_shape": np.array(inputs.shape[1:]),
-    }
+    return {"mean": fitted.mean_.astype(np.float32), "components": fitted.components_.astype(np.float32)}
+
+
+def write_weights(path: Path, weights: Weights, settings: dict) -> None:
+    """Write weights, with the settings that they belong to, in one step."""
+    from safetensors.numpy import save
+
+    # one digest over everything: safetensors itself notices a cut file but not a flipped bit
+    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
+    contiguous = {name: np.ascontiguousarray(value) for name, value in weights.items()}
+    paths.write_atomically(path, lambda file: file.write(save(contiguous, metadata=notes)))
+
+
+def read_weights(path: Path) -> Weights | None:
+    """Read weights; None if there are none, or (with a warning that names the file) if they are damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        return None
+    try:
+        with safe_open(path, framework="numpy") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            intact = (file.metadata() or {}).get("digest") == _digest(weights)
+    except (SafetensorError, OSError, ValueError):
+        intact = False
+    if intact:
+        return weights
+    warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
+    return None
+
+
+def _digest(weights: Weights) -> str:
+    return array_digest(*(weights[name] for name in sorted(weights)))

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import nn
+from torchvision.models import ResNet18_Weights, resnet18
 
 from ..errors import FltnbError
+from ..models.vision import MEAN, STD, download
 from ..randomness import integer
-from . import cache
-from .cache import Weights
+from .pretraining import Weights, read_weights, write_weights
 
 AT_ONCE = 256  # images per forward pass
 
@@ -17,41 +20,30 @@ AT_ONCE = 256  # images per forward pass
 def weights(source: str, seed: int, path: Path) -> Weights:
     """Weights of the network without its classifier.
 
-    ``source`` is "imagenet", torchvision's published weights, kept in the file ``path`` once they are there, or
-    "random", an initialisation from ``seed``, which shows what the architecture alone does. Raises FltnbError where the
-    published weights cannot be downloaded.
+    ``source`` is "imagenet", torchvision's published weights, kept in the file ``path`` (FltnbError: no download), or
+    "random", an initialisation from ``seed``, which shows what the architecture alone does.
     """
-    from torchvision.models import ResNet18_Weights
-
-    from ..models.vision import download
-
     if source == "random":
-        import torch
-
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(seed, "encoder"))
             return {name: value.numpy() for name, value in _network().state_dict().items()}
-    if (known := cache.read(path)) is not None:
-        return known
-    published = ResNet18_Weights.IMAGENET1K_V1
-    state = download(published, "choose kind='convae' or kind='pixels'")
-    kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
-    cache.write(path, kept, {"kind": "resnet18", "origin": published.url})
+    kept = read_weights(path)
+    if kept is None:
+        published = ResNet18_Weights.IMAGENET1K_V1
+        state = download(published, "choose kind='convae' or kind='pixels'")
+        kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
+        write_weights(path, kept, {"kind": "resnet18", "origin": published.url})
     return kept
 
 
 def n_numbers() -> int:
-    """Return how many numbers the weights are, running statistics of BatchNorm included."""
-    import torch
-
+    """Return how many numbers the weights are, running statistics included."""
     with torch.device("meta"):
         return sum(value.numel() for value in _network().state_dict().values() if value.is_floating_point())
 
 
 def network(state: Weights):
     """Build the network with a copy of these weights, for evaluation; grey images are shown to it as colour ones."""
-    import torch
-
     with torch.device("meta"):
         made = _network()
     made.load_state_dict({name: torch.tensor(value) for name, value in state.items()}, assign=True)
@@ -59,32 +51,17 @@ def network(state: Weights):
 
 
 def features(inputs: np.ndarray, made) -> np.ndarray:
-    """Features (n, 512) float32 of images (n, 1 or 3, H, W) in [0, 1]."""
-    import torch
-
-    x = torch.from_numpy(prepare(inputs))
-    with torch.no_grad():
-        return torch.cat([made(part) for part in x.split(AT_ONCE)]).numpy()
-
-
-def prepare(inputs: np.ndarray) -> np.ndarray:
-    """Turn images (n, 1 or 3, H, W) in [0, 1] into what the network was trained on, at their own size.
-
-    Raises FltnbError for feature vectors, or images of another number of channels.
-    """
-    from ..models.vision import MEAN, STD
-
+    """Features (n, 512) float32 of images (n, 1 or 3, H, W) in [0, 1], at their own size; FltnbError for others."""
     channels, height, width = inputs.shape[1:]
     if channels not in (1, 3) or min(height, width) < 2:
         raise FltnbError(f"ResNet-18 needs grey or colour images, not {inputs.shape[1:]}: use kind='pixels'.")
     mean, std = (np.array(values, dtype=np.float32)[:, None, None] for values in (MEAN, STD))
-    return (np.broadcast_to(inputs, (len(inputs), 3, height, width)) - mean) / std
+    x = torch.from_numpy((np.broadcast_to(inputs, (len(inputs), 3, height, width)) - mean) / std)
+    with torch.no_grad():
+        return torch.cat([made(part) for part in x.split(AT_ONCE)]).numpy()
 
 
 def _network():
-    from torch import nn
-    from torchvision.models import resnet18
-
     made = resnet18(weights=None)
     made.fc = nn.Identity()
     return made

@@ -2,18 +2,14 @@
 
 from .backdoor import attacked, backdoor_colours, backdoor_patches
 from .base import SPLITS, Federation
-from .changing import changing, with_events
-from .domains import domains, renderings
+from .domains import domains, renderings, rotated, rotated_copies
 from .kinds import KINDS, build, canonical, complete, made
-from .labels import label_clusters
+from .labels import dirichlet, label_clusters, power_law_sizes, structured
+from .phases import changing, with_events
 from .pixels import SCALINGS, to_inputs
-from .pseudo_writers import apply_style, pseudo_writers, writer_styles
 from .redealt import divided, held_out, shuffled
-from .rotations import rotated, rotated_copies
-from .skew import dirichlet
-from .structured import power_law_sizes, structured
 from .tasks import CIFAR10_TASKS, CIFAR100_VEHICLES, DIGITS_TASKS, FASHION_TASKS, cross_tasks, tasks
-from .writers import writers
+from .writers import apply_style, pseudo_writers, writer_styles, writers
 
 from_arrays = Federation.from_arrays
 

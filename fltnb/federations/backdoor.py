@@ -4,12 +4,6 @@ Three groups of equal size: *targets* with clean images, *attackers* whose image
 feature that gives the class away (the backdoor), and clients that are obviously different. A model trained by targets
 and attackers together may learn the feature instead of the content; test images that carry the feature of a wrong class
 then mislead it, and the target with it. The published figures are means over the targets, cluster 0.
-
-**How the two tests are represented.** With ``test="both"`` clients are tested on clean images, and after the last
-round also on the same images with the wrong class's feature in them: a run's split "probe". Built with
-``test="backdoored"`` the federation has the latter as its only test. Training does not look at test images, so a run on
-either ends with the same models to the last bit. :func:`attacked` turns one into the other; an engine made for it
-evaluates a finished run: ``engine.evaluate(run.theta, run.rows, np.arange(fed.n_clients), "test")``.
 """
 
 from __future__ import annotations
@@ -23,8 +17,7 @@ from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Part, Variant, Whole
 from .base import Federation
 from .kinds import build, kind
-from .pools import Draw, copies
-from .shares import in_turn, spread
+from .shares import Draw, copies, in_turn, spread
 
 Test = Literal["clean", "backdoored", "both"]
 Clients = Annotated[int, Whole(3)]
@@ -55,41 +48,41 @@ def backdoor_colours(
 ) -> Federation:
     """Grey images in colour (EMD-CFL's Backdoor MNIST): green, green whose shade follows the class, purple.
 
-    EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold uniformly green images and attackers green ones with
-    :func:`shade` of their class, which the eye hardly tells from the former. Backdoored test images, everybody's, have
-    the shade of class K - 1 - c instead of c. Each group gets a copy of the images, so clients of different groups may
-    hold the same image. Raises FltnbError for colour images.
+    Targets hold uniformly green images and attackers green ones with :func:`shade` of their class, which the eye hardly
+    tells from the former. Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c. Each
+    group gets a copy of the images, so clients of different groups may hold the same image. Raises FltnbError for
+    colour images.
 
     Parameters
     ----------
     n_clients : int
         M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
     samples_per_client, test_per_client : int, optional
-        Training and validation images, and test images; default: all are dealt.
-    val_fraction : float
-        Share of the samples held back for validation; the paper has 0.1.
+        Training and validation images (``val_fraction``, 0.1 in the paper), and test images; default: all are dealt.
     test : {"clean", "backdoored", "both"}
-        See the module.
+        Clean test images; the same with the wrong class's feature; or the former and, after the last round, the latter
+        as a run's split "probe". Training looks at none of them: all three end with the same models, bit for bit.
     variant : {"as_written", "as_run"}
         "as_run": targets and others keep only every second training image (validation is left whole), as in the
-        authors' public notebook, so that attackers weigh twice as much. The paper does not mention it.
+        authors' public notebook, so that attackers weigh twice as much.
     intensity : float
         How far attackers' shades are from the targets' green, times what the paper has: 0 gives everybody the one
         green, above 1 the backdoor is plainer to see (not the paper's).
     """
-    _demand(images, colour=False)
     K = images.n_classes
 
     def paint(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
-        uniform = (GREEN, None, PURPLE)[group]
-        return tinted(grey, shade(labels, intensity) if uniform is None else np.tile(uniform, (len(grey), 1)))
+        colours = shade(labels, intensity) if group == 1 else np.array([(GREEN, None, PURPLE)[group]])
+        return tinted(grey, colours)
 
     def trigger(group: int, grey: np.ndarray, labels: np.ndarray) -> np.ndarray:
         return tinted(grey, shade(K - 1 - labels, intensity))
 
-    more = {"keep": _every_second} if variant == "as_run" else {}
-    dealt = ((samples_per_client, test_per_client), val_fraction, (seed, 4), paint)
-    return _federation(images, "colours", n_clients, test, trigger, *dealt, **more)
+    def keep(group: int, own: np.ndarray) -> np.ndarray:
+        return own if group == 1 or variant == "as_written" else own[spread(len(own), len(own) // 2)]
+
+    dealt = {"each": (samples_per_client, test_per_client), "val_fraction": val_fraction, "keys": (seed, 4)}
+    return _federation(images, "colours", n_clients, test, paint, trigger, **dealt, keep=keep)
 
 
 @kind
@@ -106,16 +99,14 @@ def backdoor_patches(
 ) -> Federation:
     """Class halves and a coloured corner patch (EMD-CFL's Backdoor CIFAR-10).
 
-    EMD-CFL, arXiv 2506.07769, Section 4.1. Targets hold the first half of the classes, attackers the same classes with
-    a patch in the top left corner whose colour follows the class, the others the second half. Backdoored test images,
-    everybody's, carry the patch of another class: c + 1, and the first one after the last of the half.
-    Targets and attackers each get a copy of the first half.
+    Targets hold the first half of the classes, attackers the same classes with a patch in the top left corner whose
+    colour follows the class, the others the second half. Backdoored test images, everybody's, carry the patch of class
+    c + 1 (for the last of the half, of the first). Targets and attackers each get a copy of the first half.
 
     The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public notebook, and other options are
     those of :func:`backdoor_colours`. Raises FltnbError for grey images, fewer than 2 or more than 20 classes, or a
     patch larger than the image.
     """
-    _demand(images, colour=True)
     K, side = images.n_classes, min(images.images.shape[1:3])
     if not 2 <= K <= 2 * len(PATCHES):
         raise FltnbError(f"Patches have {len(PATCHES)} colours for half of the classes: {K} classes are not possible.")
@@ -130,23 +121,27 @@ def backdoor_patches(
         return patched(pixels, (labels + 1) % half, patch)
 
     classes = [np.arange(half), np.arange(half), np.arange(half, K)]
-    dealt = ((samples_per_client, test_per_client), val_fraction, (seed, 4), paint)
-    return _federation(images, "patches", n_clients, test, trigger, *dealt, classes=classes)
+    dealt = {"each": (samples_per_client, test_per_client), "val_fraction": val_fraction, "keys": (seed, 4)}
+    return _federation(images, "patches", n_clients, test, paint, trigger, **dealt, classes=classes)
 
 
 def _federation(
-    images: ImageSet, what: str, n_clients: int, test: str, trigger: Draw, *dealt: Any, **more: Any
+    images: ImageSet, what: str, n_clients: int, test: str, paint: Draw, trigger: Draw, **dealt: Any
 ) -> Federation:
+    """Deal out what ``paint`` makes of the images; ``trigger`` makes test images that carry a wrong class's feature."""
+    if (images.images.ndim == 4) != (what == "patches"):
+        needed, other = ("colour", "backdoor_colours") if what == "patches" else ("grey", "backdoor_patches")
+        raise FltnbError(f"This backdoor needs {needed} images, which {images.name} has not: take {other} for it.")
     clusters = in_turn(n_clients, len(GROUPS))
-    more |= {"clean": {}, "backdoored": {"tested": trigger}, "both": {"probe": trigger}}[test]
-    fields = copies(images, clusters, *dealt, **more)
+    tests = {"clean": {"test": paint}, "backdoored": {"test": trigger}, "both": {"test": paint, "probe": trigger}}[test]
+    fields = copies(images, clusters, draw=paint, tests=tests, **dealt)
     return Federation.of(images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields)
 
 
 def attacked(fed: Federation, test: str = "backdoored") -> Federation:
     """Return a backdoor federation again with the other test: the same clients, training samples and test images.
 
-    Raises FltnbError for another kind of federation, or one of a user's own images (build that again with ``test=``).
+    An engine made for it evaluates a finished run. FltnbError: another kind of federation, or a user's own images.
     """
     if fed.settings.get("kind") not in ("backdoor_colours", "backdoor_patches"):
         raise FltnbError(f"{fed.name} has no backdoor: make one with backdoor_colours or backdoor_patches.")
@@ -171,7 +166,7 @@ def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
 
 
 def tinted(grey: np.ndarray, colours: np.ndarray) -> np.ndarray:
-    """Grey images (n, H, W) uint8 as shades of one colour (n, 3) each, (n, H, W, 3) uint8, rounded down."""
+    """Grey images (n, H, W) uint8 as shades of one colour each, (n or 1, 3), as (n, H, W, 3) uint8, rounded down."""
     out = np.empty((*grey.shape, 3), dtype=np.uint8)
     for channel in range(3):
         np.floor(grey * colours[:, channel, None, None] + 1e-9, out=out[..., channel], casting="unsafe")
@@ -183,14 +178,3 @@ def patched(pixels: np.ndarray, labels: np.ndarray, side: int) -> np.ndarray:
     out = pixels.copy()
     out[:, :side, :side] = np.array(PATCHES, dtype=np.uint8)[labels % len(PATCHES), None, None]
     return out
-
-
-def _demand(images: ImageSet, colour: bool) -> None:
-    if (images.images.ndim == 4) != colour:
-        kind, other = ("colour", "backdoor_colours") if colour else ("grey", "backdoor_patches")
-        raise FltnbError(f"This backdoor needs {kind} images, which {images.name} has not: take {other} for it.")
-
-
-def _every_second(group: int, own: np.ndarray) -> np.ndarray:
-    """Keep every second image of targets and others, as the public code does."""
-    return own if group == 1 else own[spread(len(own), len(own) // 2)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,39 +13,36 @@ import numpy as np
 from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
 from ..randomness import stream
-from ..settings import Natural, Part, Rate, check
+from ..settings import Count, Natural, Part, Rate, check
 from .pixels import SCALINGS, Scale, as_samples, pixel_scaling, to_inputs
 from .shares import apportion
 
 SPLITS = ("train", "val", "test", "probe")
-OPTIONAL = ("val", "probe")  # may be empty
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Federation:
     """Clients, their samples and, where known, their true clusters.
 
-    Raises FltnbError for no client, an empty client, an index outside the pool, a label outside the classes, NaN among
-    the samples, or lengths that disagree.
+    Raises FltnbError where these do not fit together, a client is empty or a sample NaN.
 
     Parameters
     ----------
     images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
         Pool of samples, uint8 or floating point (stored as float32).
     labels : ndarray of int, shape (N,)
-        Classes of the samples, 0 to ``n_classes - 1``.
+        Classes of the samples, 0 to K-1.
     train, val, test, probe : sequences of M integer arrays
         Positions in the pool, one array per client. ``val`` and ``probe`` may hold empty arrays or be left out. Clients
         with a common test set should be given the same array object: evaluation then computes it once. ``probe`` is a
         second test set, such as the test images with a backdoor's trigger, looked at after the last round only.
     n_classes : int
-        Number of classes K, outputs of a model.
+        K, the number of outputs of a model.
     name, origin : str
         What the samples are and where they come from; stored with every result.
     settings : dict
-        JSON-able settings from which :func:`fltnb.federations.build` makes the same federation.
-    class_names : sequence of str, length K, optional
-        Default: "0", "1", ...
+        What :func:`fltnb.federations.build` makes the same federation from; JSON-able.
+    class_names : sequence of str, length K, default "0", "1", ...
     clusters : ndarray of int, shape (M,), optional
         True cluster of each client.
     mean, std : float or C floats
@@ -69,79 +65,50 @@ class Federation:
     std: Scale = 1.0
 
     def __post_init__(self) -> None:
-        images, labels = as_samples(self.images), np.asarray(self.labels)
-        if labels.shape != (len(images),) or not np.issubdtype(labels.dtype, np.integer):
+        images, n_classes = as_samples(self.images), check("n_classes", self.n_classes, Count)
+        labels = _integers("Labels", self.labels, len(images), "sample")
+        if labels.min() < 0 or labels.max() >= n_classes:
             raise FltnbError(
-                f"Labels must be {len(images)} integers, one per sample, not {labels.dtype} of shape {labels.shape}:"
-                " np.unique(labels, return_inverse=True)[1] turns any labels into 0, 1, ..."
+                f"Labels run from {labels.min()} to {labels.max()} but n_classes is {n_classes}: number them 0 to"
+                f" {n_classes - 1} with np.unique(labels, return_inverse=True)[1], or name all classes by class_names."
             )
-        if not isinstance(self.n_classes, numbers.Integral):
-            raise FltnbError(f"n_classes must be a whole number, not {self.n_classes!r}.")
-        if labels.min() < 0 or labels.max() >= self.n_classes:
-            raise FltnbError(
-                f"Labels run from {labels.min()} to {labels.max()} but n_classes is {self.n_classes}: labels must lie"
-                f" in 0 to {self.n_classes - 1}."
-            )
+        names = tuple(map(str, range(n_classes) if self.class_names is None else self.class_names))
+        if len(names) != n_classes:
+            raise FltnbError(f"There are {len(names)} class names for {n_classes} classes: give one per class.")
         scaling = {name: tuple(np.ravel(getattr(self, name)).tolist()) for name in ("mean", "std")}
         if not min(scaling["std"]) > 0:
             raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
         colours = images.shape[3] if images.ndim == 4 else 1
         if any(len(values) not in (1, colours) for values in scaling.values()):
             raise FltnbError(
-                f"The pixel scaling has mean {self.mean} and std {self.std}, but the samples have {colours} channel(s):"
-                " give one number for all channels, or one for each."
+                f"The pixel scaling has mean {self.mean} and std {self.std}, but samples of {self.name} have {colours}"
+                " channel(s): give one number for all channels, or one for each."
             )
-        names = tuple(map(str, range(self.n_classes) if self.class_names is None else self.class_names))
-        if len(names) != self.n_classes:
-            raise FltnbError(f"There are {len(names)} class names for {self.n_classes} classes: give one per class.")
         try:
             json.dumps(self.settings)
         except TypeError as error:
             raise FltnbError(f"The settings of a federation must be plain JSON values ({error}).") from error
-        keep = object.__setattr__  # the dataclass is frozen; this is its own initialisation
-        keep(self, "images", images)
-        keep(self, "labels", labels.astype(np.int64, copy=False))
-        for name, values in scaling.items():
-            keep(self, name, values if len(values) > 1 else values[0])
-        keep(self, "class_names", names)
         nothing = [np.empty(0, dtype=np.int64)] * len(self.train)
+        given = {split: getattr(self, split) for split in SPLITS}
         if self.val is None:
-            keep(self, "val", nothing)
+            given["val"] = nothing
         if self.probe is None or not any(map(len, self.probe)):
-            keep(self, "probe", nothing)  # also where dataclasses.replace changed the number of clients
+            given["probe"] = nothing  # also where dataclasses.replace changed the number of clients
+        n = {split: len(parts) for split, parts in given.items()}
+        if not self.train or len({*n.values()}) > 1:
+            raise FltnbError(
+                "A federation needs at least one client, each with its part of every split, but there are"
+                f" {n['train']} training, {n['val']} validation, {n['test']} test and {n['probe']} probe parts."
+            )
+        fields = {"images": images, "labels": labels, "n_classes": n_classes, "class_names": names}
+        fields |= {name: values if len(values) > 1 else values[0] for name, values in scaling.items()}
         seen: dict[int, np.ndarray] = {}  # arrays shared by clients stay shared
-        for split in SPLITS:
-            keep(self, split, tuple(self._index(split, i, a, seen) for i, a in enumerate(getattr(self, split))))
-        if not self.train or {len(getattr(self, split)) for split in SPLITS} != {len(self.train)}:
-            raise FltnbError(
-                f"A federation needs at least one client, each with its part of every split, but there are"
-                f" {len(self.train)} training, {len(self.val)} validation, {len(self.test)} test and"
-                f" {len(self.probe)} probe parts."
-            )
+        for split, parts in given.items():
+            fields[split] = tuple(_positions(split, i, own, len(images), seen) for i, own in enumerate(parts))
         if self.clusters is not None:
-            clusters = np.asarray(self.clusters)
-            if clusters.shape != (self.n_clients,) or not np.issubdtype(clusters.dtype, np.integer):
-                raise FltnbError(
-                    f"clusters must be {self.n_clients} integers, one per client, not {clusters.dtype}{clusters.shape}."
-                )
-            keep(self, "clusters", clusters.astype(np.int64, copy=False))
-
-    def _index(self, split: str, client: int, given: np.ndarray, seen: dict[int, np.ndarray]) -> np.ndarray:
-        if id(given) in seen:
-            return seen[id(given)]
-        index = np.asarray(given)
-        if index.size == 0 and split not in OPTIONAL:
-            what = "training" if split == "train" else "test"
-            raise FltnbError(f"Client {client} has no {what} samples: leave it out or give it some.")
-        if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
-            raise FltnbError(f"The {split} part of client {client} must be a flat array of integer positions.")
-        if index.size and (index.min() < 0 or index.max() >= len(self.images)):
-            raise FltnbError(
-                f"The {split} part of client {client} points to samples {index.min()} to {index.max()} but the pool"
-                f" holds 0 to {len(self.images) - 1}."
-            )
-        seen[id(given)] = index.astype(np.int64, copy=False)
-        return seen[id(given)]
+            fields["clusters"] = _integers("clusters", self.clusters, len(self.train), "client")
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)  # the dataclass is frozen; this is its own initialisation
 
     @classmethod
     def of(cls, images: ImageSet, /, **fields: Any) -> Federation:
@@ -166,9 +133,8 @@ class Federation:
         """Make a federation of your own samples.
 
         Every client's samples are divided at random into test, validation and training part, each class in proportion
-        as far as whole numbers allow. A client keeps at least one training and one test sample. Raises FltnbError for
-        arrays that do not fit together, labels that are not 0 to K-1, NaN, a client with a single sample, or fractions
-        out of range.
+        as far as whole numbers allow, one training and one test sample at least. Raises FltnbError for arrays that do
+        not fit together, NaN, a client with a single sample, or fractions out of range.
 
         Parameters
         ----------
@@ -179,15 +145,11 @@ class Federation:
         client_ids : sequence of length N
             Who holds each sample; numbers or strings. Client i of the federation is ``np.unique(client_ids)[i]``.
         test_fraction, val_fraction : float
-            Parts of a client's samples for testing, between 0 and 1 exclusive, and for validation, which may be 0.
+            Parts of a client's samples for testing, above 0, and for validation, which may be 0.
         clusters : sequence of length M, optional
             True clusters in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by sorted value.
-        seed : int
-            Seed of the division.
         class_names : sequence of str, optional
             Needed when some class number below the highest has no sample.
-        name : str
-            Stored with results.
 
         Examples
         --------
@@ -205,7 +167,8 @@ class Federation:
             raise FltnbError(
                 f"x, y and client_ids need one entry per sample; their shapes are {x.shape}, {y.shape} and {ids.shape}."
             )
-        n_classes = _count_classes(y, class_names)
+        # where some class has no sample, labels reach beyond the number of different ones, which Federation refuses
+        n_classes = len(np.unique(_integers("Labels", y, len(x), "sample")) if class_names is None else class_names)
         try:
             names, owner = np.unique(ids, return_inverse=True)
         except TypeError as error:
@@ -226,18 +189,10 @@ class Federation:
                 part.append(np.sort(index))
         content = array_digest(x, y, owner, np.array([]) if clusters is None else clusters)
         fractions = {"test_fraction": float(test_fraction), "val_fraction": float(val_fraction)}
-        return cls(
-            images=x,
-            labels=y,
-            n_classes=n_classes,
-            class_names=class_names,
-            name=name,
-            origin=f"own arrays (sha256 {content})",
-            settings={"kind": "from_arrays", "content": content, **fractions, "n_classes": n_classes, "seed": seed},
-            clusters=clusters,
-            **parts,
-            **pixel_scaling(x),
-        )
+        settings = {"kind": "from_arrays", "content": content, **fractions, "n_classes": n_classes, "seed": seed}
+        fields = {"n_classes": n_classes, "class_names": class_names, "clusters": clusters, "settings": settings}
+        fields |= {"name": name, "origin": f"own arrays (sha256 {content})"}
+        return cls(images=x, labels=y, **fields, **parts, **pixel_scaling(x))
 
     @property
     def n_clients(self) -> int:
@@ -265,15 +220,10 @@ class Federation:
         return to_inputs(self.images[:1]).shape[1:]
 
     def scaled(self, scaling: str) -> Federation:
-        """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says.
-
-        Raises FltnbError for another name, a scaling of three channels for grey images, or samples that are no pixels.
-        """
+        """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says."""
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:
             raise FltnbError(f"{self.name} has floating-point samples, which are taken as they are: scale them first.")
-        if len(np.ravel(mean)) not in (1, self.input_shape[0]):
-            raise FltnbError(f"The scaling {scaling!r} is one of colour images, which {self.name} has not.")
         return replace(self, mean=mean, std=std, settings=self.settings | {"scaling": scaling})
 
     def inputs(self, index: np.ndarray) -> np.ndarray:
@@ -296,9 +246,8 @@ class Federation:
     def summary(self):
         """Return a DataFrame with one row per client.
 
-        Columns: client; cluster (where known); train, val, test (numbers of samples); repeated (training samples
-        that the client holds more than once, less the first copies); classes (number of training classes); holds (the
-        five most frequent); largest_share (of one class in the training samples, 0 to 1).
+        Columns: client; cluster (where known); train, val, test (numbers of samples); of the training samples repeated
+        (copies after the first), classes (their number), holds (the five most frequent), largest_share (of one class).
         """
         import pandas as pd
 
@@ -309,9 +258,7 @@ class Federation:
             ", ".join(self.class_names[c] for c in row[: min(n, 5)]) + (", ..." if n > 5 else "")
             for row, n in zip(order, classes, strict=True)
         ]
-        columns = {"client": np.arange(self.n_clients)}
-        if self.clusters is not None:
-            columns["cluster"] = self.clusters
+        columns = {"client": np.arange(self.n_clients)} | ({} if self.clusters is None else {"cluster": self.clusters})
         columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS[:3]}
         columns["repeated"] = [len(index) - len(np.unique(index)) for index in self.train]
         columns |= {"classes": classes, "holds": holds, "largest_share": counts.max(axis=1) / self.sizes}
@@ -344,21 +291,32 @@ class Federation:
         )
 
 
-def _count_classes(y: np.ndarray, class_names: Sequence[str] | None) -> int:
-    """Return K, refusing labels that would make a model of the wrong size."""
-    if not np.issubdtype(y.dtype, np.integer):
+def _integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
+    values = np.asarray(values)
+    if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
         raise FltnbError(
-            f"Labels must be integers, not {y.dtype}: np.unique(y, return_inverse=True)[1] numbers labels."
+            f"{name} must be {n} integers, one per {of}, not {values.dtype} of shape {values.shape}:"
+            " np.unique(values, return_inverse=True)[1] turns any values into 0, 1, ..."
         )
-    if class_names is not None:
-        return len(class_names)  # the Federation checks the labels against it
-    found = np.unique(y)
-    if found[0] != 0 or found[-1] != len(found) - 1:
-        raise FltnbError(
-            f"Labels run from {found[0]} to {found[-1]} with only {len(found)} different values: number them 0 to"
-            f" {len(found) - 1} with np.unique(y, return_inverse=True)[1], or name all classes by class_names."
-        )
-    return len(found)
+    return values.astype(np.int64, copy=False)
+
+
+def _positions(split: str, client: int, given: Any, size: int, seen: dict[int, np.ndarray]) -> np.ndarray:
+    """Return a client's part of a split as int64 positions in a pool of ``size``, or refuse it."""
+    if id(given) not in seen:
+        index = np.asarray(given)
+        if index.size == 0 and split in ("train", "test"):
+            what = "training" if split == "train" else "test"
+            raise FltnbError(f"Client {client} has no {what} samples: leave it out or give it some.")
+        if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
+            raise FltnbError(f"The {split} part of client {client} must be a flat array of integer positions.")
+        if index.size and (index.min() < 0 or index.max() >= size):
+            raise FltnbError(
+                f"The {split} part of client {client} points to samples {index.min()} to {index.max()} but the pool"
+                f" holds 0 to {size - 1}."
+            )
+        seen[id(given)] = index.astype(np.int64, copy=False)
+    return seen[id(given)]
 
 
 def _draw(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,19 +1,23 @@
-"""Clusters of clients that hold the same few classes: FLT's scenarios 1 and 2 (arXiv 2103.15947, Section 4.2)."""
+"""Clients that hold different classes: FLT's scenarios 1, 2 and 4 (arXiv 2103.15947, Section 4.2), Dirichlet skew."""
 
 from __future__ import annotations
+
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Count, Natural, Variant
+from ..settings import Count, Natural, Positive, Variant, Whole, check
 from .base import Federation
 from .kinds import kind
-from .shares import hand_out, in_turn, level, members, of_classes, training_index
+from .shares import apportion, hand_out, in_turn, level, members, of_classes, training_index
 
 PUBLISHED_SEED = 321
 """Seed of the class order behind FLT's printed tables (public code)."""
+TRAIN_PER_TEST = 6
+"""EMNIST Balanced has 2,400 training and 400 test images per class; ``max_per_class`` keeps that ratio."""
 
 
 @kind
@@ -31,18 +35,17 @@ def label_clusters(
 ) -> Federation:
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
-    Scenarios 1 and 2 of FLT (arXiv 2103.15947, Section 4.2). A random order of the classes is cut into lists of
-    ``classes_per_cluster``, one per cluster; with ``shared_classes`` s, every list starts with the last s classes of
-    the list before it, and the last list ends with the first s classes of the first one (two clusters only: no such
-    closing of the ring). Clients are numbered cluster by cluster; where M is not divisible by C, the first clusters get
-    one client more. A client is meant to hold n = floor(N / M) training images, N being those of the classes in use.
-    Everybody in a cluster is tested on the same test images: all those of the cluster's classes.
+    Scenarios 1 and 2 of FLT. A random order of the classes is cut into lists of ``classes_per_cluster``, one per
+    cluster; with ``shared_classes`` s, every list starts with the last s classes of the list before it, and the last
+    list ends with the first s classes of the first one (two clusters only: no such closing of the ring). Clients are
+    numbered cluster by cluster; where M is not divisible by C, the first clusters get one client more. A client is
+    meant to hold n = floor(N / M) training images, N being those of the classes in use. Everybody in a cluster is
+    tested on the same test images: all those of the cluster's classes.
 
-    ``variant="as_written"``: the clean partition. The images of a class are shuffled and dealt out without repetition
-    to all clients that hold the class, so clusters sharing it have different images of it. All clients of a cluster
-    hold equally many of each class: n divided over its classes as evenly as possible, never more than
-    floor(images of the class / clients that hold it). Where classes are too small for n (MNIST), all clients of that
-    cluster hold less.
+    ``variant="as_written"``: the images of a class are shuffled and dealt out without repetition to all clients that
+    hold the class, so clusters sharing it have different images of it. All clients of a cluster hold equally many of
+    each class: n divided over its classes as evenly as possible, never more than floor(images of the class / clients
+    that hold it). Where classes are too small for n (MNIST), all clients of that cluster hold less.
 
     ``variant="as_run"``: the partition of FLT's printed tables, read from its public code. The class order comes
     from NumPy's legacy generator with seed 321 whatever ``seed`` is. Every client takes floor(n / classes) images of
@@ -50,12 +53,8 @@ def label_clusters(
     gets the data set's last training image instead, again and again (on MNIST an 8: 1,138 of 60,000 samples in six
     clients). Blocks start anew in every cluster, so clusters sharing a class hold the same images of it.
 
-    Raises FltnbError for more clusters than the classes allow, or more clients than samples.
-
     Parameters
     ----------
-    n_clients, n_clusters, classes_per_cluster : int
-        M, C and the length of the lists of classes.
     shared_classes : int
         s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) scenario 2.
     samples_per_client : int, optional
@@ -68,8 +67,9 @@ def label_clusters(
         raise FltnbError(f"shared_classes must be at most half of {classes_per_cluster}, not {shared_classes}.")
     index = training_index(images, max_train, seed)
     by_class = members(images, index)
-    drawn = None if variant == "as_run" else seed
-    lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, drawn)
+    # as run: the legacy generator on purpose, its permutation is what the printed tables are made of
+    rng = np.random.RandomState(PUBLISHED_SEED) if variant == "as_run" else stream(seed, "partition")
+    lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, rng)
     total = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or total // n_clients
     if target < classes_per_cluster:
@@ -78,17 +78,19 @@ def label_clusters(
             f" cannot be served from {total} training images with {target} per client."
         )
     if variant == "as_run":
-        train = _blocks(by_class, lists, clusters, target // classes_per_cluster, index[-1])
+        train = _blocks(by_class, lists[clusters], clusters, target // classes_per_cluster, index[-1])
     else:
-        train = _dealt(by_class, lists, clusters, target, samples_per_client is not None, seed, images.class_names)
+        wanted = _wanted(images, by_class, lists, clusters, target, samples_per_client is not None)
+        (held,) = hand_out(seed, (by_class, wanted))
+        train = [np.concatenate([own[c] for c in classes]) for own, classes in zip(held, lists[clusters], strict=True)]
     tests = [of_classes(images, images.test_index, classes) for classes in lists]
     return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
 
 
 def _class_lists(
-    images: ImageSet, by_class: list[np.ndarray], n_clusters: int, per_cluster: int, shared: int, seed: int | None
+    images: ImageSet, by_class: list[np.ndarray], n_clusters: int, per_cluster: int, shared: int, rng: Any
 ) -> np.ndarray:
-    """Return the classes of each cluster, int64 (C, classes per cluster); no ``seed``: in the public code's order."""
+    """Return the classes of each cluster, int64 (C, classes per cluster)."""
     tested = np.bincount(images.labels[images.test_index], minlength=images.n_classes)
     usable = np.array([c for c in range(images.n_classes) if len(by_class[c]) and tested[c]], dtype=np.int64)
     step = per_cluster - shared
@@ -100,8 +102,6 @@ def _class_lists(
             f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes but {images.name} has"
             f" {len(usable)} with training and test images: ask for fewer clusters or fewer classes per cluster."
         )
-    # As run: the legacy generator on purpose, its permutation is what the printed tables are made of.
-    rng = np.random.RandomState(PUBLISHED_SEED) if seed is None else stream(seed, "partition")
     order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
     return order[(start + np.arange(per_cluster)) % needed]
@@ -111,43 +111,212 @@ def _blocks(
     by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, size: int, last: int
 ) -> list[np.ndarray]:
     """Deal consecutive blocks of ``size`` images per class; a class that has run out is filled up with ``last``."""
-    first = np.searchsorted(clusters, clusters)  # id of the first client of each client's cluster
+    place = np.arange(len(clusters)) - np.searchsorted(clusters, clusters)  # of each client in its cluster
     train = []
-    for i, cluster in enumerate(clusters):
-        j = i - first[i]
-        blocks = [by_class[c][j * size : (j + 1) * size] for c in lists[cluster]]
+    for classes, j in zip(lists, place, strict=True):
+        blocks = [by_class[c][j * size : (j + 1) * size] for c in classes]
         train.append(np.concatenate([np.pad(b, (0, size - len(b)), constant_values=last) for b in blocks]))
     return train
 
 
-def _dealt(
-    by_class: list[np.ndarray],
-    lists: np.ndarray,
-    clusters: np.ndarray,
-    target: int,
-    exact: bool,
-    seed: int,
-    class_names: tuple[str, ...],
-) -> list[np.ndarray]:
-    """Deal shuffled images without repetition, the same number per class to every client of a cluster."""
-    holders = np.zeros(len(by_class), dtype=np.int64)
+def _wanted(
+    images: ImageSet, by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, target: int, exact: bool
+) -> np.ndarray:
+    """Return images per client and class (M, K), the same for every client of a cluster."""
+    there = np.array([len(held) for held in by_class])
+    holders = np.zeros_like(there)
     np.add.at(holders, lists, np.bincount(clusters)[:, None])
-    for c in np.unique(lists):
-        if len(by_class[c]) < holders[c]:
-            raise FltnbError(
-                f"There are more clients than samples: class {class_names[c]!r} has {len(by_class[c])} training images"
-                f" for the {holders[c]} clients that should hold it."
-            )
-    caps = np.array([len(held) for held in by_class]) // np.maximum(holders, 1)
+    if len(short := np.flatnonzero(there < holders)):
+        c = short[0]
+        raise FltnbError(
+            f"There are more clients than samples: class {images.class_names[c]!r} has {there[c]} training images"
+            f" for the {holders[c]} clients that should hold it."
+        )
+    caps = there // np.maximum(holders, 1)
     wanted = np.zeros((len(clusters), len(by_class)), dtype=np.int64)
     for cluster, classes in enumerate(lists):
         share = level(target, caps[classes])
         if exact and share.sum() < target:
-            names = ", ".join(class_names[c] for c in classes)
+            names = ", ".join(images.class_names[c] for c in classes)
             raise FltnbError(
                 f"samples_per_client is {target} but the clients of classes {names} can get at most {share.sum()}"
                 " different images each: ask for fewer."
             )
         wanted[np.ix_(clusters == cluster, classes)] = share
-    held = hand_out(by_class, wanted, seed)
-    return [np.concatenate([own[c] for c in lists[k]]) for own, k in zip(held, clusters, strict=True)]
+    return wanted
+
+
+@kind
+def structured(
+    images: ImageSet,
+    /,
+    n_clients: Count,
+    classes_per_cluster: Count = 5,
+    delta: Positive = 2.0,
+    seed: Natural = 0,
+    test: Literal["clean", "as_run"] = "clean",
+    max_per_class: Annotated[int, Whole(TRAIN_PER_TEST)] | None = None,
+) -> Federation:
+    """Divide an image set as FLT's Algorithm 4 does: clusters of consecutive classes, power-law client sizes.
+
+    Structured Non-IID FEMNIST, Section 4.2 (scenario 4) and Appendix D.1. Cluster c holds the classes
+    ``classes_per_cluster * c`` and following, unshuffled; the last cluster gets what is left (EMNIST Balanced: nine
+    clusters of five classes and one of two). Clients are numbered, and tested, as those of :func:`label_clusters`. The
+    training images of a cluster are shuffled and handed out one client after the other in the sizes of
+    :func:`power_law_sizes`: all are used, none twice. Raises FltnbError where a cluster has no test images, or as
+    :func:`power_law_sizes`.
+
+    Parameters
+    ----------
+    n_clients : int
+        M: 2,400 for the paper's MLP rows, 600 for its CNN rows, 60 per cluster as in the public code; the paper's text
+        says 100.
+    delta : float
+        Exponent of the power law, above 0. The paper leaves it open; 2 is the public code's.
+    test : {"clean", "as_run"}
+        ``"as_run"`` adds all test images of class 0, which its clients never train on, to the last cluster if it has
+        fewer classes than the others. So the printed tables came about: the public code fills up the list of a short
+        cluster's classes with zeros.
+    max_per_class : int, optional
+        Use at most this many training images of each class and a sixth of it as test images, both chosen at random.
+        2,400 gives EMNIST ByMerge the class sizes of EMNIST Balanced.
+    """
+    every = range(images.n_classes)
+    lists = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
+    if n_clients < len(lists):
+        raise FltnbError(
+            f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters but there are"
+            f" only {n_clients} clients: ask for more clients or more classes per cluster."
+        )
+    tests_of = lists if test == "clean" or len(lists[-1]) == len(lists[0]) else [*lists[:-1], {0, *lists[-1]}]
+    held = _cut(members(images, images.train_index), max_per_class, seed, 0)
+    tested = _cut(members(images, images.test_index), max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
+    clusters = in_turn(n_clients, len(lists))
+    train, tests = [], []
+    for c, classes in enumerate(lists):
+        pool = np.concatenate([held[k] for k in classes])
+        try:
+            sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta)
+        except FltnbError as error:
+            names = f"{images.class_names[classes[0]]} to {images.class_names[classes[-1]]}"
+            raise FltnbError(f"The power law of cluster {c} (classes {names}) cannot be solved: {error}") from None
+        pool = stream(seed, "partition", 1 + c).permutation(pool)
+        train += np.split(pool, np.cumsum(sizes)[:-1])
+        tests.append(np.sort(np.concatenate([tested[k] for k in tests_of[c]])))
+        if not sum(len(tested[k]) for k in classes):
+            raise FltnbError(f"Cluster {c} has no test images of its classes in {images.name}: use a set that has.")
+    return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
+
+
+def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.ndarray:
+    r"""Return the training samples of each client of one cluster, int64 (M_c,) (Algorithm 4, lines 3 and 6).
+
+    Of :math:`|D_c|` samples, client i = 1, ..., M_c gets :math:`\lfloor \alpha + e^{\beta i^\delta} \rfloor`, where
+    :math:`\alpha = \lfloor |D_c| / (2 M_c) \rfloor` and :math:`\beta \ge 0` makes the unrounded sizes sum to
+    :math:`|D_c|`. What the rounding leaves over goes to the first client, as in the public code.
+
+    Raises FltnbError where there are more clients than samples; else there is a solution, which the public code's
+    solver misses for very few clients per cluster (2); it then goes on with beta = 0.
+
+    Examples
+    --------
+    >>> power_law_sizes(12000, 240)[[0, 1, 120, 239]].tolist()
+    [124, 26, 29, 259]
+    """
+    from scipy.optimize import brentq
+
+    check("delta", delta, Positive)
+    if n_clients > n_samples:
+        raise FltnbError(f"there are {n_clients} clients for {n_samples} training samples, ask for fewer clients.")
+    alpha = n_samples // (2 * n_clients)
+    # i / M_c instead of i only rescales beta, and keeps large exponents from overflowing
+    power = (np.arange(1, n_clients + 1) / n_clients) ** delta
+    excess = lambda beta: alpha * n_clients + np.exp(beta * power).sum() - n_samples  # noqa: E731
+    beta = brentq(excess, 0.0, np.log(n_samples), xtol=1e-14)
+    sizes = np.floor(alpha + np.exp(beta * power)).astype(np.int64)
+    sizes[0] += n_samples - sizes.sum()
+    return sizes
+
+
+def _cut(by_class: list[np.ndarray], most: int | None, seed: int, part: int) -> list[np.ndarray]:
+    """Return the positions of each class, cut to ``most`` random ones."""
+    if most is None:
+        return by_class
+    return [np.sort(stream(seed, "partition", part, 1 + c).permutation(m)[:most]) for c, m in enumerate(by_class)]
+
+
+@kind
+def dirichlet(
+    images: ImageSet,
+    /,
+    n_clients: Count,
+    alpha: Positive,
+    seed: Natural = 0,
+    min_samples: Count = 10,
+    n_clusters: Count | None = None,
+    max_train: Count | None = None,
+) -> Federation:
+    r"""Divide an image set with Dirichlet label skew.
+
+    For each class, shares :math:`p \sim \mathrm{Dir}(\alpha, \dots, \alpha)` over the clients are drawn and its images
+    dealt out accordingly, every training and every test image to exactly one client; clients then differ in size, too.
+    With ``n_clusters`` the shares are drawn over clusters and divided evenly within each, so that the true clusters are
+    known. Test images follow the shares of the training images of their class. Shares over clients are drawn so by
+    Yurochkin et al. (Bayesian Nonparametric Federated Learning of Neural Networks, ICML 2019, experiments).
+
+    A client short of ``min_samples`` training images gets the missing ones from the largest client, of that one's
+    most frequent class; a client without test image gets one of the class that it trains on most, where there is any.
+
+    Parameters
+    ----------
+    alpha : float
+        Concentration: small is strong skew, large approaches equal mixtures.
+    n_clusters : int, optional
+        C, number of different mixtures. Default: every client its own, true clusters unknown.
+    max_train : int, optional
+        As for :func:`label_clusters`.
+    """
+    clusters = in_turn(n_clients, n_clusters or n_clients)
+    index = training_index(images, max_train, seed)
+    if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
+        raise FltnbError(
+            f"There are more clients than samples: {n_clients} clients with at least {min_samples} training and 1 test"
+            f" image each cannot be served from {len(index)} training and {len(images.test_index)} test images."
+        )
+    train, test = members(images, index), members(images, images.test_index)
+    counts = _train_counts(train, clusters, float(alpha), seed, min_samples)
+    dealt = hand_out(seed, (train, counts), (test, _test_counts(test, counts)))
+    train, test = ([np.concatenate(pieces) for pieces in part] for part in dealt)
+    return Federation.of(images, train=train, test=test, clusters=None if n_clusters is None else clusters)
+
+
+def _train_counts(by_class: list[np.ndarray], clusters: np.ndarray, alpha: float, seed: int, least: int) -> np.ndarray:
+    """Return training images per client and class, int64 (M, K); the largest clients give to those below ``least``."""
+    rng = stream(seed, "partition")
+    clients = np.bincount(clusters)
+    shares = [rng.dirichlet(np.full(len(clients), alpha)) for _ in by_class]
+    counts = [apportion(len(held), (share / clients)[clusters]) for held, share in zip(by_class, shares, strict=True)]
+    counts = np.stack(counts, axis=1)
+    sizes = counts.sum(axis=1)
+    while sizes.min() < least:
+        poor, rich = sizes.argmin(), sizes.argmax()
+        c = counts[rich].argmax()
+        n = min(least - sizes[poor], sizes[rich] - least, counts[rich, c])
+        counts[rich, c] -= n
+        counts[poor, c] += n
+        sizes[rich] -= n
+        sizes[poor] += n
+    return counts
+
+
+def _test_counts(by_class: list[np.ndarray], train: np.ndarray) -> np.ndarray:
+    """Return test images per client and class, int64 (M, K), in proportion to the training images of each class."""
+    weights = np.where(train.sum(axis=0) > 0, train, 1)  # a class nobody trains on is spread evenly
+    counts = np.stack([apportion(len(held), weights[:, c]) for c, held in enumerate(by_class)], axis=1)
+    for poor in np.flatnonzero(counts.sum(axis=1) == 0):
+        spare = counts * (counts.sum(axis=1) > 1)[:, None]
+        usable = np.flatnonzero(spare.sum(axis=0))
+        c = usable[train[poor, usable].argmax()]
+        counts[spare[:, c].argmax(), c] -= 1
+        counts[poor, c] += 1
+    return counts

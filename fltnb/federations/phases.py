@@ -1,20 +1,26 @@
-"""Phases: a federation that changes is a sequence of ordinary ones, each from some round on.
+"""Federations that change: clients that join, clients whose data become other data (FLT, arXiv 2103.15947, Alg. 3).
 
-Client i is the same client in all phases; who joins later gets the next free numbers, as in the FLT paper (Algorithm 3,
-lines 22-26), where M' newcomers are clients M + 1 to M + M'. So a phase holds exactly the clients that are there, and
-nothing has to be masked. :mod:`~fltnb.federations.changing` makes such federations.
+Such a federation is a sequence of ordinary ones, its phases, each from some round on. Client i is the same client in
+all of them; who joins later gets the next free numbers, as in the paper (lines 22-26). So a phase holds exactly the
+clients that are there, and nothing has to be masked.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from .base import Federation
+from ..data import ImageSet
+from ..errors import FltnbError, choose
+from ..randomness import stream
+from ..settings import Natural, Whole, check
+from .base import SPLITS, Federation
+from .kinds import Base, kind, made
 
 GROUPS = ("stayed", "drifted", "joined")
 """What may have happened to a client: nothing, its data changed, it came later (whatever happened then)."""
@@ -39,8 +45,7 @@ def phases(fed: Federation) -> tuple[Phase, ...]:
 class ChangingFederation(Federation):
     """A federation with phases, two at least; its own fields are those of the last one, when everybody has joined.
 
-    Made by :func:`fltnb.federations.with_events` or, from an image set, by :func:`fltnb.federations.changing`. The
-    first phase begins with round 1, and the number of clients never falls.
+    The first phase begins with round 1, and the number of clients never falls.
     """
 
     phases: tuple[Phase, ...]
@@ -70,3 +75,144 @@ class ChangingFederation(Federation):
             joined = fed.n_clients - before.n_clients
             text += f", before round {round} {joined} join and {int(changed.sum()) - joined} get other data"
         return text
+
+
+def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0) -> ChangingFederation:
+    """Let clients of a federation, drawn by ``seed``, join late or get other data.
+
+    Raises FltnbError for unknown keys, an event without effect, more clients than there are, or nobody at the start.
+
+    Parameters
+    ----------
+    fed : Federation
+        All clients, newcomers included. They are numbered anew: first those that are there from the start, in their
+        old order, then the newcomers, in the order in which they join.
+    events : sequence of dict
+        Each with ``round`` (2 or later; it takes place before this round) and at least one of ``join`` and ``drift``.
+
+        ``join``: so many clients come then, drawn evenly from the true clusters (from all clients where those are
+        unknown), or from the true ``cluster`` that the event names: a new kind of client, if it is all of them.
+
+        ``drift``: so many clients, 2 at least, hold other data from then on: they pass on what they have (training,
+        validation and test samples) in a ring whose members come evenly from the true clusters, so that everybody gets
+        the data of another cluster. Nobody drifts who came late or has drifted before.
+
+    Examples
+    --------
+    >>> from fltnb.federations import from_arrays
+    >>> fed = from_arrays(np.eye(8), [0, 1] * 4, np.arange(8) // 2, test_fraction=0.5, clusters=[0, 0, 1, 1])
+    >>> [(phase.round, phase.fed.n_clients) for phase in with_events(fed, [{"round": 3, "join": 2}]).phases]
+    [(1, 2), (3, 4)]
+    """
+    seed, events = check("seed", seed, Natural), _events("events", events)
+    true = np.zeros(fed.n_clients, dtype=np.int64) if fed.clusters is None else fed.clusters
+    free = np.ones(fed.n_clients, dtype=bool)  # to join late
+    joiners = []
+    for event in events:
+        allowed = free & (true == event.get("cluster", true))
+        drawn = _evenly(true, allowed, event.get("join", 0), "join", stream(seed, "partition", event["round"], 0))
+        free[drawn] = False
+        joiners.append(np.sort(drawn))
+    order = np.concatenate([np.flatnonzero(free), *joiners])
+    n_first, true = int(free.sum()), true[order]
+    if n_first == 0:
+        raise FltnbError("All clients join late: leave one at least for round 1.")
+    held = {split: [getattr(fed, split)[i] for i in order] for split in SPLITS}
+    clusters = None if fed.clusters is None else true.copy()
+    named = ("dataset", "content") if "dataset" in fed.settings else ()
+    settings = {key: value for key, value in fed.settings.items() if key in named} | {"kind": "changing"}
+    settings |= {"base": {key: value for key, value in fed.settings.items() if key not in named}}
+    settings |= {"events": events, "seed": seed}
+
+    def now(n: int) -> Federation:
+        parts = {split: held[split][:n] for split in SPLITS}
+        return replace(fed, **parts, clusters=None if clusters is None else clusters[:n].copy(), settings=settings)
+
+    steady = np.arange(len(order)) < n_first  # may still drift
+    found = [Phase(1, now(n_first), np.zeros(n_first, dtype=bool))]
+    for event, joining in zip(events, joiners, strict=True):
+        n_before = found[-1].fed.n_clients
+        n = n_before + len(joining)
+        rng = stream(seed, "partition", event["round"], 1)
+        drifting = _evenly(true, steady, event.get("drift", 0), "drift", rng)
+        ring, giver = _exchange(drifting, clusters)
+        steady[ring] = False
+        for split in SPLITS:
+            for client, index in zip(ring, [held[split][i] for i in giver], strict=True):
+                held[split][client] = index
+        if clusters is not None:
+            clusters[ring] = clusters[giver]
+        changed = np.arange(n) >= n_before
+        changed[ring] = True
+        found.append(Phase(event["round"], now(n), changed))
+    last = found[-1].fed
+    fields = {name: getattr(last, name) for name in Federation.__dataclass_fields__}
+    return ChangingFederation(**fields, phases=tuple(found))
+
+
+_EVENT = {"round": Annotated[int, Whole(2)], "join": Natural, "cluster": Natural, "drift": Natural}
+
+
+def _events(name: str, events: Any) -> list[dict[str, int]]:
+    """Return events by round, the parts of each in the order of ``_EVENT``, or refuse them."""
+    done = []
+    for event in events:
+        if not isinstance(event, dict):
+            raise FltnbError(f'An event must be a dict such as {{"round": 20, "join": 5}}, not {event!r}.')
+        for key in event:
+            choose(key, _EVENT, "part of an event")
+        event = {"round": None} | event
+        full = {key: check(f"The {key} of an event", event[key], rule) for key, rule in _EVENT.items() if key in event}
+        if not full.get("join") and not full.get("drift"):
+            raise FltnbError(f"The event of round {full['round']} changes nothing: give join or drift.")
+        if full.get("drift") == 1:
+            raise FltnbError("A single client cannot drift, because drifting clients exchange data: give 2 or more.")
+        done.append(full)
+    if not done:
+        raise FltnbError('A changing federation needs an event, such as {"round": 20, "join": 5}.')
+    if len({event["round"] for event in done}) < len(done):
+        raise FltnbError("Two events have the same round: put join and drift of one round into one event.")
+    return sorted(done, key=lambda event: event["round"])
+
+
+Events = Annotated[list, _events]
+
+
+@kind
+def changing(images: ImageSet, /, base: Base, events: Events, seed: Natural = 0) -> ChangingFederation:
+    """Partition an image set, then let clients join late or get other data (FLT, arXiv 2103.15947, Algorithm 3).
+
+    ``base`` is the partition that all clients together have, such as ``{"kind": "label_clusters", "n_clients": 20,
+    ...}``, with its own seed; ``events``, ``seed`` and errors are those of :func:`with_events`.
+    """
+    fed = made(images, base)
+    if isinstance(fed, ChangingFederation):
+        raise FltnbError("A changing federation cannot change once more: give all its events at once.")
+    return with_events(fed, events, seed)
+
+
+def _exchange(drifting: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return drifting clients in a ring, and whose data each gets: those of another cluster, where these are known."""
+    if clusters is None or not len(drifting):
+        return drifting, np.roll(drifting, -1)
+    ring = drifting[np.argsort(clusters[drifting], kind="stable")]
+    largest = int(np.bincount(clusters[ring]).max())
+    if 2 * largest > len(ring):
+        raise FltnbError(
+            f"{largest} of {len(ring)} drifting clients are of one cluster, so that not all of them can get data of"
+            " another one: let more clients drift, or an even number."
+        )
+    # clusters lie side by side in the ring: a shift by the largest one leads everybody out of its own
+    return ring, np.roll(ring, -largest)
+
+
+def _evenly(true: np.ndarray, allowed: np.ndarray, n: int, what: str, rng: np.random.Generator) -> np.ndarray:
+    """Draw ``n`` of the allowed clients, the same number from every true cluster as far as possible."""
+    if n > allowed.sum():
+        raise FltnbError(f"{n} clients are to {what} but only {allowed.sum()} can: ask for fewer.")
+    shuffled = rng.permutation(np.flatnonzero(allowed))
+    turn = np.empty(len(shuffled), dtype=np.int64)  # how many of the same cluster come before
+    for cluster in np.unique(true[shuffled]):
+        mine = true[shuffled] == cluster
+        turn[mine] = np.arange(mine.sum())
+    return shuffled[np.argsort(turn, kind="stable")][:n]

@@ -16,8 +16,8 @@ SCALINGS: dict[str, tuple[Scale, Scale]] = {
     "mnist": (0.1307, 0.3081),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
-"""Pixel scalings by name, as mean and standard deviation: pixels in [0, 1], which networks with ImageNet weights want,
-since they normalise by themselves; in [-1, 1]; and what EMD-CFL's public code has for grey and for coloured digits."""
+"""Pixel scalings by name, as mean and standard deviation: to [0, 1], which suits networks with ImageNet weights as they
+normalise by themselves; to [-1, 1]; and what EMD-CFL's public code has for grey and for coloured digits."""
 
 
 def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.ndarray:
@@ -27,12 +27,8 @@ def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.nda
     data are taken as they are. Vectors become (n, 1, 1, d).
     """
     pixels = images.dtype == np.uint8
-    if images.ndim == 2:
-        images = images[:, None, None, :]
-    elif images.ndim == 3:
-        images = images[:, None]
-    else:
-        images = images.transpose(0, 3, 1, 2)
+    images = images[:, None] if images.ndim == 2 else images
+    images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     inputs = np.array(images, dtype=np.float32, order="C")
     if pixels:
         inputs /= np.float32(255)

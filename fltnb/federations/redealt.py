@@ -1,4 +1,8 @@
-"""Samples of another federation dealt anew: EMD-CFL's validation samples, FeSEM's 80/20 division and IID shuffle."""
+"""Samples of another federation dealt anew: EMD-CFL's validation samples, FeSEM's 80/20 division and IID shuffle.
+
+``base`` has the ``kind`` and the options of that federation, without ``dataset``; its own ``seed`` decides the
+partition, and whatever that refuses raises FltnbError.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +22,9 @@ from .kinds import Base, kind, made
 def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Natural = 0) -> Federation:
     """Make another federation and hold back a share of every client's training samples for validation.
 
-    They are drawn among all of a client's samples, not class by class; every client has one at least.
-    EMD-CFL (arXiv 2506.07769, Section 4.1) has a share of 0.1.
-
-    ``base`` has ``kind`` and options of the federation, without ``dataset``; its own ``seed`` decides the partition.
-    Raises FltnbError for a base of an unknown kind, one with validation samples of its own or one that changes, a share
-    that leaves a client nothing to train on, or whatever the base's partition refuses.
+    They are drawn among all of a client's samples, not class by class; every client has one at least. EMD-CFL (arXiv
+    2506.07769, Section 4.1) has a share of 0.1. Raises FltnbError for a base with validation samples of its own or one
+    that changes, or a share that leaves a client nothing to train on.
     """
     fed = made(images, base)
     if type(fed) is not Federation or any(len(own) for own in fed.val):
@@ -44,17 +45,14 @@ def divided(images: ImageSet, /, base: Base, train_fraction: Rate = 0.8, seed: N
     """Make another federation and divide every client's samples anew into training and test part.
 
     FeSEM (arXiv 2108.08647, Section 6.1) has 80 % of each device's samples for training where LEAF's files and FLT have
-    90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay.
-    Shares are rounded to whole samples, one at least on either side. Samples are drawn at random, not class by class,
-    and what a client's draw gives does not depend on the other clients.
-
-    ``base`` is as for :func:`held_out`. Raises FltnbError for a base of an unknown kind, one that changes, that has
-    validation samples or a second test set, or whose clients have samples in common, such as one test set for many;
-    for a client with a single sample; or whatever the base's partition refuses.
+    90 %. Nobody gets or loses a sample; one that a client held several times is held once. True clusters stay. Samples
+    are drawn at random, client by client, not class by class; one at least is on either side. Raises FltnbError for a
+    base that changes, that has validation samples or a second test set, or whose clients have samples in common, such
+    as one test set for many; or for a client with a single sample.
     """
-    fed = _whole(images, base)
+    fed, held = _held(images, base)
     parts = {"train": [], "test": []}
-    for client, own in enumerate(_all_samples(fed)):
+    for client, own in enumerate(held):
         if len(own) < 2:
             raise FltnbError(f"Client {client} has a single sample: leave such clients out, or take more samples.")
         order = stream(seed, "partition", 8, client).permutation(own)
@@ -70,11 +68,10 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
 
     FeSEM, arXiv 2108.08647, Section 6.1. Every client keeps its numbers of training and of test samples. Training
     samples are dealt among training places, test samples among test places, so that nothing that was for testing is
-    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps. ``base`` is as
-    for :func:`divided`, and so are the errors; pseudo-writers' images keep the hand they were drawn in.
+    trained on. There are no true clusters any more. Over :func:`divided` it makes both of FeSEM's steps. Errors are
+    those of :func:`divided`; pseudo-writers' images keep the hand they were drawn in.
     """
-    fed = _whole(images, base)
-    _all_samples(fed)
+    fed, _ = _held(images, base)
     parts = {}
     for key, split in enumerate(("train", "test")):
         held = getattr(fed, split)
@@ -84,8 +81,8 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
     return replace(fed, **parts, clusters=None)
 
 
-def _whole(images: ImageSet, base: dict) -> Federation:
-    """Return the federation to deal anew, or refuse it."""
+def _held(images: ImageSet, base: dict) -> tuple[Federation, list[np.ndarray]]:
+    """Return the federation to deal anew, and what every client holds, each sample once, or refuse it."""
     fed = made(images, base)
     if type(fed) is not Federation:
         raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
@@ -93,11 +90,6 @@ def _whole(images: ImageSet, base: dict) -> Federation:
         raise FltnbError(
             f"This {base['kind']} base has validation samples or a second test set: take val_fraction=0 or another one."
         )
-    return fed
-
-
-def _all_samples(fed: Federation) -> list[np.ndarray]:
-    """Return what every client holds, each sample once, or refuse clients that have samples in common."""
     held = [np.unique(np.concatenate(parts)) for parts in zip(fed.train, fed.test, strict=True)]
     holder = np.full(len(fed.images), -1)
     for client, own in enumerate(held):
@@ -108,4 +100,4 @@ def _all_samples(fed: Federation) -> list[np.ndarray]:
                 " dirichlet or writers, whose clients hold all their samples alone."
             )
         holder[own] = client
-    return held
+    return fed, held

@@ -1,14 +1,18 @@
-"""Arithmetic of dealing samples out to clients."""
+"""Dealing samples out to clients, in whole numbers and without repetition, and pools of images drawn for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ..data import ImageSet
 from ..errors import FltnbError
 from ..randomness import stream
+
+Draw = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
+"""Turns the number of a group, its images and their labels into the images that a client holds."""
 
 
 def members(images: ImageSet, index: np.ndarray) -> list[np.ndarray]:
@@ -22,10 +26,7 @@ def of_classes(images: ImageSet, index: np.ndarray, classes: Sequence[int]) -> n
 
 
 def in_turn(n_clients: int, n_clusters: int) -> np.ndarray:
-    """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more.
-
-    Raises FltnbError where there are more clusters than clients.
-    """
+    """Return clusters (M,) of clients numbered cluster by cluster, as evenly as possible, the first with one more."""
     if n_clients < n_clusters:
         raise FltnbError(f"There are more clusters ({n_clusters}) than clients ({n_clients}): ask for fewer clusters.")
     return np.sort(np.arange(n_clients) % n_clusters)
@@ -79,14 +80,17 @@ def training_index(images: ImageSet, n: int | None, seed: int) -> np.ndarray:
     return np.sort(np.concatenate([rng.permutation(held)[:n] for held, n in zip(by_class, shares, strict=True)]))
 
 
-def hand_out(by_class: list[np.ndarray], wanted: np.ndarray, seed: int) -> list[tuple[np.ndarray, ...]]:
-    """Deal the shuffled images of every class to clients, ``wanted`` (M, K) each, none twice: pieces[client][class]."""
-    # keys start at 1: NumPy's SeedSequence takes a trailing 0 for nothing, which is the stream of label_clusters' order
-    pieces = [
-        np.split(stream(seed, "partition", 1 + c).permutation(held), np.cumsum(wanted[:, c]))[:-1]
-        for c, held in enumerate(by_class)
-    ]
-    return list(zip(*pieces, strict=True))
+def hand_out(seed: int, *parts: tuple[list[np.ndarray], np.ndarray]) -> list[list[tuple[np.ndarray, ...]]]:
+    """Deal the shuffled images of every class to clients, none twice; returns pieces[client][class] of each part.
+
+    A part, of training or of test images, is the positions of each class and how many of them clients get (M, K).
+    """
+    dealt = [[] for _ in parts]
+    for c in range(len(parts[0][0])):
+        rng = stream(seed, "partition", 1 + c)
+        for pieces, (by_class, wanted) in zip(dealt, parts, strict=True):
+            pieces.append(np.split(rng.permutation(by_class[c]), np.cumsum(wanted[:, c]))[:-1])
+    return [list(zip(*pieces, strict=True)) for pieces in dealt]
 
 
 def deal(
@@ -95,8 +99,7 @@ def deal(
     """Divide images at random over clients, so that all have every class in the same numbers (to within one or two).
 
     ``index`` are positions in ``labels``, ``each`` the images per client (None deals all), ``what`` names the images in
-    messages. Returns ``n_clients`` disjoint arrays, each sorted by class, or raises FltnbError for too few images, or
-    fewer per client than there are classes.
+    messages. Returns ``n_clients`` disjoint arrays, each sorted by class.
     """
     index = rng.permutation(index)
     index = index[np.argsort(labels[index], kind="stable")]
@@ -113,10 +116,7 @@ def deal(
 
 
 def hold_out(own: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Divide one client's images, sorted by class, into those to keep and a share of every class held back.
-
-    Raises FltnbError where the share comes to no image.
-    """
+    """Divide one client's images, sorted by class, into those to keep and a share of every class held back."""
     held = round(fraction * len(own))
     if fraction > 0 and held == 0:
         raise FltnbError(f"A share of {fraction:g} of {len(own)} images is no image: hold more back or give more.")
@@ -133,3 +133,62 @@ def spread(size: int, n: int) -> np.ndarray:
     [1, 5, 8]
     """
     return ((np.arange(n) + 0.5) * size / max(n, 1)).astype(np.int64)
+
+
+class Pool:
+    """Images that a federation owns, drawn anew: what is added is what the next client has in one split."""
+
+    def __init__(self) -> None:
+        self._images, self._labels, self._parts, self._size = [], [], {}, 0
+
+    def add(self, split: str, images: np.ndarray, labels: np.ndarray) -> None:
+        """Append the next client's part of a split."""
+        self._images.append(images)
+        self._labels.append(labels)
+        self._parts.setdefault(split, []).append(np.arange(self._size, self._size + len(labels)))
+        self._size += len(labels)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the images, labels and splits for a Federation."""
+        return {"images": np.concatenate(self._images), "labels": np.concatenate(self._labels), **self._parts}
+
+
+def copies(
+    images: ImageSet,
+    groups: np.ndarray,
+    each: tuple[int | None, int | None],
+    val_fraction: float,
+    keys: tuple[int, int],
+    draw: Draw,
+    *,
+    classes: Sequence[np.ndarray] | None = None,
+    keep: Callable[[int, np.ndarray], np.ndarray] = lambda group, own: own,
+    tests: dict[str, Draw] | None = None,
+) -> dict[str, Any]:
+    """Copy an image set for each group of clients, draw the copy, and deal it out: EMD-CFL's federations.
+
+    ``groups`` (M,) are the clients' groups, ascending; ``each`` the numbers of a client's training and validation and
+    of its test images (None deals all), ``keys`` the partition seed and the kind's number of random streams.
+    ``classes`` says which classes each group has a copy of, ``keep`` which training positions a client of a group
+    keeps, ``tests`` how the splits "test" and "probe" are drawn (default: a test by ``draw``). Returns fields of the
+    Federation.
+    """
+    pool, (seed, key) = Pool(), keys
+
+    def add(split: str, group: int, own: np.ndarray, drawn: Draw) -> None:
+        pool.add(split, drawn(group, images.images[own], images.labels[own]), images.labels[own])
+
+    for group, n_clients in enumerate(np.bincount(groups)):
+        dealt = []
+        for number, (index, what) in enumerate(((images.train_index, "training"), (images.test_index, "test"))):
+            index = index if classes is None else of_classes(images, index, classes[group])
+            rng = stream(seed, "partition", key, group, number)
+            dealt.append(deal(index, images.labels, int(n_clients), each[number], rng, what))
+        for own in dealt[0]:
+            kept, held = hold_out(own, val_fraction)
+            add("train", group, keep(group, kept), draw)
+            add("val", group, held, draw)
+        for own in dealt[1]:
+            for split, drawn in (tests or {"test": draw}).items():
+                add(split, group, own, drawn)
+    return pool.fields()

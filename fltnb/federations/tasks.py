@@ -12,8 +12,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Part, check
 from .base import Federation
 from .kinds import kind
-from .pools import Pool
-from .shares import hand_out, level, members, of_classes
+from .shares import Pool, hand_out, level, members, of_classes
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 """Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
@@ -37,28 +36,27 @@ def tasks(
 ) -> Federation:
     """Give every user the labels of one task, and a few samples of other tasks' labels.
 
-    MT-HFL, arXiv 2410.02733, Section III. Users are numbered task by task. A user of task t holds n_t training images:
+    Users are numbered task by task; their true cluster is their task. A user of task t holds n_t training images:
     ``round(minority * n_t)`` spread over the labels of all other tasks, the rest over its own task's labels, both as
     evenly as possible. Nobody holds an image twice and no two users hold the same one. All users of a task are tested
     on the same images, the test images of the task's own labels: the paper shows the accuracy of each task's server,
-    and a task is to learn its labels. The users' true cluster is their task. Raises FltnbError for tasks that overlap,
-    name unknown labels or lack images, or lists of different lengths.
+    and a task is to learn its labels. Raises FltnbError for tasks that overlap or lack images.
 
     Parameters
     ----------
     tasks : sequence of sequences of int
-        Labels of each task; no label in two tasks. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
+        Labels of each task. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
     users_per_task : sequence of int
         (5, 5) for CIFAR-10, (5, 3, 2) for Fashion-MNIST; (2, 3) is Table I.
     samples_per_user : int or sequence of int
         n_t, for all tasks or one per task (the unbalanced tasks of Figure 3). The paper gives no numbers.
     minority : float
-        Share of a user's samples with labels of other tasks, from 0 (pure users, Table I) to below 1. 0.1 for
-        CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
+        0 makes pure users (Table I). 0.1 for CIFAR-10 ("10 % labels from the other task"); not stated for
+        Fashion-MNIST.
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
-    each = samples_per_user if isinstance(samples_per_user, Sequence | np.ndarray) else [samples_per_user] * len(lists)
+    each = [samples_per_user] * len(lists) if np.ndim(samples_per_user) == 0 else samples_per_user
     sizes = _one_per_task(each, "samples_per_user", len(lists))
     if minority > 0 and len(lists) == 1:
         raise FltnbError("A single task has no other tasks' labels to mix in: give minority=0.")
@@ -72,7 +70,7 @@ def tasks(
                 f" {images.name} has {there:,}: ask for fewer samples_per_user."
             )
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
-    train = [np.concatenate(own) for own in hand_out(by_class, wanted[clusters], seed)]
+    train = [np.concatenate(own) for own in hand_out(seed, (by_class, wanted[clusters]))[0]]
     return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
 
 
@@ -88,11 +86,11 @@ def cross_tasks(
 ) -> Federation:
     """Make the three users of Table II: one theme in two data sets, and the rest of the second one.
 
-    MT-HFL, arXiv 2410.02733, Section III. User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``,
-    user 2 all remaining labels of ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1.
-    Labels of the second set come after those of the first. The pool holds the images in use alone.
-    ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images have the same shape; the paper
-    says "vehicles" and lists no CIFAR-100 classes. Raises FltnbError for different shapes or unknown labels.
+    User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2 all remaining labels of
+    ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1. Labels of the second set come
+    after those of the first. ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images have
+    the same shape; the paper says "vehicles" and lists no CIFAR-100 classes. Raises FltnbError for different shapes or
+    unknown labels.
     """
     first, second = images, load(other)
     labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
@@ -145,10 +143,7 @@ def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]
 
 
 def _one_per_task(values: Sequence[int], what: str, n_tasks: int) -> list[int]:
-    try:
-        numbers = [check(what, value, Count) for value in values]
-    except TypeError:
-        numbers = []
+    numbers = [check(what, value, Count) for value in values] if isinstance(values, Sequence | np.ndarray) else []
     if len(numbers) != n_tasks:
         raise FltnbError(f"{what} must have one number for each of the {n_tasks} tasks, not {values!r}.")
     return numbers

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..federations import Federation
 
 POOL = 2  # every pooling of the papers is 2x2
+CACHED = 100  # samples whose activations fit a core's cache
 
 
 @dataclass(frozen=True)
@@ -256,6 +257,31 @@ class Model:
                 x = _drop(x, next(drops), layer.p)
         return x
 
+    def predict(
+        self, params: Sequence[torch.Tensor], x: torch.Tensor, kernels: torch.dtype | None = None
+    ) -> torch.Tensor:
+        """Compute what :meth:`forward` does in evaluation, three times as fast where there are convolutions on a CPU.
+
+        Slices fit the cache, channels come last, and 2x2 pooling is two strided maxima before ReLU, since torch's
+        ``max_pool2d`` takes as long as a convolution. For ``torch.inference_mode``: ties would share a gradient.
+        ``kernels``: type that convolutions compute in; default that of the parameters.
+        """
+        if len(x) > CACHED and any(isinstance(stage.linear, Conv) for stage in self.stages):
+            return torch.cat([self.predict(params, part, kernels) for part in x.split(CACHED)])
+        for stage, weight, bias in zip(self.stages, params[::2], params[1::2], strict=True):
+            if isinstance(stage.linear, Dense):
+                x = functional.linear(x.flatten(1).to(weight.dtype), weight, bias)
+            else:
+                x = x.to(kernels or weight.dtype, memory_format=torch.channels_last)
+                x = functional.conv2d(x, weight.to(x.dtype), bias.to(x.dtype), padding=stage.linear.padding)
+            if stage.pool:
+                h, w = (size // POOL * POOL for size in x.shape[2:])
+                x = torch.maximum(x[:, :, 0:h:POOL], x[:, :, 1:h:POOL])
+                x = torch.maximum(x[..., 0:w:POOL], x[..., 1:w:POOL])
+            if stage.relu:
+                x = x.relu_()
+        return x
+
     def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`forward`."""
-        return replace(self, layers=self.layers[:-1]).forward(params[:-2], x)
+        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
+        return replace(self, layers=self.layers[:-1]).predict(params[:-2], x)

@@ -6,12 +6,12 @@ papers' own numbers and claims.
 
 from . import report
 from .checks import check, claim_counts, verdicts, write
-from .compare import compare, measured, plane, wide
+from .compare import compare, measured, wide
 from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
 
 __all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "claim_counts", "claims", "committed", "compare", "counts"]
-__all__ += ["departures", "in_order", "inconsistencies", "label", "measured", "nearness", "numbers", "plane", "report"]
+__all__ += ["departures", "in_order", "inconsistencies", "label", "measured", "nearness", "numbers", "report"]
 __all__ += ["verdicts", "wide", "write"]

@@ -40,12 +40,10 @@ def check(
     ----------
     claim : str, id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own
     sentence : str, what should be seen, in words
-    verdict : bool or str, Python or NumPy truth value, with the tolerance in the comparison; or a word of
-        :data:`VERDICTS` where two are too few: "mixed", "not tested"
+    verdict : bool or str, truth value, with the tolerance in the comparison; or "mixed", "not tested"
     evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
     results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
-    standin : bool, optional, the data only stand in for the paper's: the verdict on a paper's claim is then "stand-in
-        only", and the evidence says what came out
+    standin : bool, optional, the data only stand in for the paper's: so is the verdict, and the evidence has the other
     seeds : int, optional, a single one is said in the evidence
     must : bool, the notebook is wrong if this does not hold
 
@@ -110,23 +108,20 @@ def checks() -> pd.DataFrame:
             try:
                 table = pd.read_csv(file, dtype=str, keep_default_na=False)[list(COLUMNS)]
             except (OSError, ValueError, KeyError) as error:
-                raise FltnbError(
-                    f"The claims in results/{profile}/{file.name} cannot be read ({error}): restore the file, or run"
-                    " its notebook again."
-                ) from error
+                text = f"The claims in results/{profile}/{file.name} cannot be read ({error})"
+                raise FltnbError(f"{text}: restore the file, or run its notebook again.") from error
             frames.append(table.assign(profile=profile, notebook=file.stem.removesuffix("_claims")))
     columns = ["profile", "notebook", *COLUMNS]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
 def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Join every registered claim with what became of it.
+    """Join every registered claim with what became of it; ``found``: from :func:`checks`, which is read if left out.
 
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
     stand in count where there are no others, and make it "stand-in only". Returns a DataFrame: the columns of
     :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of (verdict, sentence,
-    evidence), all checks that bear on it. ``paper``: all papers if left out. ``found``: from :func:`checks`, which is
-    read if left out.
+    evidence), all checks that bear on it.
     """
     found = checks() if found is None else found
     rows = []

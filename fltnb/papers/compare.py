@@ -55,7 +55,7 @@ def measured(
     rules: Mapping[str, str] = RULES,
     **axes: Any,
 ) -> pd.DataFrame:
-    """Find what was measured for every number of a printed table.
+    """Find what was measured for every number of a printed table, such as ``"flt", "T1"``.
 
     Of the jobs with the same data, method, variant and model those count that have no switch set: an axis of this
     notebook that others lack. Where several have a number, the one nearest to the printed setting counts. A study
@@ -67,14 +67,9 @@ def measured(
     ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown). FltnbError: several
     jobs of one seed fit a number, as where two models were run and the paper names none.
 
-    Parameters
-    ----------
-    paper, table : str, such as ``"flt", "T1"``
-    datasets : sequence of str, optional
-        By default the table's own. One that it does not print (digits) gets the same rows without printed numbers.
-    beside : sequence of str, methods that the paper does not have and that get rows, too
-    rules : mapping, variant -> rule for clients that sit a round out
-    **axes, value of an axis that the runs shall have, such as ``k=2``
+    ``datasets``: by default the table's own; one that it does not print (digits) gets its rows without printed numbers.
+    ``beside``: methods that the paper does not have and that get rows, too. ``rules``: variant -> rule for clients that
+    sit a round out. ``axes``: values of axes that the runs shall have, such as ``k=2``.
     """
     found = _Found(results, paper, table, rules, axes)
     rows = [
@@ -258,21 +253,13 @@ def compare(
     only]", or "not run" with its cost where that is known; "as written − paper", "as run − paper" (where the data are
     the paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries
     are left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
-    FltnbError: as :func:`measured`.
-
-    Parameters
-    ----------
-    results, paper, table : as for :func:`measured`, whose ``options`` are taken as well
-    dataset : str, optional
-        One data set. By default the table's own sets, or the toy data where the results have no others.
-    comments : mapping, optional, method -> text for the last column
+    FltnbError, ``options``: as :func:`measured`. ``dataset``: by default the table's own sets, or the toy data where
+    the results have no others. ``comments``: method -> text for the last column.
     """
     sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
-    if dataset is not None:
-        datasets = [dataset]
-    else:
-        toy = sets and all(map(TOY.search, sets))
-        datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets)) if toy else None
+    datasets = None if dataset is None else [dataset]
+    if dataset is None and sets and all(map(TOY.search, sets)):
+        datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets))
     return worded(measured(results, paper, table, datasets, **options), results, paper, table, comments)
 
 
@@ -345,23 +332,6 @@ def worded(
     return out
 
 
-def plane(results: Any, paper: str, table: str, dataset: str, split: str = "test", **options: Any) -> pd.DataFrame:
-    """Accuracy and variance of each method, printed and reproduced, for ``plots.accuracy_variance_plane``.
-
-    Returns a DataFrame: ``method, source, accuracy, variance``; ``source`` is "printed", "as written" or "as run";
-    means over seeds.
-    """
-    found = measured(results, paper, table, [dataset], **options)
-    found = found[(found["split"] == split) & found["metric"].isin(["accuracy", "accuracy_variance"])]
-    printed = found[found["variant"] == "as_written"]
-    long = pd.concat([printed.assign(mean=printed["number"], variant="printed"), found])
-    long = long[long["mean"].notna()].assign(source=lambda rows: rows["variant"].map(label))
-    wide = long.pivot(index=["method", "source"], columns="metric", values="mean").reset_index()
-    wide = wide.rename(columns={"accuracy_variance": "variance"}).rename_axis(columns=None)
-    order = list(dict.fromkeys(long["method"]))
-    return wide.sort_values("method", key=lambda names: names.map(order.index), kind="stable", ignore_index=True)
-
-
 def _above_diagonal(params: str) -> bool:
     """Whether a number is no repetition within a symmetric matrix."""
     pair = json.loads(params or "{}")
@@ -428,11 +398,10 @@ def _repeated(paper: str, table: str) -> dict[tuple, str]:
     """Key and value of a number -> what the paper prints for it elsewhere."""
     found = {}
     for row in _twice(paper).to_dict("records"):
-        elsewhere = [f"{value} in {name}" for name, value in row["printed"].items() if name != table]
+        elsewhere = ", ".join(f"{value} in {name}" for name, value in row["printed"].items() if name != table)
         if table in row["printed"] and elsewhere:
-            found[(*(row[name] for name in KEY), row["printed"][table])] = (
-                f"the paper also prints {', '.join(elsewhere)}"
-            )
+            key = (*(row[name] for name in KEY), row["printed"][table])
+            found[key] = f"the paper also prints {elsewhere}"
     return found
 
 
@@ -440,8 +409,5 @@ def _origins(results: Any, found: pd.DataFrame) -> list[str]:
     """Say where data come from that are neither an official release nor said to stand in."""
     used = dict.fromkeys(key for keys in found["keys"] for key in keys)
     origins = dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used)
-    return [
-        f"Data: {origin}."
-        for origin in origins
-        if origin and not origin.startswith("official") and not stand_in("", origin)
-    ]
+    known = ("", *(origin for origin in origins if origin.startswith("official") or stand_in("", origin)))
+    return [f"Data: {origin}." for origin in origins if origin not in known]

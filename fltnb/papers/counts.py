@@ -11,14 +11,16 @@ from .compare import measured
 from .names import VARIANTS
 from .settings import NOTEBOOKS, in_order
 
+STATUS = ("reproduced", "otherwise", "not_run")
 NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 
 def committed() -> dict[str, Any]:
-    """Return notebook -> its committed results, for every notebook with a printed table."""
+    """Return notebook -> its committed results and what it asks for, for every notebook with a printed table."""
     from ..results import stored
+    from ..studies import jobs
 
-    return {name: stored(name) for books in NOTEBOOKS.values() for name in books}
+    return {name: stored(name, jobs) for books in NOTEBOOKS.values() for name in books}
 
 
 def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.DataFrame:
@@ -32,12 +34,10 @@ def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.Dat
 
 
 def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count what was reproduced.
+    """Count what was reproduced; ``found``: :func:`all_measured` of the results, made if left out.
 
     Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
     ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
-    ``results_by_notebook``: Notebook -> Results; the committed ones if left out. ``found``: from :func:`all_measured`
-    of these, which is made if left out.
     """
     found = all_measured(results_by_notebook) if found is None else found
     found = found[found["table"] == found["first"]]
@@ -45,10 +45,9 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
     for paper in NOTEBOOKS:
         for variant in VARIANTS:
             status = found.loc[(found["paper"] == paper) & (found["variant"] == variant), "status"]
-            words = {
-                word.replace(" ", "_"): int((status == word).sum()) for word in ("reproduced", "otherwise", "not run")
-            }
-            rows.append({"paper": paper, "variant": variant, "printed": len(status)} | words)
+            row = {"paper": paper, "variant": variant, "printed": len(status)}
+            row |= {word: int((status == word.replace("_", " ")).sum()) for word in STATUS}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -66,13 +65,9 @@ def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.Dat
     for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
         scores = own[own["metric"].str.contains("accuracy$|f1$")]
         variances = own[own["metric"] == "accuracy_variance"]
-        rows.append(
-            {
-                **{"paper": paper, "variant": variant, "accuracies": len(scores)},
-                "printed_error": int((scores["off"] <= scores["number_error"]).sum()),
-                **{f"points_{points}": int((scores["off"] <= points).sum()) for points in (1, 3)},
-                "variances": len(variances),
-                "percent_25": int((variances["off"] <= NEAR * variances["number"]).sum()),
-            }
-        )
+        row = {"paper": paper, "variant": variant, "accuracies": len(scores)}
+        row["printed_error"] = int((scores["off"] <= scores["number_error"]).sum())
+        row |= {f"points_{points}": int((scores["off"] <= points).sum()) for points in (1, 3)}
+        row |= {"variances": len(variances), "percent_25": (variances["off"] <= NEAR * variances["number"]).sum()}
+        rows.append(row)
     return pd.DataFrame(rows)

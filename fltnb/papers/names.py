@@ -13,6 +13,7 @@ NAMES = {
     **{"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"},
     **{"cifar10_cifar100": "CIFAR-10 and CIFAR-100", "femnist": "FEMNIST", "fedceleba": "FedCelebA", "pacs": "PACS"},
     **{"emnist_balanced": "EMNIST Balanced", "emnist_byclass": "EMNIST ByClass", "emnist_bymerge": "EMNIST ByMerge"},
+    "emnist_balanced_small": "EMNIST Balanced, in part",
     **{"structured_noniid_femnist": "Structured Non-IID FEMNIST", "pseudo_writers": "pseudo-writers"},
     **{"dirichlet": "Dirichlet mixtures", "renderings": "digits in four styles"},
     # networks
@@ -20,6 +21,8 @@ NAMES = {
     **{"lenet": "LeNet", "leaf_cnn": "LEAF's CNN", "emdcfl_cnn": "two-layer CNN", "simple_cnn": "two-layer CNN"},
     **{"resnet18": "ResNet-18", "resnet50": "ResNet-50", "efficientnet_b3": "EfficientNet-B3"},
     **{"vit_b16": "ViT-B/16", "convnext_base": "ConvNeXt Base"},
+    # a method that only counts what is sent
+    "flt_dynamic": "dynamic FLT",
     # measures
     **{"accuracy_variance": "variance", "avg_accuracy": "average accuracy", "ari": "ARI", "micro": "micro accuracy"},
     **{"backdoor_accuracy": "accuracy under the trigger", "micro_f1": "micro F1", "macro_f1": "macro F1"},

@@ -1,8 +1,6 @@
-"""The papers' printed numbers and claims.
+"""The papers' printed numbers (``published_results.csv``) and claims (``claims.csv``), one row each.
 
-``published_results.csv`` holds one row per printed number of the four papers, as printed. Values are read as text,
-because "98.0" and "98.00" are different statements, and a numeric column is added beside them. ``claims.csv`` holds one
-row per claim that a paper makes about its figures, tables and theorems.
+Values are read as text, because "98.0" and "98.00" are different statements; a numeric column is added beside them.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ KEY = ("dataset", "model", "method", "split", "metric")
 _ADDED = ("number", "number_error", "first")
 
 
+@cache
 def _read(name: str) -> pd.DataFrame:
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
@@ -27,7 +26,7 @@ def _read(name: str) -> pd.DataFrame:
 
 @cache
 def _numbers() -> pd.DataFrame:
-    table = _read("published_results.csv")
+    table = _read("published_results.csv").copy()
     table["number"] = pd.to_numeric(table["value"], errors="raise")
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
     # lines of an ablation differ in nothing but their parameters
@@ -43,15 +42,10 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
     Returns a DataFrame: in the order of the papers: ``paper, table, setting, dataset, model, method, split, metric,
     value, error, params, note`` as printed (text; ``params`` is JSON), ``number`` and ``number_error`` (float, NaN
     where none), and ``first``: the table that prints this number first. Where it is ``table`` the number counts; that
-    leaves 925 of 1,099. Accuracies and F1 in percent, variances in percent squared. An empty selection of known values
-    is empty. FltnbError: an unknown column, or a value that occurs nowhere in its column.
-
-    Parameters
-    ----------
-    paper : {"flt", "fesem", "mthfl", "emdcfl"}, optional, all papers if left out
-    table : str, optional, ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``).
-    **filters, a column (``setting``, ``dataset``, ``model``, ``method``, ``split``, ``metric``) and its value or list
-        of values
+    leaves 925 of 1,099. Accuracies and F1 in percent, variances in percent squared. ``paper``: "flt", "fesem", "mthfl"
+    or "emdcfl". ``table``: ``"T1"``, ``"T7"``, ... (MT-HFL: ``"TI"``, ``"TII"``). ``filters``: a column and its value
+    or list of values. An empty selection of known values is empty. FltnbError: an unknown column, or a value that
+    occurs nowhere in its column.
     """
     found = _numbers()
     for column, value in {"paper": paper, "table": table, **filters}.items():
@@ -66,11 +60,6 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
     return found.reset_index(drop=True)
 
 
-@cache
-def _claims() -> pd.DataFrame:
-    return _read("claims.csv")
-
-
 def claims(paper: str | None = None) -> pd.DataFrame:
     """List what the papers claim, one row per claim, whether or not anything here has tested it.
 
@@ -79,7 +68,7 @@ def claims(paper: str | None = None) -> pd.DataFrame:
     as the paper means it, else empty). Several sources or notebooks are separated by "; ". FltnbError: no claims are
     registered for this paper. ``paper``: one that has claims registered; all of them if left out.
     """
-    found = _claims()
+    found = _read("claims.csv")
     if paper is not None:
         found = found[found["paper"] == choose(paper, found["paper"].unique(), "paper with claims")]
     return found.reset_index(drop=True)

@@ -16,7 +16,7 @@ import pandas as pd
 from .. import __version__, paths
 from .checks import VERDICTS, checks, claim_counts, verdicts
 from .compare import worded
-from .counts import all_measured, committed, counts, nearness
+from .counts import STATUS, all_measured, committed, counts, nearness
 from .names import PAPERS, VARIANTS, label
 from .settings import NOTEBOOKS, WITHOUT_CODE, in_order
 
@@ -41,15 +41,10 @@ LOOKS = {"holds": "good", "does not hold": "bad", "mixed": "so", "stand-in only"
 
 
 def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any] | None = None) -> Path:
-    """Write the report.
-
-    ``path``: ``results/report.html`` if left out. ``results_by_notebook``: Notebook -> Results; the committed ones if
-    left out.
-    """
+    """Write the report, to ``results/report.html`` and from the committed results if these are left out."""
     text = page(committed() if results_by_notebook is None else results_by_notebook).encode()
-    return paths.write_atomically(
-        paths.ROOT / "results" / "report.html" if path is None else path, lambda file: file.write(text)
-    )
+    path = paths.ROOT / "results" / "report.html" if path is None else path
+    return paths.write_atomically(path, lambda file: file.write(text))
 
 
 def page(results_by_notebook: Mapping[str, Any]) -> str:
@@ -80,11 +75,10 @@ def page(results_by_notebook: Mapping[str, Any]) -> str:
 
 
 def _short(found: pd.DataFrame, judged: pd.DataFrame) -> str:
-    words = ("reproduced", "otherwise", "not_run")
     totals = counts(found=found).set_index(["paper", "variant"])
     head = '<tr><th rowspan="2">paper</th><th rowspan="2" class="n">printed</th>'
     head += "".join(f'<th colspan="3">{text}</th>' for text in VARIANTS.values())
-    head += "</tr><tr>" + "".join(f'<th class="n">{label(word)}</th>' for word in words) * 2 + "</tr>"
+    head += "</tr><tr>" + "".join(f'<th class="n">{label(word)}</th>' for word in STATUS) * 2 + "</tr>"
     rows = ""
     for paper in NOTEBOOKS:
         cells = f"<td>{PAPERS[paper]}</td>" + _number(totals.loc[(paper, "as_written"), "printed"])
@@ -92,19 +86,19 @@ def _short(found: pd.DataFrame, judged: pd.DataFrame) -> str:
             if variant == "as_run" and paper in WITHOUT_CODE:
                 cells += '<td colspan="3" class="none">no public code</td>'
             else:
-                cells += "".join(_number(totals.loc[(paper, variant), word]) for word in words)
+                cells += "".join(_number(totals.loc[(paper, variant), word]) for word in STATUS)
         rows += f"<tr>{cells}</tr>"
-    text = "<p>What became of the printed numbers, each counted once however many tables print it:</p>"
-    text += f'<div class="scroll"><table>{head}{rows}</table></div>'
-    text += f"<ul>{''.join(map(_near, nearness(found=found).to_dict('records')))}</ul>"
     claimed = claim_counts(judged).astype(str).replace("0", "–")
-    text += "<p>What became of the papers’ claims:</p>"
-    text += html(claimed.assign(paper=claimed["paper"].map(label)), (*VERDICTS, "all"))
-    return text + (
-        '<p class="note">Reproduced: run in the printed setting on the data that the paper names. Otherwise: a lighter'
-        " network, fewer images, clients or rounds, or data that stand in for the paper’s. As written follows the"
-        " paper’s text, as run the code behind its tables. A claim holds if all its checks hold, does not hold if none"
-        " does, and is mixed otherwise.</p>"
+    return (
+        "<p>What became of the printed numbers, each counted once however many tables print it:</p>"
+        f'<div class="scroll"><table>{head}{rows}</table></div>'
+        f"<ul>{''.join(map(_near, nearness(found=found).to_dict('records')))}</ul>"
+        "<p>What became of the papers’ claims:</p>"
+        + html(claimed.assign(paper=claimed["paper"].map(label)), (*VERDICTS, "all"))
+        + '<p class="note">Reproduced: run in the printed setting on the data that the paper names. Otherwise: a'
+        " lighter network, fewer images, clients or rounds, or data that stand in for the paper’s. As written follows"
+        " the paper’s text, as run the code behind its tables. A claim holds if all its checks hold, does not hold if"
+        " none does, and is mixed otherwise.</p>"
     )
 
 
@@ -206,25 +200,19 @@ def _provenance(results_by_notebook: Mapping[str, Any]) -> str:
         return "<p>No results are stored.</p>"
     table = pd.concat(frames, ignore_index=True)
     table = table.assign(dataset=table["dataset"].map(label), minutes=table["minutes"].map("{:.0f}".format))
-    columns = ["notebook", *(name for name in table.columns if name != "notebook")]
-    return html(table[columns], ("jobs", "seeds", "minutes"))
+    table.insert(0, "notebook", table.pop("notebook"))
+    return html(table, ("jobs", "seeds", "minutes"))
 
 
 def _pictures() -> str:
     """Link the pictures of every notebook, from the most trusted profile that has any."""
-    found: dict[str, list[Path]] = {}
+    found: dict[str, list[str]] = {}
     for profile in ("stored", "paper", "small"):
-        here: dict[str, list[Path]] = {}
+        here: dict[str, list[str]] = {}
         for file in sorted(paths.figures(profile).glob("[0-9][0-9]_*.png")):
-            here.setdefault(file.name[:2], []).append(file)
+            title = escape(file.stem[3:].replace("_", " "))
+            link = f'<a href="../figures/{file.parent.name}/{file.name}">{title}</a>'
+            here.setdefault(file.name[:2], []).append(link)
         found = here | found
-    lines = [
-        f"<li>{number}: "
-        + ", ".join(
-            f'<a href="../figures/{file.parent.name}/{file.name}">{escape(file.stem[3:].replace("_", " "))}</a>'
-            for file in files
-        )
-        + "</li>"
-        for number, files in sorted(found.items())
-    ]
+    lines = [f"<li>{number}: {', '.join(links)}</li>" for number, links in sorted(found.items())]
     return f"<ul>{''.join(lines)}</ul>" if lines else "<p>None is stored.</p>"

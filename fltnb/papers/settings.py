@@ -82,14 +82,18 @@ _CODE_DIFFERS = {
     "flt": ("local_epochs", "batch_size", "lr", "participation"),
     "emdcfl": ("val_fraction", "test_fraction"),  # the authors' notebook divides PACS 64-16-20
 }
-_WORDS = {
-    "participation": "participation",
-    "local_epochs": "local epochs",
-    "lr": "learning rate",
-    "batch_size": "batch size",
-    "momentum": "momentum",
-    "weight_decay": "weight decay",
+_COUNTS = {"n_clients": "clients", "rounds": "rounds"}
+_NUMBERS = {"participation": "participation", "local_epochs": "local epochs", "lr": "learning rate"}
+_NUMBERS |= {"batch_size": "batch size", "momentum": "momentum", "weight_decay": "weight decay"}
+_DEPARTS = {
+    **{name: f"{{have:,}} of {{want:,}} {text}" for name, text in _COUNTS.items()},
+    "samples_per_client": "{have:,} images per client",
+    **{name: f"{text} {{have:g}}, printed {{want:g}}" for name, text in _NUMBERS.items()},
+    "val_fraction": "{have:.0%} for validation, printed {want:.0%}",
+    "test_fraction": "{have:.0%} for testing, printed {want:.0%}",
+    "intensity": "shades {have:g} times as far apart",
 }
+"""Setting -> how to say that a run has another than the printed one."""
 
 
 def printed_setting(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,14 +120,9 @@ def departures(
 
     Of FLT's numbers as run only clients, rounds and data are compared: its other departures are what that variant is.
     Returns a list of str: short phrases such as "9 of 30 clients" or "stand-in: pseudo-writers"; empty if nothing
-    departs.
-
-    Parameters
-    ----------
-    record : mapping, a job's ``settings`` and ``provenance`` (:meth:`Results.record`)
-    line : mapping, a row of :func:`fltnb.papers.numbers`
-    dataset, variant : str, of the job, as in ``runs``
-    at_round : int, optional, the number is read off the job's curve at this round, not at its end
+    departs. ``record``: a job's ``settings`` and ``provenance`` (:meth:`Results.record`). ``line``: a row of
+    :func:`fltnb.papers.numbers`. ``dataset, variant``: of the job, as in ``runs``. ``at_round``: the number is read off
+    the job's curve at this round, not at its end.
     """
     provenance = record["provenance"]
     ours = _flat(record["settings"]) | ({} if at_round is None else {"rounds": at_round})
@@ -133,28 +132,21 @@ def departures(
     found = stand_in(dataset, provenance.get("data_origin", ""), line["dataset"])
     if "model" in printed and ours.get("model", printed["model"]) != printed["model"]:
         found.append(label(ours["model"]))
-    for name, text in (("n_clients", "clients"), ("rounds", "rounds")):
-        if name in printed and ours.get(name, printed[name]) != printed[name]:
-            have, want = ours[name], printed[name]
-            found.append(f"{have:,} of {want:,} {text}" if have < want else f"{have:,} {text}, printed {want:,}")
-    if "samples_per_client" in printed and ours.get("samples_per_client") is not None:
-        found.append(f"{ours['samples_per_client']:,} images per client")
-    for name, text in _WORDS.items():
-        if name in printed and abs(ours.get(name, printed[name]) - printed[name]) > 1e-12:
-            found.append(f"{text} {ours[name]:g}, printed {printed[name]:g}")
-    for name, text in (("val_fraction", "validation"), ("test_fraction", "testing")):
-        if name in printed and ours.get(name, printed[name]) != printed[name]:
-            found.append(f"{ours[name]:.0%} for {text}, printed {printed[name]:.0%}")
-    if ours.get("intensity", 1.0) != 1.0:
-        found.append(f"shades {ours['intensity']:g} times as far apart")
+    for name, text in _DEPARTS.items():
+        want = printed.get(name)
+        have = ours.get(name, want)
+        if name not in printed or have == want or (want is not None and abs(have - want) <= 1e-12):
+            continue
+        if name in _COUNTS and have > want:
+            text = f"{{have:,}} {_COUNTS[name]}, printed {{want:,}}"
+        found.append(text.format(have=have, want=want))
     return found + ["a run stopped early"] * bool(provenance.get("stopped"))
 
 
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
-    """Return what data stand in for a paper's own as a list of one phrase, or of none.
+    """Return what data stand in for the paper's data set ``printed`` ("": for any), a list of one phrase or of none.
 
     ``dataset``, ``origin``: of the run: its name in tables, and where the record says that the data come from.
-    ``printed``: the paper's data set; with "" any stand-in counts.
     """
     if dataset in STAND_INS and printed in ("", STAND_INS[dataset]):
         return [f"stand-in: {label(dataset)}"]

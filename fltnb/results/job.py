@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError, choose
-from ..rounds import plain
+from ..settings import plain
 from .numerics import versions
 
 if TYPE_CHECKING:

@@ -218,6 +218,10 @@ class Results:
             ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and ``minutes`` on two
             cores: the median of what like jobs took, missing where there was none.
         """
+        return self._gaps.copy()
+
+    @functools.cached_property
+    def _gaps(self) -> pd.DataFrame:
         from .plan import gaps
 
         return gaps(self, self._asked)

@@ -14,7 +14,8 @@ import numpy as np
 
 from .. import metrics, paths
 from ..errors import FltnbError, choose
-from ..rounds import DivergedError, plain, run
+from ..rounds import DivergedError, run
+from ..settings import plain
 from .finished import Finished, save, store_path, table_arrays
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions

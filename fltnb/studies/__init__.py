@@ -47,10 +47,7 @@ def full_name(name: str) -> str:
 
 
 def jobs(name: str, profile: str = "demo") -> list[Job]:
-    """Return the jobs of a notebook.
-
-    ``name``: such as ``01_scenario1``, or ``01``. ``profile``: {"demo", "small", "paper"}.
-    """
+    """Return the jobs of a notebook, such as ``01_scenario1`` or ``01``, in one of :data:`PROFILES`."""
     module = import_module(f".{NOTEBOOKS[full_name(name)]}", __name__)
     return module.jobs(choose(profile, PROFILES, "profile"))
 
@@ -87,20 +84,11 @@ def results(
                 " cost first with --plan."
             )
         return found
-    wanted = jobs(name, profile)
-    ledger = Ledger(profile, name)
-    done = compute(
-        wanted,
-        JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs,
-        fresh,
-        progress,
-        ledgers=() if profile == "demo" else (ledger,),
-        **options,
-    )
+    ledger, at_a_time = Ledger(profile, name), JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
+    ledgers = () if profile == "demo" else (ledger,)
+    done = compute(jobs(name, profile), at_a_time, fresh, progress, ledgers=ledgers, **options)
     ledger.merge(done)
     return Results.of(done, name, profile, jobs)
 
-
-from . import common as common  # noqa: E402  (notebooks take federations from it; it needs what is above)
 
 room.door = results  # fl.results(...)

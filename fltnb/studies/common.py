@@ -9,12 +9,17 @@ from ..encoders import EncoderSpec
 from ..methods.base import resolve_rule
 from ..results import Job
 
+Settings = dict[str, Any]
+"""What a job's federation, clusterer, encoder, method or training is made of; JSON-able."""
 VARIANTS = ("as_written", "as_run")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
+FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
 
 # FLT Tables 1, 2, 7, 8, Figures 8, 9: order of the rows; the oracle (true clusters given) is ours
 SCENARIO1_METHODS = ("fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2", "oracle")
 MOMENTUM = {"as_written": 0.0, "as_run": 0.5}  # the paper names none, the code had 0.5
+GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters; case I as was run
+PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
 
 
 def datasets(profile: str) -> tuple[str, ...]:
@@ -24,96 +29,99 @@ def datasets(profile: str) -> tuple[str, ...]:
 
 def federation(
     dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int | None = None
-) -> dict[str, Any]:
+) -> Settings:
     """FLT scenarios 1 and 2: the clean partition drawn from ``seed``, or the one fixed partition of the tables."""
-    n_clients = n_clients or (25 if dataset == "digits" else 100)
     return {
-        "kind": "label_clusters",
-        "dataset": dataset,
-        "n_clients": n_clients,
-        "n_clusters": 5,
-        "classes_per_cluster": 2 + shared_classes,
-        "shared_classes": shared_classes,
+        **{"kind": "label_clusters", "dataset": dataset, "variant": variant},
+        **{"n_clients": n_clients or (25 if dataset == "digits" else 100), "n_clusters": 5},
+        **{"classes_per_cluster": 2 + shared_classes, "shared_classes": shared_classes},
         "seed": 0 if variant == "as_run" else seed,
-        "variant": variant,
     }
 
 
-def encoder(dataset: str, which: str, variant: str, profile: str) -> dict[str, Any]:
-    """FLT's two encoders: Enc1 has seen such data before, Enc2 has not and is tuned on each client."""
+def spec(kind: str, *how: Any, **options: Any) -> Settings:
+    """Return the settings of an encoder; parameters as those of :class:`fltnb.encoders.EncoderSpec`."""
+    return asdict(EncoderSpec(kind, *how, **options))
+
+
+def pixels() -> Settings:
+    """Return the encoder that is none."""
+    return spec("pixels")
+
+
+def unseen(dataset: str) -> Settings:
+    """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
     if dataset == "digits":
-        spec = {"enc1": EncoderSpec("pca", "digits", latent=16), "enc2": EncoderSpec("pixels")}[which]
-    elif dataset == "mnist":
-        tuned = {"as_written": 5, "as_run": 2}[variant]  # the published configurations left the default of 2
-        spec = {
-            "enc1": EncoderSpec("convae", "emnist_balanced", 8, 0 if variant == "as_written" else 2),
-            "enc2": EncoderSpec("convae", "fashion_mnist", 5, tuned),
-        }[which]
-    else:
-        tuned = {"as_written": 5, "as_run": 30}[variant]
-        epochs = 3 if profile == "small" else 10  # an epoch of the residual network takes minutes on two cores
-        spec = {
-            # the published 30 epochs of tuning Enc1 were a relay whose step size had died after a few clients
-            "enc1": EncoderSpec("residual", "cifar20", epochs, 0, latent=64),
-            "enc2": EncoderSpec("residual", "cifar100_disjoint", 10, tuned, latent=64),
-        }[which]
-    return asdict(spec)
+        return spec("pca", "digits", latent=16)
+    if dataset in ("colours", "cifar10"):
+        return pixels()
+    source = ("emnist_balanced", 8) if dataset == "fashion_mnist" else ("fashion_mnist", 5)
+    return spec("convae", *source, 0)
 
 
-def clusterer(dataset: str, variant: str, n_classes: int = 2) -> dict[str, Any]:
-    """FCR as the paper writes it, or as the code ran it (matching distance, k = the client's true classes)."""
-    settings: dict[str, Any] = {"name": "FCR", "k": 5, "distance": "min", "threshold": 1.0, "random_state": 42}
+def encoder(dataset: str, which: str, variant: str, profile: str) -> Settings:
+    """FLT's two encoders: Enc1 has seen such data before, Enc2 has not and is tuned on each client."""
+    written = variant == "as_written"
+    if dataset == "digits":
+        return unseen("digits") if which == "enc1" else pixels()
+    if dataset == "mnist":  # the published configurations left tuning at its default of 2 epochs
+        if which == "enc1":
+            return spec("convae", "emnist_balanced", 8, 0 if written else 2)
+        return spec("convae", "fashion_mnist", 5, 5 if written else 2)
+    if which == "enc1":
+        # an epoch of the residual network takes minutes on two cores; not tuned: the published 30 epochs of tuning Enc1
+        # were a relay whose step size had died after a few clients
+        return spec("residual", "cifar20", 3 if profile == "small" else 10, 0, latent=64)
+    return spec("residual", "cifar100_disjoint", 10, 5 if written else 30, latent=64)
+
+
+def clusterer(dataset: str, variant: str, n_classes: int = 2, **options: Any) -> Settings:
+    """FCR as the paper writes it, or as the code ran it (matching distance, k = the client's true ``n_classes``)."""
+    settings: Settings = {"name": "FCR", "k": 5, "distance": "min", "threshold": 1.0, "random_state": 42}
     if variant == "as_run":
         settings |= {"k": n_classes, "distance": "matching"}
     if dataset == "digits":
         # 25 clients x 2 centroids: UMAP's neighbourhood must be smaller than the centroids one label has (5 here),
         # or different labels are glued together. The published 15 and k = 5 fail at this size.
         settings |= {"k": 2, "n_neighbors": 5}
-    return settings
-
-
-def method(name: str, dataset: str, variant: str, profile: str, n_classes: int = 2, **options: Any) -> dict[str, Any]:
-    """Return the settings of one row of Tables 1 and 2; a client truly holds ``n_classes`` labels."""
-    if name == "local":
-        return {"name": "local"}
-    rule = resolve_rule(None, variant)
-    settings: dict[str, Any] = {"name": name, "rule": rule}
-    graph = {"as_written": "clusters", "as_run": "full"}[variant]  # case II by its clusters; case I as was run
-    if name == "fedsem":
-        settings |= {"n_clusters": 5}
-    elif name == "pca_km_hc":
-        latent = {"digits": 16, "cifar10": 64 if variant == "as_run" else 128}.get(dataset, 128)
-        clusters = {"name": "PCAKMeans", "n_clusters": 5, "n_components": latent, "random_state": 43}
-        settings |= {"kind": "PCAKMHC", "graph": graph, "clusterer": clusters, "encoder": pixels()}
-    elif name.startswith("flt"):
-        which = name.removeprefix("flt_")
-        settings |= {"kind": "FLT", "graph": graph, "clusterer": clusterer(dataset, variant, n_classes)}
-        settings |= {"encoder": encoder(dataset, which, variant, profile)}
     return settings | options
 
 
-def pixels() -> dict[str, Any]:
-    """Return the encoder that is none."""
-    return asdict(EncoderSpec("pixels"))
+def transport(dataset: str) -> Settings:
+    """Our transport signatures, never told the number of clusters."""
+    return {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
 
 
-def unseen(dataset: str) -> dict[str, Any]:
-    """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
-    if dataset == "digits":
-        return asdict(EncoderSpec("pca", "digits", latent=16))
-    if dataset in ("colours", "cifar10"):
-        return pixels()
-    if dataset == "fashion_mnist":
-        return asdict(EncoderSpec("convae", "emnist_balanced", 8, 0))
-    return asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
+def table_row(
+    name: str, variant: str, n_clusters: int, graph: str, *, pca: Settings, found: Settings, encoder: Settings
+) -> Settings:
+    """Return the settings of one row of FLT's tables.
+
+    ``n_clusters`` is told to PCA+kM+HC, whose further options are ``pca``, and to FedSEM. Other names than those two,
+    FedAvg and the oracle are FLT on the clusterer ``found`` and the ``encoder``.
+    """
+    settings: Settings = {"name": name, "rule": resolve_rule(None, variant)}
+    if name in ("fedavg", "oracle"):
+        return settings
+    if name == "fedsem":
+        return settings | {"n_clusters": n_clusters}
+    if name == "pca_km_hc":
+        pca = {"name": "PCAKMeans", "n_clusters": n_clusters, "random_state": 43} | pca
+        return settings | {"kind": "PCAKMHC", "graph": graph, "clusterer": pca, "encoder": pixels()}
+    return settings | {"kind": "FLT", "graph": graph, "clusterer": found, "encoder": encoder}
 
 
-def picture(fed: dict[str, Any], clusterer: dict[str, Any], encoder: dict[str, Any], **axes: Any) -> Job:
-    """Return a clustering with what a picture of it needs."""
-    return Job.clustering(fed, clusterer, encoder, axes=axes, keep=("adjacency", "linkage", "leaf_order"))
+def method(name: str, dataset: str, variant: str, profile: str, n_classes: int = 2) -> Settings:
+    """Return the settings of one row of Tables 1 and 2; a client truly holds ``n_classes`` labels."""
+    if name == "local":
+        return {"name": "local"}
+    latent = {"digits": 16, "cifar10": 64 if variant == "as_run" else 128}.get(dataset, 128)
+    enc = encoder(dataset, "enc2" if name == "flt_enc2" else "enc1", variant, profile)
+    found = clusterer(dataset, variant, n_classes)
+    return table_row(name, variant, 5, GRAPHS[variant], pca={"n_components": latent}, found=found, encoder=enc)
 
 
-def training(dataset: str, variant: str, profile: str) -> dict[str, Any]:
+def training(dataset: str, variant: str, profile: str) -> Settings:
     """Training settings of scenarios 1 and 2 (FLT, section 4: T = 100, rho = 0.2, B = 10, lr 0.01)."""
     settings = {
         "mnist": {"model": "mlp", "rounds": 100, "local_epochs": 1, "eval_every": 5},
@@ -128,3 +136,40 @@ def training(dataset: str, variant: str, profile: str) -> dict[str, Any]:
         },
     }[dataset]
     return {"participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": MOMENTUM[variant]} | settings
+
+
+def row(
+    name: str,
+    dataset: str,
+    variant: str,
+    seed: int,
+    profile: str,
+    shared_classes: int = 0,
+    how: Settings | None = None,
+    rounds: int | None = None,
+    **switch: Any,
+) -> Job:
+    """Return one run of scenario 1, or of scenario 2 (one shared class).
+
+    A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
+    tables. ``how``, ``rounds``: in place of the method's and the scenario's settings.
+    """
+    fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients"))
+    settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
+    how = how or method(name, dataset, variant, profile, 2 + shared_classes)
+    for option, value in switch.items():
+        if option in settings:
+            settings[option] = value
+        elif option in ("k", "distance", "threshold"):
+            how["clusterer"][option] = value
+        elif option not in ("partition", "clients"):
+            how[option] = value
+    axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
+    return Job.training(fed, how, **settings, seed=seed, axes=axes)
+
+
+def picture(dataset: str, variant: str, profile: str, shared_classes: int = 0) -> Job:
+    """Return the clustering of FCR with Enc1 in scenario 1 or 2, with what a picture of it needs."""
+    fed, enc = federation(dataset, variant, 0, shared_classes), encoder(dataset, "enc1", variant, profile)
+    axes = {"dataset": dataset, "method": "flt_enc1", "variant": variant}
+    return Job.clustering(fed, clusterer(dataset, variant, 2 + shared_classes), enc, axes=axes, keep=PICTURE)

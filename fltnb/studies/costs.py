@@ -6,7 +6,6 @@ shorter here). The tables of the theorems are made in :mod:`fltnb.studies.theory
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,17 +13,11 @@ import numpy as np
 import pandas as pd
 
 from .. import encoders, federations
-from ..methods import FLT, METHODS, build
+from ..methods import build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .common import clusterer, datasets, encoder, federation, method, training
 
-COUNTED = (
-    *("FedAvg", "FedProx", "Local", "Oracle", "FLT", "PCAKMHC", "FedSEM", "FeSEM", "IFCA", "CFL", "DynamicFLT"),
-    "SoftFLT",
-)
-"""FLT's methods and their kin; what the other papers' methods send is counted in those papers' notebooks."""
-N_CLUSTERS = 5
 DEMO_ROUNDS = 8
 WARMUP = {"demo": 2, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
 TAU = {"demo": 3, "small": 40, "paper": 40}  # rounds between two clusterings of dynamic FLT; T is no multiple
@@ -32,6 +25,7 @@ WEIGHED = 4  # rounds whose arrays are weighed; half of them are the warm-up of 
 
 # FCR on growing clients: training images per client; the smallest must serve k centroids
 SAMPLES = {"demo": (4, 10, 40), "small": (6, 10, 20, 40, 80, 160, 320, 500)}
+SAMPLES["paper"] = SAMPLES["small"]
 SAMPLE_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": tuple(range(10))}
 
 SEEDS = {"rounds": 1000, "seeds": tuple(range(10))}
@@ -52,55 +46,52 @@ _DEMO: dict[str, dict[str, Any]] = {
 }
 
 
+def counted(dataset: str, profile: str) -> dict[str, dict[str, Any]]:
+    """Return the settings of FLT's methods and their kin in scenario 1, by class, and of IFCA with a warm-up.
+
+    What the other papers' methods send is counted in those papers' notebooks.
+    """
+    flt, pca, fedsem, fedavg = (
+        method(name, dataset, "as_written", profile) for name in ("flt_enc1", "pca_km_hc", "fedsem", "fedavg")
+    )
+    shared = {name: flt[name] for name in ("rule", "clusterer", "encoder")}
+    ifca = {"name": "ifca", "n_clusters": 5}
+    return {
+        **{"FedAvg": fedavg, "FedProx": {"name": "fedprox"}, "Local": {"name": "local"}, "Oracle": {"name": "oracle"}},
+        **{"FLT": flt, "PCAKMHC": pca, "FedSEM": fedsem, "FeSEM": {"name": "fesem", "n_clusters": 5}, "IFCA": ifca},
+        "CFL": {"name": "cfl"},
+        "DynamicFLT": {"kind": "DynamicFLT", "name": "flt_dynamic", "tau": TAU[profile]} | shared,
+        "SoftFLT": {"kind": "SoftFLT", "name": "flt_soft"} | shared,
+        "warm": ifca | {"warmup": WARMUP[profile]},
+    }
+
+
 def jobs(profile: str) -> list[Job]:
-    """One run per method of :data:`COUNTED`, IFCA again with a warm-up, FCR on growing clients, and the studies."""
+    """One run per method of :func:`counted`, FCR on growing clients, and the studies."""
     dataset = datasets(profile)[0]
-    axes = {"dataset": dataset, "variant": "as_written"}
+    axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
     options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
-    runs = {name: settings_of(METHODS[name], dataset, profile) for name in COUNTED}
-    runs["warm"] = runs["IFCA"] | {"warmup": WARMUP[profile]}
+    runs = counted(dataset, profile)
     result = []
     for settings in runs.values():
-        own = axes | {"method": settings["name"]} | ({"warmup": settings["warmup"]} if "warmup" in settings else {})
-        result.append(Job.training(federation(dataset, "as_written", 0), settings, **options, axes=own))
-    own = {"federation": federation(dataset, "as_written", 0), "methods": runs, "training": options, "weighed": WEIGHED}
-    result += [
-        Job.study("costs.traffic", own, axes=axes | {"study": "traffic"}),
-        Job.study("costs.networks", axes={"study": "networks"}),
-    ]
-    enc = encoder(dataset, "enc1", "as_written", profile)
-    for samples in SAMPLES.get(profile, SAMPLES["small"]):
-        held = [federation(dataset, "as_written", seed) | {"samples_per_client": samples} for seed in range(10)]
+        own = axes | {name: settings[name] for name in ("warmup",) if name in settings}
+        result.append(Job.training(fed, settings, **options, axes=own))
+    own = {"federation": fed, "methods": runs, "training": options, "weighed": WEIGHED}
+    result.append(Job.study("costs.traffic", own, axes=axes | {"study": "traffic"}))
+    result.append(Job.study("costs.networks", axes={"study": "networks"}))
+    enc, fcr = encoder(dataset, "enc1", "as_written", profile), clusterer(dataset, "as_written")
+    for samples in SAMPLES[profile]:
         own = axes | {"method": "flt", "samples": samples}
-        result += [
-            Job.clustering(held[seed], clusterer(dataset, "as_written"), enc, seed=seed, axes=own | {"seed": seed})
-            for seed in SAMPLE_SEEDS[profile]
-        ]
+        for seed in SAMPLE_SEEDS[profile]:
+            held = federation(dataset, "as_written", seed) | {"samples_per_client": samples}
+            result.append(Job.clustering(held, fcr, enc, seed=seed, axes=own | {"seed": seed}))
         # embedding is most of the work: one seed tells the error of a single sample
-        settings = {"federation": held[0], "encoder": enc, "seeds": SAMPLE_SEEDS[profile]}
+        settings = {"federation": fed | {"samples_per_client": samples}, "encoder": enc, "seeds": SAMPLE_SEEDS[profile]}
         result.append(Job.study("theory.sample_bound", settings, axes=own | {"study": "sample_bound"}))
     for name, (function, settings) in _SMALL.items():
         own = settings | (_DEMO.get(name, {}) if profile == "demo" else {})
         result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
     return result
-
-
-def settings_of(cls: type, dataset: str, profile: str) -> dict[str, Any]:
-    """Return a method's settings in scenario 1; what :func:`~fltnb.studies.common.method` does not know is plain.
-
-    Options without a default get scenario 1's value where it is the number of clusters.
-    """
-    if cls.name == "flt":
-        return method("flt_enc1", dataset, "as_written", profile)
-    if cls.name in ("fedavg", "local", "pca_km_hc", "fedsem"):
-        return method(cls.name, dataset, "as_written", profile)
-    if issubclass(cls, FLT):
-        flt = method("flt_enc1", dataset, "as_written", profile)
-        shared = {name: flt[name] for name in ("rule", "clusterer", "encoder")}
-        tau = {"tau": TAU[profile]} if "tau" in inspect.signature(cls).parameters else {}
-        return {"kind": cls.__name__, "name": cls.name, **shared, **tau}
-    needed = [p.name for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
-    return {"name": cls.name} | {name: N_CLUSTERS for name in needed if name == "n_clusters"}
 
 
 def networks() -> dict[str, Any]:
@@ -124,8 +115,7 @@ def traffic(
 
     Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,
     total`` (scalars); for the weighed rounds ``weighed_formula`` and ``weighed_moved`` (scalars; NaN where Table 6 has
-    no row). ``federation``, ``methods``, ``training``: of the runs; ``methods`` has one entry for each. ``weighed``:
-    rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
+    no row). ``weighed``: rounds of :func:`moved`. An IFCA with a warm-up has it in half of them.
     """
     from .. import models
 

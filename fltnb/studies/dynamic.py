@@ -15,7 +15,7 @@ from .. import federations
 from .. import methods as room
 from ..federations.phases import phases
 from ..results import Job
-from .common import SEEDS, clusterer, encoder, federation, method, training
+from .common import SEEDS, federation, method, training
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
@@ -38,56 +38,38 @@ SOFT_METHODS = ("flt", "flt_full", "flt_soft", "flt_soft_linear", "oracle")
 def jobs(profile: str) -> list[Job]:
     """Both events, soft against hard graphs, when each method clusters again, and the distances behind the graphs."""
     dataset = "digits" if profile == "demo" else "mnist"
-    runs = [
-        _training(name, profile, dataset, seed, event=event)
-        for event, names in EVENT_METHODS.items()
-        for name in names
-        for seed in SEEDS[profile]
-    ]
+    wanted: list[tuple[str, dict[str, Any]]] = []
+    wanted += [(name, {"event": event}) for event, names in EVENT_METHODS.items() for name in names]
     # where no label is shared all graphs are one, which the demo need not show
-    soft = [
-        _training(name, profile, dataset, seed, shared_classes=shared)
-        for shared in ((1,) if profile == "demo" else (0, 1))
-        for name in SOFT_METHODS
-        for seed in SEEDS[profile]
-    ]
-    courses = [_course(event, profile, dataset) for event in EVENT_METHODS]
-    distances = Job.clustering(
+    shares = (1,) if profile == "demo" else (0, 1)
+    wanted += [(name, {"shared_classes": shared}) for shared in shares for name in SOFT_METHODS]
+    runs = [_training(name, profile, dataset, seed, **axes) for name, axes in wanted for seed in SEEDS[profile]]
+    runs += [_course(event, profile, dataset) for event in EVENT_METHODS]
+    flt, fed = (
+        settings_of("flt_full", dataset, profile, 3),
         federation(dataset, "as_written", 0, 1, SIZES[profile]["M"]),
-        clusterer(dataset, "as_written", 3),
-        encoder(dataset, "enc1", "as_written", profile),
-        axes={"dataset": dataset, "method": "flt_full", "shared_classes": 1},
-        keep=("distance",),
     )
-    return [*runs, *soft, *courses, distances]
+    axes = {"dataset": dataset, "method": "flt_full", "shared_classes": 1}
+    return [*runs, Job.clustering(fed, flt["clusterer"], flt["encoder"], axes=axes, keep=("distance",))]
 
 
 def _training(name: str, profile: str, dataset: str, seed: int, **axes: Any) -> Job:
+    shared, size, event = axes.get("shared_classes", 0), SIZES[profile], axes.get("event")
     # an evaluation costs more than a round of MNIST: every second one, and few where nothing happens
-    every = (1 if profile == "demo" else 2) * (1 if "event" in axes else 2)
-    settings = training(dataset, "as_written", profile) | {"rounds": SIZES[profile]["rounds"], "eval_every": every}
-    if profile == "demo" and "event" not in axes:
-        settings["rounds"] = 6  # without a change there is less to see
-    fed = changing(axes["event"], profile, dataset, seed) if "event" in axes else None
-    shared = axes.get("shared_classes", 0)
-    return Job.training(
-        fed or federation(dataset, "as_written", seed, shared, SIZES[profile]["M"]),
-        settings_of(name, dataset, profile, 2 + shared),
-        **settings,
-        seed=seed,
-        axes={"dataset": dataset, "method": name, "variant": "as_written", **axes},
-    )
+    every = (1 if profile == "demo" else 2) * (1 if event else 2)
+    settings = training(dataset, "as_written", profile) | {"rounds": size["rounds"], "eval_every": every, "seed": seed}
+    fed = federation(dataset, "as_written", seed, shared, size["M"])
+    if event:
+        fed = changing(event, profile, dataset, seed)
+    axes = {"dataset": dataset, "variant": "as_written", **axes}
+    return Job.training(fed, settings_of(name, dataset, profile, 2 + shared), **settings, axes=axes)
 
 
 def _course(event: str, profile: str, dataset: str) -> Job:
     names = [name for name in EVENT_METHODS[event] if name.startswith("flt_")]
-    settings = {
-        "federation": changing(event, profile, dataset, seed=0),
-        "methods": {name: settings_of(name, dataset, profile) for name in names},
-        "rounds": SIZES[profile]["rounds"],
-        "participation": training(dataset, "as_written", profile)["participation"],
-        "seed": 0,
-    }
+    settings = {"federation": changing(event, profile, dataset, seed=0), "rounds": SIZES[profile]["rounds"], "seed": 0}
+    settings["methods"] = {name: settings_of(name, dataset, profile) for name in names}
+    settings["participation"] = training(dataset, "as_written", profile)["participation"]
     return Job.study("dynamic.course", settings, axes={"dataset": dataset, "event": event, "seed": 0})
 
 
@@ -109,20 +91,18 @@ def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> di
         return {"name": name, "rule": "participants"}
     size = SIZES[profile]
     plain = method("flt_enc1", dataset, "as_written", profile, n_classes) | {"name": name}
-    dynamic = {
-        "flt_tau": {"tau": size["tau"]},
-        "flt_lambda": {"lam": size["low"]},
-        "flt_lambda_high": {"lam": size["high"]},
-        "flt_nearest": {"newcomers": "nearest", "drifted": "nearest"},
-    }
-    if name in dynamic:
-        return plain | {"kind": "DynamicFLT"} | dynamic[name]
-    if name == "flt_full":
-        return plain | {"graph": "full"}
-    if name.startswith("flt_soft"):
-        del plain["graph"]
-        return plain | {"kind": "SoftFLT", "weight": "linear" if name.endswith("linear") else "gaussian"}
-    return plain
+    soft = {key: value for key, value in plain.items() if key != "graph"} | {"kind": "SoftFLT"}
+    dynamic = plain | {"kind": "DynamicFLT"}
+    return {
+        "flt": plain,
+        "flt_full": plain | {"graph": "full"},
+        "flt_soft": soft | {"weight": "gaussian"},
+        "flt_soft_linear": soft | {"weight": "linear"},
+        "flt_tau": dynamic | {"tau": size["tau"]},
+        "flt_lambda": dynamic | {"lam": size["low"]},
+        "flt_lambda_high": dynamic | {"lam": size["high"]},
+        "flt_nearest": dynamic | {"newcomers": "nearest", "drifted": "nearest"},
+    }[name]
 
 
 def course(

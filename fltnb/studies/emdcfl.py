@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..results import Job
+from .common import Settings
 
 METHODS = (
     *("oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca", "fesem"),
@@ -45,63 +46,73 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     return {}
 
 
-def local(size: dict[str, Any]) -> dict[str, Any]:
-    """Return how a client trains by itself: as ``size`` says, else as :data:`TRAINING` does."""
-    return {name: size.get(name, TRAINING[name]) for name in ("local_epochs", "batch_size", "lr", "momentum")}
+def training(size: Settings) -> Settings:
+    """Return how a table's networks are trained: as ``size`` says, else as :data:`TRAINING` does."""
+    return {name: size.get(name, value) for name, value in TRAINING.items()}
 
 
-def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> dict[str, Any]:
-    """Return the settings of one row.
+def local(size: Settings, *more: str) -> Settings:
+    """Return the part of it that decides how a client trains by itself, and ``more``."""
+    whole = training(size)
+    return {name: whole[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
 
-    Parameters
-    ----------
-    name : str, one of :data:`METHODS`
-    n_clusters : int, K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
-        tuned their thresholds to the truth instead, which need not give the same.
-    variant : {"as_written", "as_run"}, the method as its own paper describes it, or as the table's code ran it
-    options, further options of the method
+
+def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> Settings:
+    """Return the settings of one row of :data:`METHODS`, as its own paper describes it or as the table's code ran it.
+
+    ``n_clusters`` is K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
+    tuned their thresholds to the truth instead, which need not give the same. ``options`` go to the method.
     """
-    settings: dict[str, Any] = {"name": name} | options
-    if name in ("oracle", "fedavg"):
-        return {"rule": "participants"} | settings
-    if name in GIVEN_K or name == "fedclust":
-        settings |= {"n_clusters": n_clusters}
-    if name == "fedprox":
-        settings |= {"mu": 0.1, "rule": "participants"}
-    elif name == "cfl":
-        settings |= {"warmup": 1, "weighting": "samples"}
-    elif name == "ifca":
-        settings |= {"split": "val"}
-    elif name == "fesem":
-        settings = {"lam": 0.05, "rule": "participants"} | settings  # twice that pulls: 0.1, as FedProx's mu
-    elif name == "pacfl":
-        settings |= {"clusterer": {"name": "PACFL", "n_clusters": n_clusters}, "rule": "participants"}
-    elif name == "emdcfl":
-        settings |= {"clusterer": {"name": "EMDClustering", "tolerance": TOLERANCE} | settings.get("clusterer", {})}
-    if variant == "as_run" and name not in ("ifca", "cfl"):
+    sampled = {"rule": "participants"}
+    own: dict[str, Settings] = {
+        "oracle": sampled,
+        "fedavg": sampled,
+        "fedprox": sampled | {"mu": 0.1},
+        "fesem": sampled | {"lam": 0.05},  # twice that pulls: 0.1, as FedProx's mu
+        "cfl": {"warmup": 1, "weighting": "samples"},
+        "ifca": {"split": "val"},
+        "pacfl": sampled | {"clusterer": {"name": "PACFL", "n_clusters": n_clusters}},
+        "emdcfl": {"clusterer": {"name": "EMDClustering", "tolerance": TOLERANCE}},
+    }
+    given = {"n_clusters": n_clusters} if name in (*GIVEN_K, "fedclust") else {}
+    settings = {"name": name} | given | own.get(name, {}) | options
+    if variant == "as_run" and name not in ("oracle", "fedavg", "ifca", "cfl"):
         settings = {key: value for key, value in settings.items() if key != "rule"} | {"variant": variant}
     return settings
 
 
 def row(
     name: str,
-    federation: dict[str, Any],
+    federation: Settings,
     dataset: str,
     seed: int,
-    *,
-    model: str,
+    size: Settings,
     n_clusters: int,
     variant: str = "as_written",
-    options: dict[str, Any] | None = None,
-    axes: dict[str, Any] | None = None,
-    **training: Any,
+    options: Settings | None = None,
+    axes: Settings | None = None,
+    **changes: Any,
 ) -> Job:
-    """Return one run of a table; ``options`` go to the method, ``training`` replaces what :data:`TRAINING` says."""
-    return Job.training(
-        federation,
-        method(name, n_clusters, variant, **(options or {})),
-        model,
-        seed=seed,
-        axes={"dataset": dataset, "method": name, "variant": variant} | (axes or {}),
-        **TRAINING | training,
-    )
+    """Return one run of a table.
+
+    ``size`` has the ``model`` and what departs from :data:`TRAINING`, as ``changes`` do; ``options`` go to the method.
+    """
+    how = method(name, n_clusters, variant, **(options or {}))
+    axes = {"dataset": dataset, "variant": variant} | (axes or {})
+    return Job.training(federation, how, size["model"], seed=seed, axes=axes, **training(size) | changes)
+
+
+def clustering(
+    federation: Settings,
+    dataset: str,
+    seed: int,
+    size: Settings,
+    tolerance: float | str,
+    axes: Settings,
+    keep: tuple = (),
+) -> Job:
+    """Return EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves."""
+    encoder = {"kind": "own", "model": size["model"], **local(size), "seed": seed}
+    made = {"name": "EMDClustering", "tolerance": tolerance}
+    axes = {"dataset": dataset, "method": "emdcfl"} | axes
+    return Job.clustering(federation, made, encoder, seed=seed, axes=axes, keep=keep)

@@ -2,8 +2,8 @@
 
 From the paper: 30 and 15 clients in three groups, a tenth of the training data for validation, three runs. Attackers
 hold twice as many digits as the others, and colours are scaled by ImageNet's mean and deviation: both are in the
-authors' public code and not in the paper, so they are the table's. ``demo`` also paints the attackers' shades farther
-apart than the paper does, by :data:`INTENSITY`: of a few small digits a network learns next to nothing of them.
+authors' public code and not in the paper, so they are the table's. ``demo`` also paints the attackers' shades four
+times as far from the targets' green as the paper does: of a few small digits a network learns next to nothing of them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from ..federations import Federation, backdoor
 from ..methods import build
 from ..results import Job
 from . import emdcfl
-from .common import SEEDS
+from .common import FEWER_SEEDS
 
 CLUSTERS = 3  # targets, attackers, others
-INTENSITY = 4.0
-"""Times the published difference between the attackers' shades and the targets' green, in ``demo``."""
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
 BOTH_WAYS = {"demo": (), "small": ("fedclust", "flexcfl", "fedem", "fedrc"), "paper": emdcfl.DEPARTS}
@@ -33,36 +31,32 @@ LIGHT = ("oracle", "emdcfl", "fedavg", "fedprox", "pacfl")
 
 PUBLISHED = {"clients": 30, "samples": None, "batch_size": 64, "lr": 0.01}
 """Backdoor MNIST as published, all images, and the table's local training: short of the network everything."""
-STRONGER = {"batch_size": 32, "lr": 0.02}  # four times the published training, for a network that learns more slowly
+STRONGER = PUBLISHED | {"batch_size": 32, "lr": 0.02}
+"""Four times the published training, for a network that learns more slowly."""
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
-        | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": INTENSITY, "seeds": 1}
-        | {"clusterings": ({"seeds": 1}, {"tolerance": "auto", "seeds": 1})}
-        | {"otherwise": ({"intensity": 1.0, "seeds": 1},), "studies": ({}, {"intensity": 1.0})}
+        | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": 4.0}
+        | {"clusterings": ({"seeds": 1}, {"tolerance": "auto", "seeds": 1}, {"intensity": 1.0, "seeds": 1})}
+        | {"studies": ({}, {"intensity": 1.0})},
     },
     "small": {
         # a third of the clients, two thirds of their images, and a network that two cores can train, in larger steps
         "mnist": {"model": "cnn_small", "clients": 9, "samples": 4000, "test": 400}
-        | {"rounds": 3, "batch_size": 32, "lr": 0.02, "seeds": 1}
+        | {"rounds": 3, "batch_size": 32, "lr": 0.02, "studies": ({}, {"samples": 600})}
         | {
             "clusterings": (
-                PUBLISHED | STRONGER | {"seeds": 10},
-                PUBLISHED | STRONGER | {"tolerance": "auto", "seeds": 3},
-            )
-        }
-        | {
-            "otherwise": (
+                STRONGER | {"seeds": 10},
+                STRONGER | {"tolerance": "auto", "seeds": 3},
                 PUBLISHED | {"batch_size": 32, "seeds": 2},
                 PUBLISHED | {"seeds": 1},
                 {"clients": 30, "samples": 600, "seeds": 3},
                 {"scaling": "symmetric", "seeds": 3},
             )
-        }
-        | {"studies": ({}, {"samples": 600})},
+        },
         "cifar10": {"model": "cnn_small", "clients": 15, "samples": 600, "test": 200, "methods": LIGHT}
-        | {"rounds": 4, "batch_size": 32, "lr": 0.02, "seeds": 1}
+        | {"rounds": 4, "batch_size": 32, "lr": 0.02}
         | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 3})},
     },
     "paper": {
@@ -74,103 +68,72 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
 }
 """By profile and data set: network, clients, images of a client (training and validation; None: all there are; for
 digits those of an attacker, the others keep half of the training part), test images, what departs from
-:data:`fltnb.studies.emdcfl.TRAINING`, seeds (3), methods (all); and what is changed of that for the clusterings
-alone, with their tolerance (0.025) and seeds, for others that say what the result depends on, and for the matrices of
-distances."""
-_TRAINING = ("rounds", "local_epochs", "batch_size", "lr")
+:data:`fltnb.studies.emdcfl.TRAINING`, methods (all); and what is changed of that for the clusterings alone, with their
+tolerance (0.025) and seeds, and for the matrices of distances."""
 
 
 def jobs(profile: str) -> list[Job]:
     """Return the rows of the table (some as run, too), clusterings alone, pictures, single classes."""
     rows, others = [], []
     for data, size in SIZES[profile].items():
-        seeds = SEEDS[profile][: size.get("seeds", 3)]
-        rows += [_row(profile, data, name, s) for name in size.get("methods", emdcfl.METHODS) for s in seeds]
-        if "methods" not in size:
-            rows += [_row(profile, data, name, s, variant="as_run") for name in BOTH_WAYS[profile] for s in seeds]
+        wanted = [("as_written", name) for name in size.get("methods", emdcfl.METHODS)]
+        wanted += [("as_run", name) for name in BOTH_WAYS[profile] if "methods" not in size]
+        rows += [
+            emdcfl.row(name, federation(profile, data, seed), f"backdoor_{data}", seed, size, CLUSTERS, variant)
+            for variant, name in wanted
+            for seed in FEWER_SEEDS[profile]
+        ]
         others += [*_clusterings(profile, data), *_distances(profile, data)]
-        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": dataset(data)}))
-    return rows + others + [_by_class(profile)]
+        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
+    return [*rows, *others, _by_class(profile)]
+
+
+def _shown(size: dict[str, Any]) -> dict[str, Any]:
+    shown = {"intensity": size.get("intensity", 1.0), "clients": size["clients"]}
+    return shown | ({"images": size["samples"]} if size["samples"] else {})
 
 
 def _clusterings(profile: str, data: str) -> Iterator[Job]:
     """EMD-CFL's clustering alone, for more seeds and other settings."""
-    usual = SIZES[profile][data]
-    for changes in (*usual["clusterings"], *usual.get("otherwise", ())):
-        size = usual | changes
+    for changes in SIZES[profile][data]["clusterings"]:
+        size = SIZES[profile][data] | changes
         own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
+        axes = {"model": size["model"], **_shown(size), "lr": own["lr"], "batch": own["batch_size"]}
         for seed in range(changes["seeds"]):
-            fed = federation(profile, data, seed, **changes)
-            axes = {"dataset": dataset(data), "method": "emdcfl", "model": size["model"]}
-            axes |= {"intensity": size.get("intensity", 1.0), "clients": size["clients"]}
-            axes |= {"images": size["samples"]} if size["samples"] else {}
-            axes |= {"lr": own["lr"], "batch": own["batch_size"], "tolerance": str(tolerance)}
-            yield Job.clustering(
-                fed | {"test": "clean"},
-                {"name": "EMDClustering", "tolerance": tolerance},
-                {"kind": "own", "model": size["model"], **own, "seed": seed},
-                seed=seed,
-                axes=axes | {"scaling": fed.get("scaling", "usual")},
-            )
+            fed = federation(profile, data, seed, **changes) | {"test": "clean"}
+            about = axes | {"tolerance": str(tolerance), "scaling": fed.get("scaling", "usual")}
+            yield emdcfl.clustering(fed, f"backdoor_{data}", seed, size, tolerance, about)
 
 
 def _distances(profile: str, data: str) -> Iterator[Job]:
     """Yield the distances of all pairs for one seed, as in the table and with another amount to learn."""
     for changes in SIZES[profile][data].get("studies", ({},)):
         size = SIZES[profile][data] | changes
-        own = emdcfl.local(size) | {"weight_decay": emdcfl.TRAINING["weight_decay"]}
-        fed = federation(profile, data, 0, **changes) | {"test": "clean"}
-        axes = {"dataset": dataset(data), "intensity": size.get("intensity", 1.0), "clients": size["clients"]}
-        axes |= {"images": size["samples"]} if size["samples"] else {}
+        fed, own = federation(profile, data, 0, **changes) | {"test": "clean"}, emdcfl.local(size, "weight_decay")
+        axes = {"dataset": f"backdoor_{data}", **_shown(size)}
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
-
-
-def dataset(data: str) -> str:
-    """Return the data set's name in tables."""
-    return f"backdoor_{data}"
 
 
 def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, Any]:
     """Return the federation of a data set; ``changes`` replace what :data:`SIZES` says, or the scaling of pixels."""
     size = SIZES[profile][data] | changes
-    settings = {
-        "kind": "backdoor_patches" if data == "cifar10" else "backdoor_colours",
-        "dataset": data,
-        "n_clients": size["clients"],
-        "samples_per_client": size["samples"],
-        "test_per_client": size["test"],
+    kind = {"kind": "backdoor_colours", "variant": "as_run", "intensity": size.get("intensity", 1.0)}
+    return {
+        **(kind if data != "cifar10" else {"kind": "backdoor_patches"}),
+        **{"dataset": data, "n_clients": size["clients"], "seed": seed, "test": "both"},
+        **{"samples_per_client": size["samples"], "test_per_client": size["test"]},
         "val_fraction": size.get("val_fraction", 0.1),
-        "test": "both",
-        "seed": seed,
         **emdcfl.scaling(size["model"], coloured=True),
+        **{name: size[name] for name in ("scaling",) if name in size},
     }
-    if data != "cifar10":
-        settings |= {"variant": "as_run", "intensity": size.get("intensity", 1.0)}
-    return settings | ({"scaling": size["scaling"]} if "scaling" in size else {})
-
-
-def _row(profile: str, data: str, name: str, seed: int, variant: str = "as_written") -> Job:
-    """Return one run of the table."""
-    size = SIZES[profile][data]
-    return emdcfl.row(
-        name,
-        federation(profile, data, seed),
-        dataset(data),
-        seed,
-        model=size["model"],
-        n_clusters=CLUSTERS,
-        variant=variant,
-        **{name: size[name] for name in _TRAINING if name in size},
-    )
 
 
 def _by_class(profile: str) -> Job:
     """Return the study of single classes and images, of the first data set."""
     data, size = next(iter(SIZES[profile].items()))
-    training = emdcfl.TRAINING | {name: size[name] for name in _TRAINING if name in size}
-    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": training}
+    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
     settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
-    axes = {"dataset": dataset(data), "model": size["model"], "variant": "as_written", "seed": 0}
+    axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
     return Job.study("emdcfl_backdoor.by_class", settings, axes=axes)
 
 
@@ -207,7 +170,7 @@ def by_class(
         params = net.unflatten(torch.from_numpy(np.array(done.theta[done.rows[0]], dtype=np.float32)))
         for version, index in images.items():
             with torch.inference_mode():
-                said = net.forward(params, torch.from_numpy(fed.inputs(index))).argmax(1).numpy()
+                said = net.predict(params, torch.from_numpy(fed.inputs(index))).argmax(1).numpy()
             for place, guess in zip(places, said, strict=True):
                 row = {"method": name, "version": version, "class": str(fed.class_names[labels[place]])}
                 answers.append(row | {"answer": str(fed.class_names[guess])})

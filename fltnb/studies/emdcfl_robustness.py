@@ -29,8 +29,6 @@ _KINDS: dict[str, dict[str, Any]] = {
     "patches": {"kind": "backdoor_patches", "n_clients": 15},
     "pacs": {"kind": "domains", "dataset": "pacs"},
 }
-_TRAINING = ("local_epochs", "batch_size", "lr", "momentum", "weight_decay")
-
 DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "rotated_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
@@ -56,26 +54,20 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
 :data:`fltnb.studies.emdcfl.TRAINING`."""
 
 _ROTATED = {"demo": "rotated_digits", "small": "rotated_mnist", "paper": "rotated_cifar10"}
-NETWORKS: dict[str, tuple[tuple[str, dict[str, Any]], ...]] = {
-    "demo": (("mlp_plain", {}), ("cnn_small", {"lr": 0.05})),
-    "small": (("mlp_plain", {}), ("mlp32", {}), ("lenet", {}), ("mnist_cnn", {}), ("cnn_small", {})),
-    "paper": (
-        *(("resnet18", {}), ("resnet50", {}), ("efficientnet_b3", {})),
-        *(("vit_b_16", {"lr": 0.003}), ("convnext_base", {"lr": 0.003})),
-    ),
+NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
+    "demo": {"mlp_plain": {}, "cnn_small": {"lr": 0.05}},
+    "small": {"mlp_plain": {}, "mlp32": {}, "lenet": {}, "mnist_cnn": {}, "cnn_small": {}},
+    "paper": {"resnet18": {}, "resnet50": {}, "efficientnet_b3": {}}
+    | {"vit_b_16": {"lr": 0.003}, "convnext_base": {"lr": 0.003}},
 }
 """Networks of Figures 10 and 11, with learning rates where they differ (``paper``: Table 5)."""
 EPOCHS = {"demo": (1, 10), "small": (1, 3, 10, 20), "paper": (1, 3, 10, 20)}
 IMAGES = {"demo": (40, 119), "small": (100, 200, 500, 1000), "paper": (500, 1000, 2000, 5000)}
 RUNS = {"demo": 1, "small": 3, "paper": 3}  # seeds of the plateau, in ``small`` of the first data set alone
-ONE_EPSILON = {
-    "demo": {"samples": 119, "seeds": 1},
-    # twice the images of notebook 11: of 500 the farthest pair inside a cluster reaches above 0.0125
-    "small": {"samples": 1000, "seeds": 10},
-    "paper": {"samples": None, "seeds": 10},
-}
-"""Rotated, Min, Two and Base with so many images of a client, and the backdoor of :data:`DATASETS`: is there one
-epsilon for all five?"""
+ONE_EPSILON = {"demo": (119, 1), "small": (1000, 10), "paper": (None, 10)}
+"""Images of a client (``small``: twice those of notebook 11: of 500 the farthest pair inside a cluster reaches above
+0.0125) and seeds of Rotated, Min, Two and Base, beside the backdoor of :data:`DATASETS`: is there one epsilon for all
+five?"""
 DIRECTIONS = 64  # of the sliced distance: more are slower than the exact one at these sizes
 
 
@@ -87,7 +79,7 @@ def jobs(profile: str) -> list[Job]:
     with the same settings, computed once.
     """
     found = [job for dataset in DATASETS[profile] for job in _projections(profile, dataset)]
-    for model, changes in NETWORKS[profile]:
+    for model, changes in NETWORKS[profile].items():
         for distance in ("exact",) if profile == "demo" else ("exact", "sinkhorn"):
             found.append(pairs(profile, _ROTATED[profile], emd(distance), "network", model=model, **changes))
     first = next(iter(DATASETS[profile]))
@@ -95,7 +87,9 @@ def jobs(profile: str) -> list[Job]:
     found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
     for dataset in DATASETS[profile]:
         found += [pairs(profile, dataset, how, "measures") for how in (*({"name": name} for name in OTHERS), emd())]
-    return found + list(_trainings(profile)) + list(_tables(profile))
+    table4 = [_table4(profile, seed) for seed in SEEDS[profile]]
+    found += [job for about in table4 for job in _pair(**about)]
+    return found + list(_tables(profile, table4))
 
 
 def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> dict[str, Any]:
@@ -106,8 +100,9 @@ def emd(distance: str = "exact", projection: float | None = 0.9, reference: str 
 
 def pairs(profile: str, dataset: str, measure: dict[str, Any], part: str, seed: int = 0, **changes: Any) -> Job:
     """Return the job of one matrix; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
-    size = _size(profile, dataset) | changes
-    training = {name: size.get(name, emdcfl.TRAINING[name]) for name in _TRAINING}
+    own = DATASETS[profile]
+    size = (own.get(dataset) or own[dataset.rpartition("_")[0]]) | changes  # or another version of the same set
+    training = emdcfl.local(size, "weight_decay")
     axes = {"dataset": dataset, "part": part, "measure": measure["name"], "local_epochs": training["local_epochs"]}
     if measure["name"] == "EMDClustering":
         axes |= {"measure": "emd", "transport": measure["distance"], "kept": measure["projection"] or 1.0}
@@ -116,20 +111,13 @@ def pairs(profile: str, dataset: str, measure: dict[str, Any], part: str, seed: 
     return Job.distances(federation(dataset, size, seed), size["model"], training, measure, seed=seed, axes=axes)
 
 
-def _size(profile: str, dataset: str) -> dict[str, Any]:
-    own = DATASETS[profile]
-    return own[dataset] if dataset in own else own[dataset.rpartition("_")[0]]  # another version of the same set
-
-
 def federation(dataset: str, size: dict[str, Any], seed: int) -> dict[str, Any]:
     """Return the federation of a data set, of the size that an entry of :data:`DATASETS` names."""
     kind, _, rest = dataset.partition("_")
     images, _, version = rest.partition("_")
     settings = _KINDS["patches" if dataset == "backdoor_cifar10" else kind] | ({"dataset": images} if images else {})
-    if kind == "rotated":
-        settings = settings | {"angles": VERSIONS[version or "rotated"]}
-    if "clients" in size:
-        settings = settings | {"n_clients": size["clients"]}
+    settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
+    settings |= {"n_clients": size["clients"]} if "clients" in size else {}
     scaling = emdcfl.scaling(size["model"], kind != "rotated" or images == "cifar10")
     return settings | {"samples_per_client": size["samples"], "seed": seed} | scaling
 
@@ -149,45 +137,37 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
         yield pairs(profile, dataset, emd("sliced"), "sliced")
 
 
-def _trainings(profile: str) -> Iterator[Job]:
-    """Table 4's pair of runs, evaluated at the end alone, so that their seconds are those of training."""
-    dataset = next(iter(DATASETS[profile]))
-    size = DATASETS[profile][dataset]
-    for seed in SEEDS[profile]:
-        fed = federation(dataset, size, seed) | ({} if profile == "demo" else {"test_per_client": 220})
-        yield from _pair(dataset, fed, size["model"], seed, 3 if profile == "demo" else 10, size.get("batch_size", 64))
+def _table4(profile: str, seed: int) -> dict[str, Any]:
+    """Return the settings of Table 4's pair of runs."""
+    (dataset, size), demo = next(iter(DATASETS[profile].items())), profile == "demo"
+    fed = federation(dataset, size, seed) | ({} if demo else {"test_per_client": 220})
+    about = {"dataset": dataset, "federation": fed, "model": size["model"], "seed": seed}
+    return about | {"rounds": 3 if demo else 10, "batch_size": size.get("batch_size", 64)}
 
 
-def _pair(dataset: str, fed: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
-    training = {"rounds": rounds, "eval_every": rounds, "batch_size": batch_size}
-    names = ("oracle", "emdcfl")
-    return [emdcfl.row(name, fed, dataset, seed, model=model, n_clusters=4, **training) for name in names]
+def _pair(dataset: str, federation: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
+    """Two runs that are evaluated at the end alone, so that their seconds are those of training."""
+    size = {"model": model, "rounds": rounds, "eval_every": rounds, "batch_size": batch_size}
+    return [emdcfl.row(name, federation, dataset, seed, size, 4) for name in ("oracle", "emdcfl")]
 
 
-def _tables(profile: str) -> Iterator[Job]:
-    for job in _trainings(profile):
-        if job.axes["method"] == "oracle":
-            held = job.settings
-            about = {"dataset": job.axes["dataset"]} | {n: held[n] for n in ("federation", "model", "seed", "rounds")}
-            about |= {"batch_size": held["batch_size"]}
-            axes = {name: job.axes[name] for name in ("dataset", "model", "seed")}
-            yield Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})
+def _tables(profile: str, table4: list[dict[str, Any]]) -> Iterator[Job]:
+    for about in table4:
+        axes = {name: about[name] for name in ("dataset", "model", "seed")}
+        yield Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})
     yield Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})
     networks = {"simple_cnn": "emdcfl_cnn"} if profile == "demo" else WIDE
     yield Job.study("emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"})
     for dataset in DATASETS[profile]:
-        job = pairs(profile, dataset, emd(), "")
-        about = {name: job.settings[name] for name in ("federation", "model", "seed")} | job.settings["training"]
-        axes = {"dataset": dataset, "model": job.settings["model"], "seed": 0, "table": "T9"}
+        held = pairs(profile, dataset, emd(), "").settings
+        about = {name: held[name] for name in ("federation", "model", "seed")} | held["training"]
+        axes = {"dataset": dataset, "model": held["model"], "seed": 0, "table": "T9"}
         yield Job.study("emdcfl_robustness.table9", about, axes=axes)
 
 
-def table4(
-    dataset: str, federation: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int
-) -> dict[str, Any]:
-    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL."""
-    runs = compute(_pair(dataset, federation, model, seed, rounds, batch_size), progress=False)
-    return hours(*(run.numbers["seconds"] for run in runs))
+def table4(**pair: Any) -> dict[str, Any]:
+    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, a :func:`_pair`."""
+    return hours(*(run.numbers["seconds"] for run in compute(_pair(**pair), progress=False)))
 
 
 def hours(oracle: float, emdcfl: float) -> dict[str, Any]:
@@ -230,31 +210,23 @@ def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, cluster
     the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
     labels, _ = labels_at(emd, np.zeros(len(emd)), emdcfl.TOLERANCE)
-    scopes = {"clusters": labels, "overall": clusters * 0, "true": clusters}
-    rows = [
-        {"parameters": name, "scope": scope, "value": _mean(matrix, which)}
-        for name, matrix in (("hypothesis", last), ("full_model", whole))
-        for scope, which in scopes.items()
-    ]
+    rows = []
+    for name, matrix in (("hypothesis", last), ("full_model", whole)):
+        for scope, which in {"clusters": labels, "overall": clusters * 0, "true": clusters}.items():
+            same = (which[:, None] == which) & ~np.eye(len(which), dtype=bool)
+            mean = float(matrix[same].mean()) if same.any() else float("nan")
+            rows.append({"parameters": name, "scope": scope, "value": mean})
     numbers = {"n_clusters": int(labels.max()) + 1, "ari": float(adjusted_rand_index(clusters, labels))}
     return {"numbers": numbers, "tables": {"printed": pd.DataFrame(rows)}}
 
 
-def _mean(matrix: np.ndarray, labels: np.ndarray) -> float:
-    same = (labels[:, None] == labels) & ~np.eye(len(labels), dtype=bool)
-    return float(matrix[same].mean()) if same.any() else float("nan")
-
-
 def seeds(profile: str) -> dict[str, Any]:
     """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
-    first, second, *_ = DATASETS[profile]
+    (first, second, *_), (samples, runs) = DATASETS[profile], ONE_EPSILON[profile]
     versions = ("rotated", "base") if profile == "demo" else VERSIONS  # 3 degrees move no pixel of 8 x 8
-    names = [*(first + f"_{version}".replace("_rotated", "") for version in versions), second]
-    size = {"samples": ONE_EPSILON[profile]["samples"]}
+    sets = {first + f"_{version}".replace("_rotated", ""): {"samples": samples} for version in versions} | {second: {}}
     wanted = [
-        pairs(profile, name, emd(), "one epsilon", seed, **(size if name.startswith("rotated") else {}))
-        for name in names
-        for seed in range(ONE_EPSILON[profile]["seeds"])
+        pairs(profile, name, emd(), "one epsilon", seed, **size) for name, size in sets.items() for seed in range(runs)
     ]
     rows = [done.axes | done.numbers for done in compute(wanted, progress=False)]
     return {"tables": {"seeds": pd.DataFrame(rows)[[*SEEN, *EXTREMES]]}}

@@ -33,17 +33,14 @@ FESEM = {"lam": 0.1}  # of these runs, twice the pull that notebooks 12 and 13 g
 FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
 
-_MNIST = {"model": "mlp_plain", "samples": 500, "test": 220}
-_DIGITS = {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
-        "digits": _DIGITS
-        | {"versions": {"rotated": 2}, "local_epochs": 5, "batch_size": 10}
-        | {"clusterings": ((240, 0.025, 1), (240, "auto", 1))}
+        "digits": {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100, "local_epochs": 5}
+        | {"batch_size": 10, "versions": {"rotated": 2}, "clusterings": ((240, 0.025, 1), (240, "auto", 1))},
     },
     "small": {
         # a twelfth of the published images and one hidden layer
-        "mnist": _MNIST
+        "mnist": {"model": "mlp_plain", "samples": 500, "test": 220}
         | {"versions": {"rotated": 10, "min": 3, "two": 3, "base": 3}}
         | {"clusterings": ((500, 0.025, 10), (500, "auto", 3), (1000, "auto", 3))},
         "cifar10": {"model": "lenet", "samples": 500, "test": 220, "versions": {"rotated": 3}, "seeds": 1}
@@ -57,8 +54,8 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 """By profile and data set: network, clients (40), images of a client (training and validation) and test images of a
-client (None: all there are), rounds of each version (10), seeds (3), methods; and of the clusterings alone: images of a
-client, tolerance, seeds."""
+client (None: all there are), what departs from :data:`fltnb.studies.emdcfl.TRAINING`, rounds of each version (10),
+seeds (3), methods; and of the clusterings alone: images of a client, tolerance, seeds."""
 
 
 def dataset(data: str, version: str = "rotated") -> str:
@@ -70,8 +67,10 @@ def jobs(profile: str) -> list[Job]:
     """Return the rows of all tables, what is shown beside them, and EMD-CFL's clustering alone over more seeds."""
     found = []
     for data, size in SIZES[profile].items():
+        methods, seeds = size.get("methods", emdcfl.METHODS), SEEDS[profile][: size.get("seeds")]
         for version in size.get("versions", VERSIONS):
-            found += _table(profile, data, version)
+            here = seeds[:1] if profile == "small" and version != "rotated" else seeds
+            found += [row(profile, data, version, name, seed) for name in methods for seed in here]
         if "methods" not in size:
             found += _beside(profile, data)
     return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
@@ -82,32 +81,19 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
     size = SIZES[profile][data]
     for version in VERSIONS if profile != "demo" else ("rotated", "base"):
         for samples, tolerance, seeds in size.get("clusterings", ()):
-            axes = {"dataset": dataset(data, version), "method": "emdcfl", "model": size["model"]}
-            axes |= {"images": samples} if samples else {}
+            axes = {"model": size["model"]} | ({"images": samples} if samples else {}) | {"tolerance": str(tolerance)}
             for seed in range(seeds):
-                yield Job.clustering(
-                    federation(profile, data, version, seed) | {"samples_per_client": samples},
-                    {"name": "EMDClustering", "tolerance": tolerance},
-                    {"kind": "own", "model": size["model"], **emdcfl.local(size), "seed": seed},
-                    seed=seed,
-                    axes=axes | {"tolerance": str(tolerance)},
-                    keep=("distance",) if seed == 0 and tolerance != "auto" else (),
-                )
+                fed = federation(profile, data, version, seed) | {"samples_per_client": samples}
+                keep = ("distance",) if seed == 0 and tolerance != "auto" else ()
+                yield emdcfl.clustering(fed, dataset(data, version), seed, size, tolerance, axes, keep)
 
 
 def federation(profile: str, data: str, version: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set and version."""
     size = SIZES[profile][data]
-    return {
-        "kind": "rotated_copies",
-        "dataset": data,
-        "n_clients": size.get("clients", 40),
-        "angles": VERSIONS[version],
-        "samples_per_client": size["samples"],
-        "test_per_client": size["test"],
-        "seed": seed,
-        **emdcfl.scaling(size["model"], data == "cifar10"),
-    }
+    settings = {"kind": "rotated_copies", "dataset": data, "n_clients": size.get("clients", 40), "seed": seed}
+    settings |= {"samples_per_client": size["samples"], "test_per_client": size["test"], "angles": VERSIONS[version]}
+    return settings | emdcfl.scaling(size["model"], data == "cifar10")
 
 
 def told(name: str, version: str) -> int:
@@ -121,44 +107,23 @@ def told(name: str, version: str) -> int:
 
 def row(profile: str, data: str, version: str, name: str, seed: int, **options: Any) -> Job:
     """Return one run; ``options`` as in :func:`fltnb.studies.emdcfl.row`."""
-    size = SIZES[profile][data]
-    training = {n: size[n] for n in ("local_epochs", "batch_size") if n in size}
-    training["rounds"] = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
-    return emdcfl.row(
-        name,
-        federation(profile, data, version, seed),
-        dataset(data, version),
-        seed,
-        model=size["model"],
-        n_clusters=told(name, version),
-        options=FESEM if name == "fesem" else None,
-        **training | options,
-    )
-
-
-def _table(profile: str, data: str, version: str) -> Iterator[Job]:
-    size = SIZES[profile][data]
-    seeds = range(size.get("seeds", len(SEEDS[profile])))
-    if profile == "small" and version != "rotated":
-        seeds = seeds[:1]
-    for name in size.get("methods", emdcfl.METHODS):
-        yield from (row(profile, data, version, name, seed) for seed in seeds)
+    size, fed = SIZES[profile][data], federation(profile, data, version, seed)
+    rounds = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
+    own = {"options": FESEM if name == "fesem" else None, "rounds": rounds}
+    return emdcfl.row(name, fed, dataset(data, version), seed, size, told(name, version), **own | options)
 
 
 def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
-    seeds = SEEDS[profile] if profile == "paper" else (0,)
-    for name in DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS:
-        yield from (row(profile, data, "rotated", name, seed, variant="as_run") for seed in seeds)
-    if profile == "demo":
-        return
-    lr = len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
-    for name in FASTER:
-        yield from (row(profile, data, "rotated", name, seed, lr=lr, axes={"lr": lr}) for seed in seeds)
-    for level in LEVELS:
-        few = {"participation": level / 40}
-        for name in CLUSTERED:
-            yield from (row(profile, data, "rotated", name, seed, axes=few, **few) for seed in SEEDS[profile])
+    few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
+    departs = DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS
+    rows = [(name, few, {"variant": "as_run"}) for name in departs]
+    if profile != "demo":
+        rows += [(name, few, {"lr": lr, "axes": {"lr": lr}}) for name in FASTER]
+        sampled = [{"participation": level / 40} for level in LEVELS]
+        rows += [(name, SEEDS[profile], {**part, "axes": part}) for part in sampled for name in CLUSTERED]
+    for name, seeds, options in rows:
+        yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
 
 
 def sampling_effect(

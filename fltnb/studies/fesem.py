@@ -9,12 +9,10 @@ hand, pseudo-writers and mixtures of EMNIST's classes (Dirichlet, 0.5) take thei
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from ..encoders import EncoderSpec
 from ..results import Job
-from .common import SEEDS, clusterer, pixels
+from .common import SEEDS, clusterer, pixels, spec, transport
 
 FESEM = ("fesem_2", "fesem_3", "fesem_4")
 METHODS = (
@@ -27,41 +25,24 @@ SWITCHES: tuple[dict[str, Any], ...] = ({"lam": 0.0}, {"weighting": "samples"})
 """Single switches of FeSEM(3): what Equation 7's term and Equation 9's equal weights do."""
 
 SIZES: dict[str, dict[str, Any]] = {
-    "demo": {
-        "federations": ("digits writers",),
-        "clients": 12,
-        "training": {"model": "mlp_plain", "rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1},
-        "tried": (1, 2, 3, 4),
-        "sample": {"clients": 6, "draws": 1, "rounds": 2},
-        "shown": (1, 2, 3),
-    },
-    "small": {
-        "federations": ("pseudo-writers", "dirichlet"),
-        "clients": 50,
-        # twenty rounds: the paper's step of 0.003 would have moved these networks next to nowhere
-        "training": {"model": "cnn_small", "rounds": 20, "local_epochs": 5, "batch_size": 32, "lr": 0.1},
-        "tried": (1, 2, 3, 4, 5, 6),
-        "sample": {"clients": 20, "draws": 3, "rounds": 3},
-        "shown": (1, 5, 10, 20),
-    },
-    "paper": {
-        "federations": ("femnist", "fedceleba"),
-        "clients": 400,
-        "training": {"model": "leaf_cnn", "rounds": 100, "local_epochs": 5, "batch_size": 10, "lr": 0.003},
-        "tried": (1, 2, 3, 4, 5, 6),
-        "sample": {"clients": 100, "draws": 3, "rounds": 3},
-        "shown": (1, 5, 10, 100),
-    },
+    "demo": {"federations": ("digits writers",), "clients": 12, "tried": (1, 2, 3, 4)}
+    | {"training": {"model": "mlp_plain", "rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1}}
+    | {"sample": {"clients": 6, "draws": 1, "rounds": 2}, "shown": (1, 2, 3)},
+    # twenty rounds: the paper's step of 0.003 would have moved these networks next to nowhere
+    "small": {"federations": ("pseudo-writers", "dirichlet"), "clients": 50, "tried": (1, 2, 3, 4, 5, 6)}
+    | {"training": {"model": "cnn_small", "rounds": 20, "local_epochs": 5, "batch_size": 32, "lr": 0.1}}
+    | {"sample": {"clients": 20, "draws": 3, "rounds": 3}, "shown": (1, 5, 10, 20)},
+    "paper": {"federations": ("femnist", "fedceleba"), "clients": 400, "tried": (1, 2, 3, 4, 5, 6)}
+    | {"training": {"model": "leaf_cnn", "rounds": 100, "local_epochs": 5, "batch_size": 10, "lr": 0.003}}
+    | {"sample": {"clients": 100, "draws": 3, "rounds": 3}, "shown": (1, 5, 10, 100)},
 }
-"""By profile: federations; clients of each (the paper does not say how many it used; 400 are in Figure 4); training;
-numbers of centres K that are tried; the clients, draws and rounds of the short runs that choose K; the rounds at which
+"""By profile: federations; clients of each (the paper does not say how many it used; 400 are in Figure 4); numbers of
+centres K that are tried; training; the clients, draws and rounds of the short runs that choose K; the rounds at which
 local models are drawn."""
 OF_FEDERATION = {"fedceleba": {"model": "cnn_small", "local_epochs": 10, "lr": 0.03}}
 """What departs from the profile; LEAF's CNN for FEMNIST would have 58 million parameters on CelebA's pictures."""
-DATASETS = {
-    **{"digits writers": "digits", "digits mixtures": "digits"},
-    **{"pseudo-writers": "emnist_byclass", "dirichlet": "emnist_balanced", "femnist": "femnist", "fedceleba": "celeba"},
-}
+DATASETS = {"digits writers": "digits", "digits mixtures": "digits", "pseudo-writers": "emnist_byclass"}
+DATASETS |= {"dirichlet": "emnist_balanced", "femnist": "femnist", "fedceleba": "celeba"}
 """Federation -> image set."""
 HANDS = ("pseudo-writers", "digits writers")  # clients whose images are kept for pictures: no persons'
 
@@ -78,13 +59,12 @@ def jobs(profile: str) -> list[Job]:
         first = name == size["federations"][0]
         result += [row(profile, name, method, seed) for method in METHODS for seed in seeds]
         others = [f"fesem_{k}" for k in size["tried"] if f"fesem_{k}" not in FESEM]
-        result += [row(profile, name, method, seeds[0]) for method in others]
-        result += [row(profile, name, "fesem_3", seeds[0], **switch) for switch in SWITCHES]
-        result += [row(profile, name, method, seeds[0], "as_run") for method in FESEM]
+        alone = [(method, {}) for method in others] + [("fesem_3", switch) for switch in SWITCHES]
+        alone += [(method, {"variant": "as_run"}) for method in FESEM]
+        result += [row(profile, name, method, seeds[0], **how) for method, how in alone]
         result += [row(profile, name, method, seed) for method in ONE_SHOT for seed in (seeds if first else seeds[:1])]
-        if first:
-            dealt = ("nofed", "fedavg", *FESEM)
-            result += [row(profile, name, method, seeds[0], shuffled=True) for method in dealt]
+        for method in ("nofed", "fedavg", *FESEM) if first else ():
+            result.append(row(profile, name, method, seeds[0], shuffled=True))
         result += _studies(profile, name, seeds[0], first)
     return result
 
@@ -112,31 +92,25 @@ def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
 def federation(
     profile: str, name: str, seed: int = 0, shuffled: bool = False, validation: bool = False
 ) -> dict[str, Any]:
-    """Return a federation, 80 % of every client's samples for training.
+    """Return a federation of :data:`DATASETS`, 80 % of every client's samples for training.
 
-    Parameters
-    ----------
-    name : str, a key of :data:`DATASETS`
-    seed : int, of the partition; of who is drawn among LEAF's people
-    shuffled : bool, deal all samples out anew at random: the paper's IID partition
-    validation : bool, keep a tenth of the training samples for validation, which EMD-CFL cannot do without
+    ``seed`` draws the partition, or who is taken of LEAF's people. ``shuffled`` deals all samples out anew at random:
+    the paper's IID partition. ``validation`` keeps a tenth of the training samples, which EMD-CFL cannot do without.
     """
-    m, dataset = SIZES[profile]["clients"], DATASETS[name]
+    whole: dict[str, Any] = {"n_clients": SIZES[profile]["clients"], "seed": seed}
     if name in HANDS:
-        whole = {"kind": "pseudo_writers", "n_clients": m, "train_fraction": 0.8, "seed": seed}
+        whole |= {"kind": "pseudo_writers", "train_fraction": 0.8}
     else:
-        if name in ("dirichlet", "digits mixtures"):
-            # with the test part, which is dealt out whole, about 170 samples each
-            few = {"max_train": 1600} if name == "dirichlet" else {"min_samples": 5}
-            base = {"kind": "dirichlet", "n_clients": m, "alpha": 0.5, "seed": seed} | few
-        else:
-            base = {"kind": "writers", "n_clients": m, "seed": seed}
+        kind = {"kind": "dirichlet", "alpha": 0.5}
+        # with the test part, which is dealt out whole, about 170 samples each
+        kinds = {"dirichlet": kind | {"max_train": 1600}, "digits mixtures": kind | {"min_samples": 5}}
+        base = whole | kinds.get(name, {"kind": "writers"})
         whole = {"kind": "divided", "base": base, "train_fraction": 0.8, "seed": seed}
     if shuffled:
         whole = {"kind": "shuffled", "base": whole, "seed": seed}
     if validation:
         whole = {"kind": "held_out", "base": whole, "val_fraction": 0.1, "seed": seed}
-    return whole | {"dataset": dataset}
+    return whole | {"dataset": DATASETS[name]}
 
 
 def training(profile: str, name: str) -> dict[str, Any]:
@@ -158,40 +132,30 @@ def row(
     rounds, dealt = options["rounds"], {"shuffled": True} if shuffled else {}
     if method_id == "fedsgd":  # as many passes over the data as the others
         options["rounds"] = rounds * options["local_epochs"]
-    return Job.training(
-        federation(profile, name, seed, shuffled, method_id == "emdcfl"),
-        method(method_id, DATASETS[name], rounds, variant) | switch,
-        **options,
-        seed=seed,
-        eval_every=options["rounds"] // rounds,
-        axes={"dataset": name, "method": method_id, "variant": variant} | switch | dealt,
-    )
+    options |= {"seed": seed, "eval_every": options["rounds"] // rounds}
+    fed = federation(profile, name, seed, shuffled, method_id == "emdcfl")
+    how = method(method_id, DATASETS[name], rounds, variant) | switch
+    axes = {"dataset": name, "method": method_id, "variant": variant} | switch | dealt
+    return Job.training(fed, how, **options, axes=axes)
 
 
 def method(name: str, dataset: str, rounds: int, variant: str = "as_written") -> dict[str, Any]:
     """Return the settings of one row."""
-    if name == "nofed":
-        return {"name": "local"}
-    if name == "fedprox":
-        return {"name": "fedprox", "mu": 0.1, "rule": "participants"}
-    if name == "fedcluster":
-        # its first cut comes after a fifth of the rounds; in the public code after 30, of a number unknown
-        return {"name": "fedcluster", "period": max(rounds // 5, 1)}
-    if name in ("robust_tkm", "hypocluster_3"):
-        return {"name": name.removesuffix("_3"), "n_clusters": 3}
     if name.startswith("fesem"):
         kind, k = name.rsplit("_", 1)
         return {"name": kind, "n_clusters": int(k), "variant": variant}
-    if name == "fedavg":
-        return {"name": "fedavg", "rule": "participants"}
     if name in ("flt", "transport"):
-        found = clusterer(dataset, "as_written")
-        if name == "transport":
-            found = {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
+        found = transport(dataset) if name == "transport" else clusterer(dataset, "as_written")
         # FLT's encoders are for one channel, and the digits are too small for them
-        plain = dataset in ("celeba", "digits")
-        encoder = pixels() if plain else asdict(EncoderSpec("convae", "fashion_mnist", 5, 0))
+        encoder = pixels() if dataset in ("celeba", "digits") else spec("convae", "fashion_mnist", 5, 0)
         return {"name": name, "kind": "FLT", "graph": "clusters", "clusterer": found, "encoder": encoder}
-    if name == "pacfl":
-        return {"name": "pacfl", "clusterer": {"name": "PACFL", "threshold": 12}}
-    return {"name": name}
+    return {
+        "nofed": {"name": "local"},
+        "fedavg": {"name": "fedavg", "rule": "participants"},
+        "fedprox": {"name": "fedprox", "mu": 0.1, "rule": "participants"},
+        # its first cut comes after a fifth of the rounds; in the public code after 30, of a number unknown
+        "fedcluster": {"name": "fedcluster", "period": max(rounds // 5, 1)},
+        "robust_tkm": {"name": "robust_tkm", "n_clusters": 3},
+        "hypocluster_3": {"name": "hypocluster", "n_clusters": 3},
+        "pacfl": {"name": "pacfl", "clusterer": {"name": "PACFL", "threshold": 12}},
+    }.get(name, {"name": name})

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .. import data, federations, methods, metrics
 from ..federations import Federation
-from ..federations.pseudo_writers import STYLE, writer_styles
+from ..federations.writers import STYLE, writer_styles
 from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
@@ -36,7 +36,7 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     arrays = {"counts": fed.label_counts().astype(np.int32)}
     if shown:
         arrays["images"] = np.stack([fed.images[index[:shown]] for index in fed.train])
-    printed = pd.DataFrame({"metric": list(rows), "value": [float(value) for value in rows.values()]})
+    printed = pd.DataFrame({"metric": list(rows), "value": map(float, rows.values())})
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
@@ -75,9 +75,8 @@ def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown
     """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
 
     Returns a dict: Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text),
-    the mean ``silhouette`` of whole models (1: far apart, 0: touching; NaN for one cluster), the mean and the highest
-    of :data:`DRAWS` random groupings of the same sizes (``chance, highest``), the silhouette ``in the plane``, and the
-    share of the variance there (``explained``).
+    the mean ``silhouette`` of whole models, the mean and the highest of :data:`DRAWS` random groupings of the same
+    sizes (``chance, highest``), the silhouette ``in the plane``, and the share of the variance there (``explained``).
     """
     kept, _ = watch(method, federations.build(federation), shown, **training)
     points, rows = [], []
@@ -109,7 +108,7 @@ def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
-    """Mean silhouette of clusters, given all distances (M, M); NaN for one cluster or one client in each."""
+    """Mean silhouette of clusters (1: far apart, 0: touching), given all distances (M, M); NaN for one or M of them."""
     from sklearn.metrics import silhouette_score
 
     if not 2 <= len(np.unique(labels)) < len(labels):
@@ -127,16 +126,11 @@ def inside(inner: np.ndarray, labels: np.ndarray) -> float:
 
 
 def choosing_k(
-    federation: Mapping[str, Any],
-    method: Mapping[str, Any],
-    tried: Sequence[int],
-    sample: Mapping[str, int],
-    **training: Any,
+    federation: Mapping, method: Mapping[str, Any], tried: Sequence[int], sample: Mapping[str, int], **training: Any
 ) -> dict[str, Any]:
     """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
 
-    Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), ``inside`` (see :func:`inside`, after the
-    last round).
+    Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), and :func:`inside` after the last round.
     """
     fed, rows, end = federations.build(federation), [], sample["rounds"]
     for draw in range(sample["draws"]):
@@ -181,16 +175,11 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
 
 
 def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
-    """Whether two clusters go with the hands of pseudo-writers, or with how many samples they hold.
+    """Whether two clusters go with the hands of pseudo-writers, or with how many ``samples`` (M,) they hold.
 
     Returns a DataFrame: one row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`,
     the cluster of wider strokes first, so that the effect on width is never negative. NaN where all clients are in one
-    cluster. ``attrs["values"]`` has every client's attributes.
-
-    Parameters
-    ----------
-    federation : dict, settings of the pseudo-writers
-    samples, cluster : array (M,)
+    ``cluster`` (M,). ``attrs["values"]`` has every client's attributes. ``federation``: settings of the pseudo-writers.
     """
     styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))
     values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
@@ -208,13 +197,8 @@ def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarra
 def difference(values: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
     """Difference of two groups' means in units of the spread inside them, and its two-sided permutation p-value.
 
-    Returns a tuple of float: NaN where one group is empty or both have a single member; the p-value is at least 1 /
-    (:data:`PERMUTATIONS` + 1).
-
-    Parameters
-    ----------
-    values : array (M,)
-    first : array of bool (M,), who is in the first group
+    ``values`` (M,); ``first`` (M,) bool: who is in the first group. NaN where one group is empty or both have a single
+    member; the p-value is at least 1 / (:data:`PERMUTATIONS` + 1).
     """
     n, other = int(first.sum()), int((~first).sum())
     if min(n, other) == 0 or n + other < 3:

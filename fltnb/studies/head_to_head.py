@@ -14,7 +14,7 @@ import pandas as pd
 
 from ..federations import DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
-from .common import pixels, unseen
+from .common import SEEDS, pixels, unseen
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -30,17 +30,11 @@ would give their cluster away."""
 HARDER_IS_LESS = ("samples", "rotation", "backdoor")
 LEVELS: dict[str, dict[str, tuple[float, ...]]] = {
     "demo": {"samples": (100, 20), "overlap": (0, 50), "rotation": (90, 10), "backdoor": (4, 1), "noise": (0, 2)},
-    "small": {
-        "samples": (600, 300, 150, 80, 40, 20),
-        "overlap": (0, 25, 50, 75, 90, 100),
-        "rotation": (90, 45, 30, 20, 15, 10, 5),
-        "backdoor": (4, 2, 1, 0.5, 0.25),
-        "noise": (0, 0.1, 0.3, 1, 3),
-    },
+    "small": {"samples": (600, 300, 150, 80, 40, 20), "overlap": (0, 25, 50, 75, 90, 100)}
+    | {"rotation": (90, 45, 30, 20, 15, 10, 5), "backdoor": (4, 2, 1, 0.5, 0.25), "noise": (0, 0.1, 0.3, 1, 3)},
 }
 LEVELS["paper"] = LEVELS["small"]
-CURVE_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": tuple(range(10))}
-RUN_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
+CURVE_SEEDS = SEEDS | {"paper": tuple(range(10))}
 CLIENTS, EACH = {"demo": 8, "small": 20, "paper": 40}, {"demo": 100, "small": 300, "paper": 600}
 
 CLUSTERERS: dict[str, dict[str, Any]] = {
@@ -73,22 +67,17 @@ class Kind(NamedTuple):
     options: dict[str, Any] = {}  # noqa: RUF012 - read only
 
 
-TRAINING = {
-    "demo": {"rounds": 3, "local_epochs": 5, "batch_size": 20, "lr": 0.1, "momentum": 0.0},
-    "small": {"rounds": 10, "local_epochs": 5, "batch_size": 32, "lr": 0.05, "momentum": 0.9},
-    "paper": {"rounds": 50, "local_epochs": 5, "batch_size": 32, "lr": 0.05, "momentum": 0.9},
-}
+TRAINING = {"demo": {"rounds": 3, "local_epochs": 5, "batch_size": 20, "lr": 0.1, "momentum": 0.0}}
+TRAINING["small"] = {"rounds": 10, "local_epochs": 5, "batch_size": 32, "lr": 0.05, "momentum": 0.9}
+TRAINING["paper"] = TRAINING["small"] | {"rounds": 50}
 NEEDS_K = ("fedsem", "fesem", "ifca", "flexcfl", "cflgp", "fedem", "fedsoft", "fedrc", "fedce")
 """Methods that cannot do without a number of clusters."""
 TOLD_K = ("flt_given", "pacfl", "fedclust", "flt_eigen", "pca_km_hc", "mthfl")
 """Methods that could, by a threshold that their papers tune per data set or by a rule: told K instead."""
 NO_CLUSTERS = ("fedavg", "fedprox", "local", "pfedgraph", "fedsac")
-METHODS = (
-    *("fedavg", "fedprox", "local", "pfedgraph", "fedsac"),
-    *("cfl", "emdcfl", "transport", "flt", "flt_soft"),
-    *(*TOLD_K, *NEEDS_K, "oracle"),
-)
+METHODS = (*NO_CLUSTERS, "cfl", "emdcfl", "transport", "flt", "flt_soft", *TOLD_K, *NEEDS_K, "oracle")
 """Rows of the comparison: without clusters; with clusters that they find by themselves; told K; told the clusters."""
+DEMO_KINDS = ("labels", "rotated", "tasks", "backdoor")
 DEMO_METHODS = ("fedavg", "emdcfl", "transport", "pacfl", "ifca", "oracle")
 
 
@@ -97,59 +86,42 @@ def jobs(profile: str) -> list[Job]:
 
     Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
-    dataset = "digits" if profile == "demo" else "mnist"
+    demo = profile == "demo"
     return [
-        _clustering(name, dataset, axis, level, profile, seed, given)
+        _clustering(name, axis, level, profile, seed, given)
         for axis, levels in LEVELS[profile].items()
         for seed in CURVE_SEEDS[profile]
         for level in levels
         for name in CLUSTERERS
         for given in ((False,) if name in OWN_THRESHOLD else (False, True))
-        if not (axis == "noise" and name in NO_NOISE) and not (profile == "demo" and name in NOT_IN_DEMO)
+        if not (axis == "noise" and name in NO_NOISE) and not (demo and name in NOT_IN_DEMO)
     ] + [
         _training(name, shown, kind, profile, seed)
         for shown, kind in kinds(profile).items()
-        for name in (DEMO_METHODS if profile == "demo" else METHODS)
-        for seed in RUN_SEEDS[profile]
+        for name in (DEMO_METHODS if demo else METHODS)
+        for seed in SEEDS[profile]
         if not (name == "oracle" and shown in UNKNOWN)
     ]
 
 
-def _clustering(name: str, dataset: str, axis: str, level: float, profile: str, seed: int, given: bool) -> Job:
+def _clustering(name: str, axis: str, level: float, profile: str, seed: int, given: bool) -> Job:
     fed, clusters = graded(axis, level, profile, seed)
     settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
     if name == "pacfl" and axis == "backdoor":
         settings |= {"threshold": 2.5}  # again EMD-CFL's
-    return Job.clustering(
-        fed,
-        settings,
-        encoder(name, dataset, axis == "backdoor", seed),
-        seed=seed,
-        noise=level if axis == "noise" else 0.0,
-        axes={"dataset": dataset, "method": name, "difficulty": axis, "level": float(level), "k_given": given},
-    )
+    axes = {"dataset": fed["dataset"], "method": name, "difficulty": axis, "level": float(level), "k_given": given}
+    see, noise = encoder(name, fed["dataset"], axis == "backdoor", seed), level if axis == "noise" else 0.0
+    return Job.clustering(fed, settings, see, seed=seed, noise=noise, axes=axes)
 
 
 def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job:
     fed = kind.settings | {"seed": seed}
     if "base" in fed:
         fed["base"] = fed["base"] | {"seed": seed}
-    return Job.training(
-        fed,
-        method(name, kind),
-        kind.model,
-        **TRAINING[profile] | kind.options,
-        participation=1.0,
-        seed=seed,
-        eval_every=TRAINING[profile]["rounds"],
-        axes={
-            "dataset": fed["dataset"],
-            "method": name,
-            "variant": "as_written",
-            "federation": shown,
-            "k_given": name in (*NEEDS_K, *TOLD_K),
-        },
-    )
+    how = TRAINING[profile] | {"participation": 1.0, "eval_every": TRAINING[profile]["rounds"]} | kind.options
+    axes = {"dataset": fed["dataset"], "variant": "as_written", "federation": shown}
+    axes["k_given"] = name in (*NEEDS_K, *TOLD_K)
+    return Job.training(fed, method(name, kind), kind.model, **how, seed=seed, axes=axes)
 
 
 UNKNOWN = ("writers",)
@@ -166,65 +138,55 @@ def kinds(profile: str) -> dict[str, Kind]:
     def with_validation(dataset: str, **base: Any) -> dict[str, Any]:
         return {"kind": "held_out", "dataset": dataset, "base": base}
 
-    turned = {"kind": "rotated_copies", "dataset": grey, "n_clients": m, "samples_per_client": each}
-    turned |= {"test_per_client": 20 if digits else 100}
+    tested = {"samples_per_client": each, "test_per_client": 20 if digits else 100}
+    turned = {"kind": "rotated_copies", "dataset": grey, "n_clients": m} | tested
     labels = {"kind": "label_clusters", "n_clients": 10 if digits else m, "n_clusters": 5, "samples_per_client": each}
-    # colours have three channels, and with the others' step of 0.05 networks die there: equal outputs for all images
-    coloured = {"kind": "backdoor_colours", "dataset": grey, "n_clients": 6 if digits else 15}
-    coloured |= {"samples_per_client": each, "test_per_client": 20 if digits else 100}
-    users = (4, 2, 2) if digits else (8, 6, 4)
-    of_tasks = {"kind": "tasks", "tasks": [list(t) for t in (DIGITS_TASKS if digits else FASHION_TASKS)]}
-    of_tasks |= {"users_per_task": list(users), "samples_per_user": each, "minority": 0.1}
-    some = {
-        "labels": Kind(grey, with_validation(grey, **labels, classes_per_cluster=2), 5),
-        "rotated": Kind(grey, turned, 4),
-        "tasks": Kind(clothes, with_validation(clothes, **of_tasks), 3),
-        "backdoor": Kind("colours", coloured, 3, options={} if digits else {"lr": 0.01}),
-    }
-    if digits:
-        return some
-    shared = with_validation(grey, **labels, classes_per_cluster=3, shared_classes=1)
+    shared = {"classes_per_cluster": 3, "shared_classes": 1}
     mixtures = {"kind": "dirichlet", "n_clients": m, "alpha": 0.3, "n_clusters": 4, "max_train": m * each}
     power = {"kind": "structured", "n_clients": 30, "max_per_class": 120 * size}
     hands = {"kind": "pseudo_writers", "n_clients": m, "mean_samples": each}
-    patches = {"kind": "backdoor_patches", "dataset": "cifar10", "n_clients": 9, "samples_per_client": each}
-    return {
-        "labels": some["labels"],
-        "labels, one shared": Kind(grey, shared, 5),
+    of_tasks = {"kind": "tasks", "tasks": [list(t) for t in (DIGITS_TASKS if digits else FASHION_TASKS)]}
+    of_tasks |= {"users_per_task": [4, 2, 2] if digits else [8, 6, 4], "samples_per_user": each, "minority": 0.1}
+    coloured = {"kind": "backdoor_colours", "dataset": grey, "n_clients": 6 if digits else 15} | tested
+    patches = {"kind": "backdoor_patches", "dataset": "cifar10", "n_clients": 9} | tested
+    every = {
+        "labels": Kind(grey, with_validation(grey, **labels, classes_per_cluster=2), 5),
+        "labels, one shared": Kind(grey, with_validation(grey, **labels, **shared), 5),
         "mixtures": Kind("fashion_mnist", with_validation("fashion_mnist", **mixtures), 4),
         "power law": Kind("emnist", with_validation("emnist_balanced_small", **power), 10),
         "writers": Kind("emnist", with_validation("emnist_byclass", **hands), 3),
-        "tasks": some["tasks"],
-        "rotated": some["rotated"],
+        "tasks": Kind(clothes, with_validation(clothes, **of_tasks), 3),
+        "rotated": Kind(grey, turned, 4),
         "one cluster": Kind(grey, turned | {"angles": [[0]]}, 1),
-        "backdoor": some["backdoor"],
-        "backdoor patches": Kind("cifar10", patches | {"test_per_client": 100}, 3, "lenet", {"lr": 0.01}),
+        # colours have three channels, and with the others' step of 0.05 networks die: equal outputs for all images
+        "backdoor": Kind("colours", coloured, 3, options={} if digits else {"lr": 0.01}),
+        "backdoor patches": Kind("cifar10", patches, 3, "lenet", {"lr": 0.01}),
     }
+    return {name: every[name] for name in DEMO_KINDS} if digits else every
 
 
 def method(name: str, kind: Kind) -> dict[str, Any]:
     """Return the settings of one method, as its own paper describes it."""
-    settings: dict[str, Any] = {"name": name}
-    if name in NEEDS_K:
-        return settings | {"n_clusters": kind.clusters} | ({"split": "train"} if name == "ifca" else {})
-    if name == "cfl":
-        return settings | {"warmup": 1}  # as in EMD-CFL's runs: the default of 20 is longer than the training here
-    if name == "fedclust":
-        return settings | {"n_clusters": kind.clusters}
-    if name == "pacfl":
-        return settings | {"clusterer": {"name": "PACFL", "n_clusters": kind.clusters}}
-    if name in ("mthfl", "flt_eigen"):
-        settings |= {"clusterer": {"name": "EigenRelevance", "n_clusters": kind.clusters}, "encoder": pixels()}
-        return settings | ({"kind": "FLT", "graph": "clusters"} if name == "flt_eigen" else {})
-    if name == "pca_km_hc":
-        return settings | {"clusterer": {"name": "PCAKMeans", "n_clusters": kind.clusters}, "encoder": pixels()}
-    if name in ("flt", "flt_given", "flt_soft", "transport"):
-        found = {"name": "TransportSignatures" if name == "transport" else "FCR", "random_state": 0}
-        if name == "flt_given":
-            found |= {"n_clusters": kind.clusters}
-        settings |= {"kind": "SoftFLT" if name == "flt_soft" else "FLT", "clusterer": found}
-        return settings | {"encoder": unseen(kind.dataset)}
-    return settings
+    told = {"n_clusters": kind.clusters}
+
+    def on(clusterer: str, encoder: dict[str, Any], **more: Any) -> dict[str, Any]:
+        return {"clusterer": {"name": clusterer} | more, "encoder": encoder}
+
+    see = unseen(kind.dataset)
+    own = {
+        **dict.fromkeys((*NEEDS_K, "fedclust"), told),
+        "ifca": told | {"split": "train"},
+        "cfl": {"warmup": 1},  # as in EMD-CFL's runs: the default of 20 is longer than the training here
+        "pacfl": {"clusterer": {"name": "PACFL"} | told},
+        "mthfl": on("EigenRelevance", pixels(), **told),
+        "flt_eigen": on("EigenRelevance", pixels(), **told) | {"kind": "FLT", "graph": "clusters"},
+        "pca_km_hc": on("PCAKMeans", pixels(), **told),
+        "flt": on("FCR", see, random_state=0) | {"kind": "FLT"},
+        "flt_given": on("FCR", see, random_state=0, **told) | {"kind": "FLT"},
+        "flt_soft": on("FCR", see, random_state=0) | {"kind": "SoftFLT"},
+        "transport": on("TransportSignatures", see, random_state=0) | {"kind": "FLT"},
+    }
+    return {"name": name} | own.get(name, {})
 
 
 def graded(axis: str, level: float, profile: str, seed: int) -> tuple[dict[str, Any], int]:
@@ -284,14 +246,10 @@ def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
 def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
 
-    Returns a DataFrame: one row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a
-    seed's mean rank; ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for
-    each.
-
-    Parameters
-    ----------
-    runs : DataFrame, trainings: ``federation, seed, method, accuracy``. The oracle, which knows the clusters, has no
-        rank, nor has a method that did not run everywhere.
+    The oracle, which knows the clusters, has no rank, nor has a method that did not run everywhere. Returns a
+    DataFrame: one row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a seed's
+    mean rank; ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for each.
+    ``runs``: trainings: ``federation, seed, method, accuracy``.
     """
     rows = runs[runs["method"] != "oracle"]
     wide = rows.pivot_table("accuracy", ["federation", "seed"], "method", sort=False).dropna(axis=1)

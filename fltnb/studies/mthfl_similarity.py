@@ -7,8 +7,7 @@ the clusters as the paper does it is notebook 10; here FLT trains on them, on th
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,12 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import pdist, squareform
 
 from .. import encoders, federations
-from ..encoders import EncoderSpec, embed_clients
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..metrics import adjusted_rand_index
 from ..relatedness import EigenRelevance, eigen
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import SEEDS, pixels
+from .common import SEEDS, Settings, pixels, spec
 
 EIGENVECTORS = 5  # "only five" (Section III)
 SEEDS_OF = {
@@ -40,15 +38,17 @@ SCALES = {
     "[-1, 1]": (0.5, 0.5),
     "ImageNet moments": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+_ONE = (tuple(range(10)),)
 _TASKS = {
     "digits": {
         3: (DIGITS_TASKS, (5, 3, 2), (100, 60, 40)),
         2: (((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)), (5, 5), (80, 80)),
-        1: ((tuple(range(10)),), (10,), (80,)),
+        1: (_ONE, (10,), (80,)),
     },
-    "fashion_mnist": {3: (FASHION_TASKS, (5, 3, 2), (1500, 1000, 500)), 1: ((tuple(range(10)),), (10,), (1000,))},
-    "cifar10": {2: (CIFAR10_TASKS, (5, 5), (500, 500)), 1: ((tuple(range(10)),), (10,), (500,))},
+    "fashion_mnist": {3: (FASHION_TASKS, (5, 3, 2), (1500, 1000, 500)), 1: (_ONE, (10,), (1000,))},
+    "cifar10": {2: (CIFAR10_TASKS, (5, 5), (500, 500)), 1: (_ONE, (10,), (500,))},
 }
+"""Data set -> number of tasks -> their labels, users and samples of a user."""
 
 
 def datasets(profile: str) -> tuple[str, ...]:
@@ -56,33 +56,29 @@ def datasets(profile: str) -> tuple[str, ...]:
     return ("digits",) if profile == "demo" else ("fashion_mnist", "cifar10")
 
 
-def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -> dict[str, Any]:
+def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -> Settings:
     """Return the federation of 10 users with one, two or three tasks."""
     tasks, users, samples = _TASKS[dataset][count]
     return {
-        "kind": "tasks",
-        "dataset": dataset,
-        "tasks": [list(labels) for labels in tasks],
-        "users_per_task": list(users),
-        "samples_per_user": list(samples),
-        "minority": minority if len(tasks) > 1 else 0.0,
-        "seed": seed,
+        **{"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in tasks], "seed": seed},
+        **{"users_per_task": list(users), "samples_per_user": list(samples)},
+        "minority": minority if count > 1 else 0.0,
     }
 
 
 @functools.cache
-def features(dataset: str) -> dict[str, dict[str, Any]]:
+def features(dataset: str) -> dict[str, Settings]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
     if dataset == "digits":
-        return {"pixels": pixels(), "PCA": asdict(EncoderSpec("pca", "digits", latent=16))}
+        return {"pixels": pixels(), "PCA": spec("pca", "digits", latent=16)}
     grey = dataset == "fashion_mnist"
     public = "emnist_balanced" if grey else "cifar100_disjoint"
     maps = {
         "pixels": pixels(),
-        "PCA": asdict(EncoderSpec("pca", public, latent=32 if grey else 64)),
-        "ConvAE": asdict(EncoderSpec("convae", public, 8)),
+        "PCA": spec("pca", public, latent=32 if grey else 64),
+        "ConvAE": spec("convae", public, 8),
     }
-    return maps if grey else maps | {"ResNet-18, random": asdict(EncoderSpec("resnet18", "random"))}
+    return maps if grey else maps | {"ResNet-18, random": spec("resnet18", "random")}
 
 
 def jobs(profile: str) -> list[Job]:
@@ -91,28 +87,27 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _tables(profile: str) -> Iterator[Job]:
+    def study(function: str, dataset: str, settings: Settings, **axes: Any) -> Job:
+        axes = {"method": "mthfl", "variant": "as_written", "dataset": dataset} | axes
+        return Job.study(f"mthfl_similarity.{function}", settings, axes=axes)
+
     dataset, seeds = datasets(profile)[0], SEEDS_OF[profile]["tables"]
-    about = {"method": "mthfl", "variant": "as_written"}
     objects, each = ("digits", 140) if profile == "demo" else ("cifar10", 1000)
     five = federation(objects, 2, minority=0.0) | {"users_per_task": [2, 3], "samples_per_user": [each, each]}
     maps = features(objects)
     if profile == "paper":  # the paper's own, where its weights can be had
         maps = maps | {"ResNet-18, ImageNet": maps["ResNet-18, random"] | {"pretrain": "imagenet"}}
-    settings = {"federation": five, "encoders": maps, "seeds": seeds}
-    yield Job.study("mthfl_similarity.table1", settings, axes=about | {"dataset": objects, "table": "TI"})
+    how = {"encoders": maps, "seeds": seeds}
+    yield study("table1", objects, how | {"federation": five}, table="TI")
     if profile != "demo":
         three = {"kind": "cross_tasks", "dataset": "cifar10", "other": "cifar100", "samples_per_user": 1000, "seed": 0}
-        settings = {"federation": three, "encoders": maps, "seeds": seeds}
-        yield Job.study(
-            "mthfl_similarity.table2", settings, axes=about | {"dataset": "cifar10_cifar100", "table": "TII"}
-        )
-        settings = {"federation": five, "seeds": 3}
-        yield Job.study("mthfl_similarity.scales", settings, axes=about | {"dataset": objects, "part": "scales"})
-    ten, about = federation(dataset, 3), about | {"dataset": dataset, "tasks": 3}
-    yield Job.study("mthfl_similarity.figure4", {"federation": ten}, axes=about | {"part": "figure 4"})
-    sent = features(dataset)["PCA" if dataset == "digits" else "ConvAE"]
-    yield Job.study("mthfl_similarity.cost", {"federation": ten, "sent": sent}, axes=about | {"part": "cost"})
-    for name, count in (("digits", 3), *((d, max(_TASKS[d])) for d in datasets(profile) if d != "digits")):
+        yield study("table2", "cifar10_cifar100", how | {"federation": three}, table="TII")
+        yield study("scales", objects, {"federation": five, "seeds": 3}, part="scales")
+    ten, sent = federation(dataset, 3), features(dataset)["PCA" if dataset == "digits" else "ConvAE"]
+    yield study("figure4", dataset, {"federation": ten}, tasks=3, part="figure 4")
+    yield study("cost", dataset, {"federation": ten, "sent": sent}, tasks=3, part="cost")
+    for name in ("digits", *(name for name in datasets(profile) if name != "digits")):
+        count = max(_TASKS[name])
         for share in (0.1, 0.3):
             settings = {
                 "federation": federation(name, count, minority=share),
@@ -122,21 +117,18 @@ def _tables(profile: str) -> Iterator[Job]:
             yield Job.study("mthfl_similarity.mean_image", settings, axes=at)
 
 
-def ours(n_clusters: int | None, **options: Any) -> dict[str, Any]:
-    """Return settings of eigen-relevance as the paper has it."""
-    return {"name": "EigenRelevance", "n_clusters": n_clusters, "n_eigenvectors": EIGENVECTORS} | options
-
-
-def rival(name: str, dataset: str, n_clusters: int | None, **options: Any) -> tuple[dict[str, Any], str]:
-    """Return another clusterer and the feature map it needs."""
-    phi = "PCA" if dataset == "digits" else "ConvAE"
-    if name == "pca_km_hc":
-        size = {"n_components": 16} if dataset == "digits" else {}
-        return {"name": "PCAKMeans", "n_clusters": n_clusters} | size | options, "pixels"
-    if name == "transport":
-        return {"name": "TransportSignatures", "n_clusters": n_clusters} | options, phi
-    # ten users with five centroids each: UMAP's neighbourhood must stay below what one label has over all users
-    return {"name": "FCR", "n_clusters": n_clusters, "k": 5, "n_neighbors": 5} | options, phi
+def clusterer(name: str, dataset: str, n_clusters: int | None, **options: Any) -> tuple[Settings, str]:
+    """Return the settings of a clusterer, eigen-relevance as the paper has it, and the feature map it needs."""
+    digits = dataset == "digits"
+    phi = "PCA" if digits else "ConvAE"
+    made, phi = {
+        "mthfl": ({"name": "EigenRelevance", "n_eigenvectors": EIGENVECTORS}, "pixels"),
+        "pca_km_hc": ({"name": "PCAKMeans"} | ({"n_components": 16} if digits else {}), "pixels"),
+        "transport": ({"name": "TransportSignatures"}, phi),
+        # ten users with five centroids each: UMAP's neighbourhood must stay below what one label has over all users
+        "flt": ({"name": "FCR", "k": 5, "n_neighbors": 5}, phi),
+    }[name]
+    return made | {"n_clusters": n_clusters} | options, phi
 
 
 def _study(profile: str) -> Iterator[Job]:
@@ -145,30 +137,26 @@ def _study(profile: str) -> Iterator[Job]:
     for dataset in dict.fromkeys((*datasets(profile), "digits")):
         here = dataset in datasets(profile)  # in the other profiles digits only say how often little data suffice
         for tasks in [tasks for tasks in _TASKS[dataset] if tasks > 1]:
-            for name in features(dataset) if here else ["pixels"]:
-                for seed in range(count["ours" if name == "pixels" else "features"]):
-                    yield _job("mthfl", dataset, tasks, ours(tasks), seed, "study", name)
+            for phi in features(dataset) if here else ["pixels"]:
+                for seed in range(count["ours" if phi == "pixels" else "features"]):
+                    yield _job("mthfl", dataset, tasks, seed, "study", phi)
             for how in ("complete", "single", "ward") if tasks == 3 and here else ():
                 for seed in range(count["ours"]):
-                    made = ours(tasks, linkage=how)
-                    yield _job("mthfl", dataset, tasks, made, seed, "linkage", "pixels", linkage=how)
+                    yield _job("mthfl", dataset, tasks, seed, "linkage", options={"linkage": how}, linkage=how)
             for name in ("transport", "flt", "pca_km_hc") if here else ():
                 if (name, dataset) == ("pca_km_hc", "cifar10"):
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
                 for seed in range(count["rivals"]):
-                    made, phi = rival(name, dataset, tasks)
-                    yield _job(name, dataset, tasks, made, seed, "study", phi)
+                    yield _job(name, dataset, tasks, seed, "study")
 
 
 def _chosen(profile: str) -> Iterator[Job]:
     """T not given, where there are several tasks and where there is one."""
     for dataset in datasets(profile):
         for tasks in _TASKS[dataset]:
-            for seed in range(SEEDS_OF[profile]["ours"]):
-                yield _job("mthfl_chosen", dataset, tasks, ours(None), seed, "chosen", "pixels")
-            for seed in range(SEEDS_OF[profile]["rivals"]):
-                made, phi = rival("transport", dataset, None)
-                yield _job("transport", dataset, tasks, made, seed, "chosen", phi)
+            for name, count in (("mthfl_chosen", "ours"), ("transport", "rivals")):
+                for seed in range(SEEDS_OF[profile][count]):
+                    yield _job(name, dataset, tasks, seed, "chosen")
 
 
 def _curves(profile: str) -> Iterator[Job]:
@@ -176,86 +164,74 @@ def _curves(profile: str) -> Iterator[Job]:
     dataset = datasets(profile)[0]
     for seed in range(SEEDS_OF[profile]["curves"]):
         for share in MINORITIES:
-            yield _job("mthfl", dataset, 3, ours(3), seed, "minority", "pixels", level=share)
-            made, phi = rival("transport", dataset, 3)
-            yield _job("transport", dataset, 3, made, seed, "minority", phi, level=share)
+            for name in ("mthfl", "transport"):
+                yield _job(name, dataset, 3, seed, "minority", level=share)
         for noise in NOISES:
-            yield _job("mthfl", dataset, 3, ours(3, noise=noise), seed, "noise", "pixels", level=noise)
+            yield _job("mthfl", dataset, 3, seed, "noise", options={"noise": noise}, level=noise)
         for epsilon in EPSILONS[dataset]:  # few dimensions: the noise of a private release grows with them
             budget = {"epsilon": epsilon, "clip": CLIPS[dataset]}
-            private = {"mthfl": ours(3, **budget), "transport": rival("transport", dataset, 3, **budget)[0]}
-            for name, made in private.items():
-                yield _job(name, dataset, 3, made, seed, "epsilon", "PCA", level=float(epsilon))
+            for name in ("mthfl", "transport"):
+                yield _job(name, dataset, 3, seed, "epsilon", "PCA", budget, level=float(epsilon))
 
 
 def _job(
-    name: str, dataset: str, tasks: int, clusterer: dict[str, Any], seed: int, part: str, phi: str, **axes: Any
+    name: str,
+    dataset: str,
+    tasks: int,
+    seed: int,
+    part: str,
+    phi: str = "",
+    options: Settings | None = None,
+    **axes: Any,
 ) -> Job:
-    return Job.clustering(
-        federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1),
-        clusterer,
-        features(dataset)[phi],
-        seed=seed,
-        axes={"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes},
-    )
+    """One clustering; T is told but where the part is that it is "chosen"."""
+    given = None if part == "chosen" else tasks
+    made, usual = clusterer(name.removesuffix("_chosen"), dataset, given, **(options or {}))
+    fed, phi = federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1), phi or usual
+    axes = {"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes}
+    return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)
 
 
 def _trainings(profile: str) -> Iterator[Job]:
     """FLT's case II on the clusters of eigen-relevance: three tasks of the embedded digits, in every profile."""
-    found = {"kind": "FLT", "graph": "clusters", "clusterer": ours(3), "encoder": pixels()}
+    found = {"kind": "FLT", "graph": "clusters", "clusterer": clusterer("mthfl", "digits", 3)[0], "encoder": pixels()}
+    training = {"model": "mlp", "rounds": 15, "local_epochs": 2, "participation": 1.0, "batch_size": 10, "lr": 0.05}
+    axes = {"dataset": "digits", "variant": "as_written", "tasks": 3}
     for name, settings in {"fedavg": {}, "flt_eigen": found, "oracle": {}}.items():
+        how = {"name": name, "rule": "participants"} | settings
         for seed in SEEDS[profile]:
-            yield Job.training(
-                federation("digits", 3, seed),
-                {"name": name, "rule": "participants"} | settings,
-                model="mlp",
-                rounds=15,
-                local_epochs=2,
-                participation=1.0,
-                batch_size=10,
-                lr=0.05,
-                seed=seed,
-                axes={"dataset": "digits", "method": name, "variant": "as_written", "tasks": 3},
-            )
+            yield Job.training(federation("digits", 3, seed), how, **training, seed=seed, axes=axes)
 
 
-def users(settings: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> tuple[list[np.ndarray], np.ndarray]:
+def users(settings: Settings, encoder: Settings | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """Features of every user's training samples, list of (n_i, d), pixels by default, and the tasks (M,)."""
-    fed = federations.build(dict(settings))
-    return embed_clients(fed, EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
+    fed = federations.build(settings)
+    return encoders.embed_clients(fed, encoders.EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
 
 
-def _curve(settings: Mapping[str, Any], encoder: Mapping[str, Any], most: int) -> tuple[np.ndarray, np.ndarray]:
+def _curve(settings: Settings, encoder: Settings, most: int) -> tuple[np.ndarray, np.ndarray]:
     z, tasks = users(settings, encoder)
     return eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
 
 
 def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
-    """Mean and extreme similarity within and across tasks, and the ARI of average linkage told their number.
+    """Mean and extreme similarity within and across ``tasks`` (M,), and the ARI of average linkage told their number.
 
-    Parameters
-    ----------
-    matrix : ndarray (M, M), R, or 1 less any distance
-    tasks : ndarray (M,)
+    ``matrix`` (M, M): R, or 1 less any distance.
     """
     same = tasks[:, None] == tasks
-    within = matrix[same & ~np.eye(len(tasks), dtype=bool)]
+    within, across = matrix[same & ~np.eye(len(tasks), dtype=bool)], matrix[~same]
     labels = cut(linkage(squareform(1 - matrix, checks=False), "average"), len(np.unique(tasks)))
-    return {
-        "within": float(within.mean()),
-        "within_min": float(within.min()),
-        "across": float(matrix[~same].mean()),
-        "across_max": float(matrix[~same].max()),
-        "ari": float(adjusted_rand_index(tasks, labels)),
-    }
+    found = {"within": within.mean(), "within_min": within.min(), "across": across.mean(), "across_max": across.max()}
+    return {name: float(value) for name, value in (found | {"ari": adjusted_rand_index(tasks, labels)}).items()}
 
 
-def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
+def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
     Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
     lowest ARI), ``pairs`` (of the first seed with five eigenvectors: ``features, user_i, user_j, similarity``) and
-    ``printed``.
+    ``printed``, of the map nearest to the paper's.
     """
     rows, pairs = [], []
     for name, encoder in encoders.items():
@@ -267,17 +243,14 @@ def table1(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, mo
                 pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
     over = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
     table = over[["within", "within_min", "across", "across_max"]].mean().assign(ari=over["ari"].min()).reset_index()
-    return {"tables": tables1(table, pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"]))}
+    every = pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"])
+    name, otherwise = _nearest(encoders)
+    own = every[every["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
+    printed = own.assign(seed=0, otherwise=otherwise)
+    return {"tables": {"separation": table, "pairs": every, "printed": printed}}
 
 
-def tables1(separation, pairs) -> dict[str, Any]:
-    """Add to the tables of :func:`table1` what stands beside the printed numbers: of the map nearest to the paper's."""
-    name, otherwise = _nearest(pairs["features"])
-    own = pairs[pairs["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
-    return {"separation": separation, "pairs": pairs, "printed": own.assign(seed=0, otherwise=otherwise)}
-
-
-def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
+def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
@@ -286,9 +259,8 @@ def table2(federation: dict[str, Any], encoders: dict[str, dict], seeds: int, mo
     for name, encoder in encoders.items():
         for seed in range(seeds):
             curve, _ = _curve(federation | {"seed": seed}, encoder, most)
-            rows += [
-                (name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)
-            ]
+            counts = [p for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)]
+            rows += [(name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in counts]
     return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
 
 
@@ -301,14 +273,14 @@ def tables2(similarity) -> dict[str, Any]:
     return {"similarity": similarity, "printed": own.assign(user_i=1, otherwise=otherwise)}
 
 
-def _nearest(features) -> tuple[str, str]:
+def _nearest(features: Iterable[str]) -> tuple[str, str]:
     """Name the feature map that is nearest to the paper's ImageNet ResNet-18, and say how it departs."""
     names = {"ResNet-18, ImageNet": "", "ResNet-18, random": ", random weights for ImageNet's", "pixels": ", pixels"}
     name = next(name for name in names if name in set(features))
     return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
 
 
-def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
+def scales(federation: Settings, seeds: int) -> dict[str, Any]:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
     rows = []
     for seed in range(seeds):
@@ -320,7 +292,7 @@ def scales(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
     return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
 
 
-def figure4(federation: dict[str, Any]) -> dict[str, Any]:
+def figure4(federation: Settings) -> dict[str, Any]:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
@@ -337,7 +309,7 @@ def figure4(federation: dict[str, Any]) -> dict[str, Any]:
     return {"tables": {"curve": pd.DataFrame(curve, columns=columns), "separation": pd.DataFrame(rows)}}
 
 
-def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32", k: int = 5) -> dict[str, Any]:
+def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> dict[str, Any]:
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
@@ -351,14 +323,14 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     five, most = (EigenRelevance(3, p).fit(z) for p in (EIGENVECTORS, None))
     net = models.make(model, fed.input_shape, fed.n_classes)
     body = net.n_parameters - sum(int(np.prod(shape)) for _, shape in net.shapes[-2:])
-    spec = encoders.EncoderSpec(**sent)
-    encoder = encoders.sent_parameters(spec, fed.input_shape)
+    other = encoders.EncoderSpec(**sent)
+    encoder = encoders.sent_parameters(other, fed.input_shape)
     rows = [
         (f"MT-HFL, p = {EIGENVECTORS}", "M(p d + M - 1) + M(M - 1) p d", five.sent_[0], five.received_[0]),
         (f"MT-HFL, p = {most.eigenvalues_.shape[1]}, all there are", "the same", most.sent_[0], most.received_[0]),
         (f"MT-HFL, p = d = {d}", "the same", d**2 + M - 1, (M - 1) * d**2),
-        ("FLT's FCR", "M k e + M W_enc", k * spec.latent, encoder),
-        ("Transport signatures (ours)", "M(2k(e + 1) + 3) + M W_enc", 2 * 10 * (spec.latent + 1) + 3, encoder),
+        ("FLT's FCR", "M k e + M W_enc", k * other.latent, encoder),
+        ("Transport signatures (ours)", "M(2k(e + 1) + 3) + M W_enc", 2 * 10 * (other.latent + 1) + 3, encoder),
         ("EMD-CFL, models of all pairs", "2 M(M - 1) W_emb", (M - 1) * body, (M - 1) * body),
         ("comparing model weights", "2 M W", net.n_parameters, net.n_parameters),
     ]
@@ -367,7 +339,7 @@ def cost(federation: dict[str, Any], sent: dict[str, Any], model: str = "mlp32",
     return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
 
 
-def mean_image(federation: dict[str, Any], seeds: int) -> dict[str, Any]:
+def mean_image(federation: Settings, seeds: int) -> dict[str, Any]:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
     found = []
     for seed in range(seeds):

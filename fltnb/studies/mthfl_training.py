@@ -22,25 +22,18 @@ TASKS = {
     "cifar10": dict(zip(("vehicles", "animals"), CIFAR10_TASKS, strict=True)),
 }
 USERS = {"digits": (5, 3, 2), "fashion_mnist": (5, 3, 2), "cifar10": (5, 5)}
-MINORITY = 0.1
 LOCAL_ROUNDS = 2  # FedAvg rounds of every task's server between two rounds of the global one
 OTHER_LOCAL_ROUNDS = (1, 10)  # tried beside it
+_DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "stops": (2, 6), "runs": 3}
 _FASHION = {"model": "mlp32", "batch_size": 32, "lr": 0.05, "samples": (6000, 4000, 2000), "stops": (2, 4, 10, 20)}
-_CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05}
+# a tenth of the images, 20 rounds and three runs: what two cores can do in minutes
+_CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05, "samples": (400, 400), "stops": (4, 10, 20), "runs": 3}
+_LONG = {"stops": (2, 4, 10, 20, 50, 100), "runs": RUNS}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
-    "demo": {
-        "digits": {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40)}
-        | {"stops": (2, 6), "runs": 3}
-    },
-    "small": {
-        "fashion_mnist": _FASHION,
-        # a tenth of the images, 20 rounds and three runs: what two cores can do in minutes
-        "cifar10": _CIFAR | {"samples": (400, 400), "stops": (4, 10, 20), "runs": 3},
-    },
-    "paper": {
-        "fashion_mnist": _FASHION | {"stops": (2, 4, 10, 20, 50, 100)},
-        "cifar10": _CIFAR | {"samples": (4000, 4000), "stops": (2, 4, 10, 20, 50, 100)},  # all images of vehicles
-    },
+    "demo": {"digits": _DIGITS},
+    "small": {"fashion_mnist": _FASHION, "cifar10": _CIFAR},
+    # of CIFAR-10 all images of vehicles
+    "paper": {"fashion_mnist": _FASHION | _LONG, "cifar10": _CIFAR | _LONG | {"samples": (4000, 4000)}},
 }
 """Settings by profile and data set; ``stops`` are the rounds at which tasks are looked at one by one."""
 
@@ -64,30 +57,19 @@ def jobs(profile: str) -> list[Job]:
         runs += [_row(name, dataset, s, profile, stop) for name in FIGURE for s in seeds for stop in size["stops"]]
         runs += [_row(name, dataset, s, profile, last) for name in others for s in seeds]
         if dataset != "cifar10" or profile == "paper":
-            runs += [
-                _row("mthfl", dataset, s, profile, last, local) for local in OTHER_LOCAL_ROUNDS for s in list(seeds)[:3]
-            ]
+            runs += [_row("mthfl", dataset, s, profile, last, local) for local in OTHER_LOCAL_ROUNDS for s in seeds[:3]]
     return runs
 
 
 def _row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_rounds: int = LOCAL_ROUNDS) -> Job:
     """One run; those that go to the last round in the usual settings have no axes of their own."""
     size = SIZES[profile][dataset]
-    axes = {"stopped_at": rounds} if rounds < size["stops"][-1] else {}
+    axes: dict[str, Any] = {"dataset": dataset, "variant": "as_written"}
+    axes |= {"stopped_at": rounds} if rounds < size["stops"][-1] else {}
     axes |= {"local_rounds": local_rounds} if local_rounds != LOCAL_ROUNDS else {}
-    return Job.training(
-        federation(dataset, profile, seed),
-        method(name, dataset, local_rounds),
-        model=size["model"],
-        rounds=rounds,
-        local_epochs=1,
-        participation=1.0,
-        batch_size=size["batch_size"],
-        lr=size["lr"],
-        seed=seed,
-        eval_every=rounds,
-        axes={"dataset": dataset, "method": name, "variant": "as_written", **axes},
-    )
+    training = {name: size[name] for name in ("model", "batch_size", "lr")} | {"participation": 1.0, "rounds": rounds}
+    fed, how = federation(dataset, profile, seed), method(name, dataset, local_rounds)
+    return Job.training(fed, how, **training, seed=seed, eval_every=rounds, axes=axes)
 
 
 def users(federation: dict[str, Any]) -> dict[str, Any]:
@@ -104,13 +86,9 @@ def users(federation: dict[str, Any]) -> dict[str, Any]:
 def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set."""
     return {
-        "kind": "tasks",
-        "dataset": dataset,
-        "tasks": [list(labels) for labels in TASKS[dataset].values()],
-        "users_per_task": list(USERS[dataset]),
-        "samples_per_user": list(SIZES[profile][dataset]["samples"]),
-        "minority": MINORITY,
-        "seed": seed,
+        **{"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in TASKS[dataset].values()]},
+        **{"users_per_task": list(USERS[dataset]), "samples_per_user": list(SIZES[profile][dataset]["samples"])},
+        **{"minority": 0.1, "seed": seed},
     }
 
 
@@ -120,16 +98,10 @@ def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> dict[st
     ``mthfl_random`` looks at how well each task's server does on its task, as the figures do; ``mthfl_random_own`` is
     the same training, with every user tested on the server that it was put with.
     """
-    if name == "local":
-        return {"name": name}
-    if name == "fedavg":
-        return {"name": name, "rule": "participants"}
-    settings: dict[str, Any] = {"kind": "MTHFL", "name": name, "local_rounds": local_rounds, "view": "task"}
+    if name in ("local", "fedavg"):
+        return {"name": name} | ({"rule": "participants"} if name == "fedavg" else {})
     known = {"mthfl_random": "random", "mthfl_random_own": "random", "mthfl_oracle": "oracle"}
-    clusterer = {"name": "EigenRelevance", "n_clusters": len(TASKS[dataset]), "n_eigenvectors": 5}
-    settings |= {"clusterer": known.get(name, clusterer), "encoder": pixels()}
-    if name == "mthfl_separate":
-        settings["shared"] = 0
-    if name == "mthfl_random_own":
-        settings["view"] = "own"
-    return settings
+    eigen = {"name": "EigenRelevance", "n_clusters": len(TASKS[dataset]), "n_eigenvectors": 5}
+    settings: dict[str, Any] = {"kind": "MTHFL", "name": name, "local_rounds": local_rounds, "encoder": pixels()}
+    settings |= {"clusterer": known.get(name, eigen), "view": "own" if name == "mthfl_random_own" else "task"}
+    return settings | ({"shared": 0} if name == "mthfl_separate" else {})

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..federations import build
-from ..methods.base import resolve_rule
 from ..results import Job
-from .common import MOMENTUM, SEEDS, VARIANTS, picture, pixels
-from .scenario4 import clusterer, encoder
+from .common import FEWER_SEEDS, MOMENTUM, PICTURE, VARIANTS, clusterer, table_row
+from .scenario4 import encoder, pca
 
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
 # Rounds; IFCA begins with FedAvg ("weight sharing") for a third of its own, longer run (FLT, Section 4.5)
@@ -21,7 +20,7 @@ ROUNDS = {
     "paper": {"mlp": {"rounds": 1000, "ifca": 1500}, "leaf_cnn": {"rounds": 100, "ifca": 1500}},
 }
 DATASETS = {"demo": "digits", "small": "emnist_byclass", "paper": "femnist"}
-NAMES = {"demo": "digits", "small": "pseudo_writers", "paper": "femnist"}  # how tables call the data
+NAMES = DATASETS | {"small": "pseudo_writers"}  # how tables call the data
 
 
 def jobs(profile: str) -> list[Job]:
@@ -29,24 +28,18 @@ def jobs(profile: str) -> list[Job]:
 
     ``small`` has one seed and no as-run rows (five times the cost).
     """
-    dataset, name = DATASETS[profile], NAMES[profile]
-    variants = VARIANTS[:1] if profile == "small" else VARIANTS
-    return [
-        *(
-            _row(method, model, variant, seed, profile)
-            for model in ROUNDS[profile]
-            for variant in variants
-            for method in METHODS
-            for seed in SEEDS[profile][: 1 if profile == "small" else None]
-        ),
-        *(
-            picture(
-                federation(profile), clusterer(dataset, how), encoder(dataset), dataset=name, method="flt", variant=how
-            )
-            for how in VARIANTS
-        ),
-        Job.study("scenario3.handwriting", {"federation": federation(profile)}, axes={"dataset": name, "seed": 0}),
+    dataset, name, fed = DATASETS[profile], NAMES[profile], federation(profile)
+    result = [
+        _row(method, model, variant, seed, profile)
+        for model in ROUNDS[profile]
+        for variant in VARIANTS[: 1 if profile == "small" else None]
+        for method in METHODS
+        for seed in FEWER_SEEDS[profile]
     ]
+    for variant in VARIANTS:
+        axes, found = {"dataset": name, "method": "flt", "variant": variant}, clusterer(dataset, variant, 5)
+        result.append(Job.clustering(fed, found, encoder(dataset), axes=axes, keep=PICTURE))
+    return [*result, Job.study("scenario3.handwriting", {"federation": fed}, axes={"dataset": name, "seed": 0})]
 
 
 def federation(profile: str, seed: int = 0) -> dict[str, Any]:
@@ -68,40 +61,24 @@ def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10)
 
 def _row(name: str, model: str, variant: str, seed: int, profile: str) -> Job:
     rounds = ROUNDS[profile][model]["ifca" if name == "ifca" else "rounds"]
-    return Job.training(
-        federation(profile, seed),
-        method(name, DATASETS[profile], variant, rounds),
-        model=model,
-        rounds=rounds,
-        local_epochs=5,
-        # the paper says 0.2, the code's file for this scenario all clients in every round
-        participation=0.2 if variant == "as_written" else 1.0,
-        lr=0.05 if profile == "demo" else 0.01,
-        momentum=MOMENTUM[variant],
-        eval_every={"demo": 1, "small": 10, "paper": 10}[profile],
-        seed=seed,
-        axes={"dataset": NAMES[profile], "method": name, "variant": variant},
-    )
+    training = {"local_epochs": 5, "lr": 0.05 if profile == "demo" else 0.01, "momentum": MOMENTUM[variant]}
+    # the paper says 0.2, the code's file for this scenario all clients in every round
+    training |= {"participation": 0.2 if variant == "as_written" else 1.0, "eval_every": 1 if profile == "demo" else 10}
+    how = method(name, DATASETS[profile], variant, rounds)
+    axes = {"dataset": NAMES[profile], "method": name, "variant": variant}
+    return Job.training(federation(profile, seed), how, model, rounds, **training, seed=seed, axes=axes)
 
 
 def method(name: str, dataset: str, variant: str, rounds: int) -> dict[str, Any]:
     """Return the settings of one row of Table 3; given C: PCA+kM+HC 3, IFCA 3, FedSEM 5 (FLT, Section 4.5)."""
-    settings: dict[str, Any] = {"name": name, "rule": resolve_rule(None, variant)}
-    slip = {} if variant == "as_written" else {"membership": "leaf_order"}  # how the code read clusters off
-    if name == "fedsem":
-        settings |= {"n_clusters": 5}
-    elif name == "ifca":
-        settings = {"name": name, "n_clusters": 3, "warmup": rounds // 3, "shared": "lower"}
-    elif name == "cfl":
-        settings = {"name": name}
-    elif name == "pca_km_hc":
-        how = {"name": "PCAKMeans", "n_clusters": 3, "random_state": 43}
-        how |= {"n_components": 16, "k": 2} if dataset == "digits" else {"n_components": 128}
-        settings |= {"kind": "PCAKMHC", "graph": "clusters", "clusterer": how, "encoder": pixels()} | slip
-    elif name == "flt":
-        settings |= {"kind": "FLT", "graph": "full", "clusterer": clusterer(dataset, variant)}
-        settings |= {"encoder": encoder(dataset)}
-    elif name.startswith("flt_c"):
-        how = clusterer(dataset, variant, n_clusters=int(name.removeprefix("flt_c")))
-        settings |= {"kind": "FLT", "graph": "clusters", "clusterer": how, "encoder": encoder(dataset)} | slip
-    return settings
+    if name == "ifca":
+        return {"name": name, "n_clusters": 3, "warmup": rounds // 3, "shared": "lower"}
+    if name == "cfl":
+        return {"name": name}
+    _, by_c, c = name.partition("flt_c")
+    found = clusterer(dataset, variant, 5, **({"n_clusters": int(c)} if by_c else {}))
+    given, graph = (5 if name == "fedsem" else 3), ("full" if name == "flt" else "clusters")
+    how = table_row(name, variant, given, graph, pca=pca(dataset), found=found, encoder=encoder(dataset))
+    if variant == "as_run" and (by_c or name == "pca_km_hc"):
+        how["membership"] = "leaf_order"  # how the code read clusters off
+    return how

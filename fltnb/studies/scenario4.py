@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -12,12 +11,22 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from .. import encoders, federations, relatedness
-from ..encoders import EncoderSpec
-from ..methods.base import resolve_rule
 from ..metrics import adjusted_rand_index
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import MOMENTUM, SEEDS, VARIANTS, pixels
+from .common import (
+    FEWER_SEEDS,
+    GRAPHS,
+    MOMENTUM,
+    SEEDS,
+    VARIANTS,
+    clusterer,
+    pixels,
+    spec,
+    table_row,
+    transport,
+    unseen,
+)
 
 METHODS = ("fedavg", "pca_km_hc", "fedsem", "flt")  # rows of Table 4
 OURS = ("flt_given", "transport", "oracle")  # FLT told the number of clusters; our signatures; the true clusters
@@ -46,7 +55,7 @@ def jobs(profile: str) -> list[Job]:
         for model in CLIENTS[profile]
         for variant in VARIANTS
         for name in METHODS + (OURS if variant == "as_written" else ("oracle",))
-        for seed in SEEDS[profile][: 1 if profile == "small" else None]
+        for seed in FEWER_SEEDS[profile]
         if (profile, variant) != ("small", "as_run") or name in SMALL_AS_RUN
     ]
     runs += [_row(name, "mlp", variant, 0, profile, few=True) for variant in VARIANTS for name in FEW_METHODS]
@@ -62,79 +71,43 @@ def jobs(profile: str) -> list[Job]:
 
 def _row(name: str, model: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = "") -> Job:
     """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
-    dataset = DATASETS[profile]
+    dataset, demo = DATASETS[profile], profile == "demo"
     n_clients = FEW[profile] if few else CLIENTS[profile][model]
     change = dict(SWITCHES.get(switch, {}))
-    test = change.pop("test", "as_run" if variant == "as_run" else "clean")
-    epochs = 5 if variant == "as_written" or name == "fedsem" else 1  # the code's files: 1, FedSEM alone 5
+    fed = federation(dataset, n_clients, seed, change.pop("test", "as_run" if variant == "as_run" else "clean"))
+    # the code's files: 1 epoch, FedSEM alone 5
+    epochs = change.pop("local_epochs", 5 if variant == "as_written" or name == "fedsem" else 1)
+    training = {"model": model, "rounds": 6 if demo else 50 if few else 100, "local_epochs": epochs}
+    training |= {"lr": 0.05 if demo else 0.01, "momentum": MOMENTUM[variant], "eval_every": 1 if few or demo else 5}
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
-    return Job.training(
-        federation(dataset, n_clients, seed, test),
-        method(name, dataset, variant) | {key: value for key, value in change.items() if key != "local_epochs"},
-        model=model,
-        local_epochs=change.get("local_epochs", epochs),
-        eval_every=1 if few or profile == "demo" else 5,
-        rounds=6 if profile == "demo" else 50 if few else 100,
-        participation=0.2,
-        batch_size=10,
-        lr=0.05 if profile == "demo" else 0.01,
-        momentum=MOMENTUM[variant],
-        seed=seed,
-        axes=axes,
-    )
+    return Job.training(fed, method(name, dataset, variant) | change, **training, seed=seed, axes=axes)
 
 
 def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> dict[str, Any]:
     """Algorithm 4's federation; ByMerge is cut to Balanced's 2,400 training images per class."""
     settings = {"kind": "structured", "dataset": dataset, "n_clients": n_clients, "seed": seed, "test": test}
-    if dataset == "digits":
-        settings["classes_per_cluster"] = 2
-    if dataset == "emnist_bymerge":
-        settings["max_per_class"] = 2400
-    return settings | options
+    own = {"digits": {"classes_per_cluster": 2}, "emnist_bymerge": {"max_per_class": 2400}}
+    return settings | own.get(dataset, {}) | options
 
 
 def encoder(dataset: str, finetune_epochs: int = 5) -> dict[str, Any]:
     """Enc2: pretrained on Fashion-MNIST, tuned on each client (FLT, Section 4.1); the digits are too small for it."""
-    if dataset == "digits":
-        return pixels()
-    return asdict(EncoderSpec("convae", "fashion_mnist", 5, finetune_epochs))
+    return pixels() if dataset == "digits" else spec("convae", "fashion_mnist", 5, finetune_epochs)
 
 
-def clusterer(dataset: str, variant: str, **options: Any) -> dict[str, Any]:
-    """FCR as written or as run; in scenario 4 both have k = 5."""
-    settings: dict[str, Any] = {"name": "FCR", "k": 5, "threshold": 1.0, "random_state": 42}
-    settings["distance"] = "matching" if variant == "as_run" else "min"
-    if dataset == "digits":
-        settings |= {"k": 2, "n_neighbors": 5}  # small clients: see notebook 00
-    return settings | options
+def pca(dataset: str) -> dict[str, Any]:
+    """Return the options of PCA+kM+HC."""
+    return {"n_components": 16, "k": 2} if dataset == "digits" else {"n_components": 128}
 
 
 def method(name: str, dataset: str, variant: str) -> dict[str, Any]:
-    """Return the settings of one row of Table 4."""
-    settings: dict[str, Any] = {"name": name, "rule": resolve_rule(None, variant)}
-    graph = {"as_written": "clusters", "as_run": "full"}[variant]  # no HC in the code's scenario 4
-    n_clusters = N_CLUSTERS.get(dataset, 10)
-    if name == "fedsem":
-        settings |= {"n_clusters": n_clusters}
-    elif name == "pca_km_hc":
-        how = {"name": "PCAKMeans", "n_clusters": n_clusters, "random_state": 43}
-        how |= {"n_components": 16, "k": 2} if dataset == "digits" else {"n_components": 128}
-        settings |= {"kind": "PCAKMHC", "graph": graph, "clusterer": how, "encoder": pixels()}
-    elif name == "transport":
-        settings |= {"kind": "FLT", "graph": graph, "clusterer": transport(dataset)}
-        settings |= {"encoder": encoder(dataset, finetune_epochs=0)}
-    elif name.startswith("flt"):
-        given = {"n_clusters": n_clusters} if name == "flt_given" else {}
-        settings |= {"kind": "FLT", "graph": graph, "clusterer": clusterer(dataset, variant, **given)}
-        settings |= {"encoder": encoder(dataset)}
-    return settings
-
-
-def transport(dataset: str) -> dict[str, Any]:
-    """Our transport signatures, never told the number of clusters."""
-    return {"name": "TransportSignatures", "random_state": 42} | ({"k": 5} if dataset == "digits" else {})
+    """Return the settings of one row of Table 4; there is no HC in the code's scenario 4."""
+    n_clusters, ours = N_CLUSTERS.get(dataset, 10), name == "transport"
+    given = {"n_clusters": n_clusters} if name == "flt_given" else {}
+    found = transport(dataset) if ours else clusterer(dataset, variant, 5, **given)
+    enc = encoder(dataset, finetune_epochs=0 if ours else 5)
+    return table_row(name, variant, n_clusters, GRAPHS[variant], pca=pca(dataset), found=found, encoder=enc)
 
 
 def _clusterings(profile: str) -> Iterator[Job]:
@@ -142,19 +115,19 @@ def _clusterings(profile: str) -> Iterator[Job]:
     dataset, few = DATASETS[profile], FEW[profile]
     given, tuned = {"n_clusters": N_CLUSTERS.get(dataset, 10)}, encoder(dataset)
     ways = {
-        ("flt", "as_written"): (clusterer(dataset, "as_written"), tuned),
-        ("flt_given", "as_written"): (clusterer(dataset, "as_written", **given), tuned),
-        ("flt", "as_run"): (clusterer(dataset, "as_run"), tuned),
-        ("flt_given", "as_run"): (clusterer(dataset, "as_run", **given), tuned),
-        ("pca_km_hc", ""): (method("pca_km_hc", dataset, "as_written")["clusterer"], pixels()),
-        ("transport", ""): (transport(dataset), encoder(dataset, finetune_epochs=0)),
+        (name, variant): (clusterer(dataset, variant, 5, **how), tuned)
+        for variant in VARIANTS
+        for name, how in (("flt", {}), ("flt_given", given))
     }
+    for name in ("pca_km_hc", "transport"):
+        how = method(name, dataset, "as_written")
+        ways[name, ""] = how["clusterer"], how["encoder"]
     for seed in FOUND_SEEDS[profile]:
         for (name, variant), (how, what) in ways.items():
             axes = {"dataset": dataset, "method": name, "variant": variant, "clients": few}
             yield Job.clustering(federation(dataset, few, seed), how, what, seed=seed, axes=axes)
     for seed in CUT_SEEDS[profile]:
-        settings = {variant: clusterer(dataset, variant) for variant in VARIANTS}
+        settings = {variant: clusterer(dataset, variant, 5) for variant in VARIANTS}
         settings = {"federation": federation(dataset, few, seed), "clusterers": settings, "encoder": tuned}
         yield Job.study("scenario4.cuts", settings, axes={"dataset": dataset, "seed": seed, "clients": few})
     for seed in CHANGE_SEEDS[profile]:
@@ -175,10 +148,10 @@ def _changes(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]
     for neighbors in (15,) if small else (5, 15, 50):  # 15 is the default
         yield f"{neighbors} UMAP neighbours", {"n_neighbors": neighbors}, tuned, {}
     if small:
-        yield "encoder: PCA, 16 axes", {}, asdict(EncoderSpec("pca", "digits", latent=16)), {}
+        yield "encoder: PCA, 16 axes", {}, unseen("digits"), {}
         return
     yield "encoder: Enc2, not tuned", {}, encoder(dataset, finetune_epochs=0), {}
-    yield "encoder: Enc1 (EMNIST)", {}, asdict(EncoderSpec("convae", "emnist_balanced", 8, 0)), {}
+    yield "encoder: Enc1 (EMNIST)", {}, spec("convae", "emnist_balanced", 8, 0), {}
     for most in (600, 1200):
         yield f"{most:,} images per class", {}, tuned, {"max_per_class": most}
 

@@ -8,18 +8,7 @@ from .common import federation, method, training
 
 def jobs(profile: str) -> list[Job]:
     """FLT against FedAvg, Local and Oracle on 25 clients with digits, whatever the profile."""
-    rows = {
-        "fedavg": method("fedavg", "digits", "as_written", profile),
-        "local": method("local", "digits", "as_written", profile),
-        "flt": method("flt_enc1", "digits", "as_written", profile) | {"name": "flt"},
-        "oracle": {"name": "oracle"},
-    }
-    return [
-        Job.training(
-            federation("digits", "as_written", seed=0),
-            settings,
-            **training("digits", "as_written", profile) | {"rounds": 15},
-            axes={"dataset": "digits", "method": name},
-        )
-        for name, settings in rows.items()
-    ]
+    rows = [method(name, "digits", "as_written", profile) for name in ("fedavg", "local", "flt_enc1")]
+    rows[-1]["name"] = "flt"
+    fed, how = federation("digits", "as_written", seed=0), training("digits", "as_written", "small")
+    return [Job.training(fed, one, **how, axes={"dataset": "digits"}) for one in (*rows, {"name": "oracle"})]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,13 +35,12 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
     measured number.
     """
     rows = []
-    for p in errors:
+    for p, n in product(errors, samples):
         mixture = t1.Mixture(error=p)
-        for n in samples:
-            counts, e = mixture.counts(n), mixture.dimension
-            row = {"p": p, "n": n, "measured": t1.measured_error(mixture, n, repeats, seed)}
-            row["exact"] = t1.exact_error(counts, e, p)
-            rows.append(row | {form: t1.bound(counts, e, p, form) for form in t1.FORMS})
+        counts, e = mixture.counts(n), mixture.dimension
+        row = {"p": p, "n": n, "measured": t1.measured_error(mixture, n, repeats, seed)}
+        row["exact"] = t1.exact_error(counts, e, p)
+        rows.append(row | {form: t1.bound(counts, e, p, form) for form in t1.FORMS})
     return _study(rows)
 
 
@@ -51,14 +50,8 @@ def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, 
     Returns a dict: columns ``k, n, centroids, graph, pairs``; a k above a client's number of samples is left out.
     """
     mixture = t1.Mixture(error=p)
-    return _study(
-        [
-            {"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)._asdict()}
-            for k in ks
-            for n in samples
-            if k <= n * mixture.labels_per_client
-        ]
-    )
+    tried = [(k, n) for k, n in product(ks, samples) if k <= n * mixture.labels_per_client]
+    return _study([{"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)._asdict()} for k, n in tried])
 
 
 def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
@@ -88,19 +81,10 @@ def graphs(labels: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-class Drawn(NamedTuple):
-    """A problem with what the tables need of it."""
-
-    problem: problems.Problem
-    labels: np.ndarray
-    mu: float
-    L: float
-
-
-def drawn(kind: str, seed: int) -> Drawn:
-    """Draw the clients of Theorem 2's tables: 12 in 3 clusters, 12 samples for 8 weights each."""
+def drawn(kind: str, seed: int) -> tuple[problems.Problem, np.ndarray, float, float]:
+    """Draw Theorem 2's problem, 12 clients in 3 clusters, 12 samples for 8 weights each: with labels, mu and L."""
     problem, labels = problems.draw(kind, seed=seed)
-    return Drawn(problem, labels, *problem.curvature)
+    return problem, labels, *problem.curvature
 
 
 def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
@@ -136,11 +120,11 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     half), training loss per client, and the squared error of the weights, which is twice the excess loss on new data.
     """
     rows = []
+    half = rounds // 2
     for seed in seeds:
         problem, labels, _, L = drawn("least squares", seed)
         for name, A in graphs(labels).items():
             path = t2.iterate(problem, A, EDGE * t2.step_limit(L, A), rounds)
-            half = rounds // 2
             slope = np.log(path.mean_gap[rounds] / path.mean_gap[half]) / np.log(rounds / half)
             row = {"graph": name, "mean gap": path.mean_gap[rounds], "slope": slope}
             row["training loss"] = path.loss[rounds] / len(labels)
@@ -210,8 +194,8 @@ def proof_lines(seed: int = 0, rounds: int = 200) -> dict[str, Any]:
     rows = []
 
     def add(line: str, says: str, holds: bool, measured: str, instead: str) -> None:
-        values = (line, says, "yes" if holds else "no", measured, instead)
-        rows.append(dict(zip(("line", "says", "holds", "measured", "instead"), values, strict=True)))
+        word = "yes" if holds else "no"
+        rows.append({"line": line, "says": says, "holds": word, "measured": measured, "instead": instead})
 
     far = abs(problem.losses(1000 * own).sum() - path.loss[0]) / np.linalg.norm(1000 * own)
     add("13", "|F(a) - F(b)| ≤ L ‖a - b‖", far <= L, f"factor {far:.0f}, L is {L:.1f}", "holds for the gradient of F")
@@ -220,9 +204,9 @@ def proof_lines(seed: int = 0, rounds: int = 200) -> dict[str, Any]:
     short = np.flatnonzero(moved < 1)
     text = f"‖dW‖ is below 1 from round {short[0] + 1} on" if len(short) else "‖dW‖ is above 1"
     add("23", "first term -‖dW‖ / η", not len(short), text, "-‖dW‖² / η, and then it is an equality")
+    alike = "true if A W = W: disjoint clusters, all start alike"
     for name, A in (("disjoint clusters", clusters), ("linked clusters", ring)):
-        off = _equation24(problem, A, step, 1)
-        add(f"24, {name}", "dW = -η A ∇F", off < 1e-9, _off(off), "true if A W = W: disjoint clusters, all start alike")
+        add(f"24, {name}", "dW = -η A ∇F", *_equation24(problem, A, step, 1), alike)
     times = path.gradient[19] / (L * moved[19])
     add("27", "‖∇F‖ ≤ L ‖dW‖", times <= 1, f"round 20: {times:.0f} times as long", "the term is 0 where A W = W")
     gap, bound = path.mean_gap, t2.printed_bound(path, step, L, clusters)
@@ -244,24 +228,19 @@ def proof_lines(seed: int = 0, rounds: int = 200) -> dict[str, Any]:
     settles = beyond.gap[-1] < 1e-6 * beyond.gap[1]
     text = f"1.9 / L {'settles' if settles else 'does not settle'}"
     add("29", "η must be below 0.62 / L", not settles, text, "below 2 / L is enough")
-    off = _equation24(problem, clusters, step, 5)
-    add("32", "as 24, with E = 5", off < 1e-9, _off(off), "a sum of E gradients at E points")
+    add("32", "as 24, with E = 5", *_equation24(problem, clusters, step, 5), "a sum of E gradients at E points")
     e = epochs((50,), rounds, (seed,))["tables"]["table"].iloc[0]
     left, right = e["Eq. 36, left"], e["Eq. 36, right"]
     add("36", "averaging keeps 35", left <= right, f"E = 50: {left:.2f} against {right:.2f}", "true without averaging")
     return _study(rows)
 
 
-def _off(share: float) -> str:
-    return "equal" if share < 1e-9 else f"off by up to {share:.0f} ‖dW‖"
-
-
-def _equation24(problem: problems.Problem, A: np.ndarray, step: float, local_steps: int) -> float:
-    """Largest relative error of ``W^t - W^(t-1) = -eta A grad F(W^(t-1))`` over the first 20 rounds."""
+def _equation24(problem: problems.Problem, A: np.ndarray, step: float, local_steps: int) -> tuple[bool, str]:
+    """Whether ``W^t - W^(t-1) = -eta A grad F(W^(t-1))`` over the first 20 rounds, and the largest relative error."""
     worst, W = 0.0, np.zeros(problem.shape)
     for _ in range(20):
         new = t2.iterate(problem, A, step, 1, local_steps, start=W).end
         moved = -step * A @ problem.gradients(W)
         worst = max(worst, float(np.linalg.norm(new - W - moved) / np.linalg.norm(new - W)))
         W = new
-    return worst
+    return worst < 1e-9, "equal" if worst < 1e-9 else f"off by up to {worst:.0f} ‖dW‖"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from ..errors import FltnbError
-from ..models import Model
+from ..models import Conv, Model
 from ..settings import Count, checked
 from .contract import Engine, Trained, TrainSpec, validate
 from .evaluation import Evaluation
@@ -38,7 +38,6 @@ def make_engine(
     backend: Backend = "auto",
     device: Device = "auto",
     n_workers: Count | None = None,
-    mixed: bool | None = None,
 ) -> Engine:
     """Return an engine that trains and tests models of a federation's clients, for a ``with`` statement.
 
@@ -53,19 +52,17 @@ def make_engine(
         Processes of the pool; default one per available core. The results do not depend on it. For torchvision's
         networks on a CPU: threads, on whose number the last digits may depend; default all that torch has. On a busy
         machine threads that wait for each other can take ten times as long as one.
-    mixed : bool, optional
-        Mixed precision (bfloat16) of the serial back end on a GPU. Default: for torchvision's networks in float32,
-        there; never on a CPU, never for the small networks.
 
     Raises
     ------
     FltnbError
-        Unknown names, a GPU asked for where there is none, or a model that does not fit the federation.
+        Unknown names, a GPU or bfloat16 asked for where there is none, or a model that does not fit the federation.
 
     Warns
     -----
     RuntimeWarning
-        Where worker processes cannot be had; the serial back end is returned instead.
+        Where worker processes cannot be had (the serial back end is returned instead), or where precision "bfloat16"
+        changes nothing, since the model has no convolutions.
     """
     checked(make_engine, locals(), "an engine")
     if device == "cuda" and not torch.cuda.is_available():
@@ -80,16 +77,26 @@ def make_engine(
     if device == "auto":
         wanted = model.large or backend in ("auto", "stacked")
         device = "cuda" if wanted and torch.cuda.is_available() else "cpu"
-    if mixed and not (backend == "serial" and device == "cuda"):
-        raise FltnbError("Mixed precision is for the serial back end on a GPU: leave mixed out.")
+    if spec.precision == "bfloat16":
+        _check_bfloat16(model, device)
     if backend == "stacked" or (backend == "auto" and device == "cuda"):
         return StackedEngine(fed, model, spec, device)
     if backend == "serial":
-        if mixed is None:
-            mixed = model.large and device == "cuda" and spec.dtype == "float32"
-        return SerialEngine(fed, model, spec, device, n_workers, mixed)
+        return SerialEngine(fed, model, spec, device, n_workers)
     try:
         return PoolEngine(fed, model, spec, n_workers)
     except PoolUnavailableError as error:
         warnings.warn(f"Training one client at a time: {error}", RuntimeWarning, stacklevel=2)
         return SerialEngine(fed, model, spec, device)
+
+
+def _check_bfloat16(model: Model, device: str) -> None:
+    """Refuse bfloat16 where it would be emulated, slowly; warn where there is nothing to compute in it."""
+    able = torch.cpu.get_capabilities()
+    names = ("amx_bf16", "avx512_bf16", "bf16")  # the last one: Arm
+    if not (torch.cuda.is_bf16_supported(False) if device == "cuda" else any(able.get(name) for name in names)):
+        what = "GPU" if device == "cuda" else f"processor ({able.get('cpu_name', able['architecture'])})"
+        raise FltnbError(f"This {what} has no bfloat16 and would emulate it slowly: leave precision at 'float32'.")
+    if not model.large and not any(isinstance(stage.linear, Conv) for stage in model.stages):
+        sentence = f"Model {model.name!r} has no convolutions: precision 'bfloat16' changes nothing but the run's key."
+        warnings.warn(sentence, RuntimeWarning, stacklevel=3)

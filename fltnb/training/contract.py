@@ -37,6 +37,9 @@ class TrainSpec:
     proximal : mu of FedProx: adds ``mu * (theta - theta_start)`` to the gradient
     seed : seed of the sample orders and dropout masks
     dtype : of models and inputs
+    precision : of convolutions, forward and backward
+        "bfloat16": faster on processors and GPUs that have it; weights, optimiser, dense layers and losses stay as
+        ``dtype`` says, which must be float32. Of torchvision's networks, what torch's autocast runs so.
     """
 
     local_epochs: Count = 1
@@ -47,10 +50,18 @@ class TrainSpec:
     proximal: NonNegative = 0.0
     seed: Natural = 0
     dtype: Literal["float32", "float64"] = "float32"
+    precision: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
         for name, value in checked(TrainSpec, vars(self), "training").items():
             object.__setattr__(self, name, value)
+        if self.precision == "bfloat16" and self.dtype != "float32":
+            raise FltnbError(f"precision 'bfloat16' needs dtype 'float32', not {self.dtype!r}: leave one of them out.")
+
+    @property
+    def kernels(self) -> torch.dtype:
+        """Type that convolutions compute in."""
+        return torch.bfloat16 if self.precision == "bfloat16" else getattr(torch, self.dtype)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _work(number: int, connection: Connection, others: list[Connection], setup: 
 class _Worker:
     def __init__(self, setup: _Setup, samples: Samples, thetas: np.ndarray, outputs: np.ndarray) -> None:
         self.model, self.samples, self.thetas, self.outputs = setup.model, samples, thetas, outputs
-        self.trainer = LeanTrainer(setup.model, setup.spec, samples)
+        self.trainer, self.kernels = LeanTrainer(setup.model, setup.spec, samples), setup.spec.kernels
         self.own = torch.empty(setup.model.n_parameters, dtype=getattr(torch, setup.spec.dtype))
 
     def answer(self, job: int, slot: int, place: int, kind: str, arguments: tuple) -> tuple:
@@ -117,7 +117,7 @@ class _Worker:
         params = self.model.unflatten(self.own.copy_(tensor(self.thetas[slot])))
         index = self.samples.splits[split][client][start:stop]
         x, y = self.samples.inputs(index, self.own.dtype), self.samples.targets(index)
-        return score(lambda x: self.model.forward(params, x), x, y)
+        return score(lambda x: self.model.predict(params, x, self.kernels), x, y)
 
 
 class _Crew:

@@ -58,8 +58,9 @@ class Samples:
             out.copy_(target)
 
     def inputs(self, index: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-        """Return the inputs (n, C, H, W) of some samples, contiguous."""
-        out = torch.empty((len(index), *self.input_shape), dtype=dtype)
+        """Return the inputs (n, C, H, W) of some samples, channels last in memory."""
+        c, h, w = self.input_shape
+        out = torch.empty(len(index), h, w, c, dtype=dtype).permute(0, 3, 1, 2)
         self.fill(index, out)
         return out
 

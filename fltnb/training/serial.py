@@ -38,17 +38,13 @@ def one_thread():
 class SerialEngine(Engine):
     """Plain PyTorch training, on CPU or GPU; the only back end for torchvision's networks.
 
-    These get ``n_threads`` on a CPU, by default all that torch has, the small ones always one. ``mixed``: compute in
-    bfloat16 where torch's autocast does; parameters, statistics, losses and updates stay as ``spec.dtype`` says.
+    These get ``n_threads`` on a CPU, by default all that torch has, the small ones always one.
     """
 
     backend = "serial"
 
-    def __init__(
-        self, fed, model: Model, spec: TrainSpec, device: str = "cpu", n_threads: int | None = None, mixed: bool = False
-    ) -> None:
+    def __init__(self, fed, model: Model, spec: TrainSpec, device: str = "cpu", n_threads: int | None = None) -> None:
         super().__init__(fed, model, spec, device)
-        self.mixed = mixed
         self.module = model.build().to(self.device, self.dtype)
         self.dropouts = [layer for layer in self.module.modules() if isinstance(layer, KeyedDropout)]
         statistics = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
@@ -67,8 +63,11 @@ class SerialEngine(Engine):
         return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False)
 
     def _forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.mixed):
-            return self.module(x).to(self.dtype)
+        for layer in [self.module] if self.model.large else self.module:
+            low = self.spec.precision == "bfloat16" and (self.model.large or isinstance(layer, torch.nn.Conv2d))
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=low):
+                x = layer(x).to(self.dtype)
+        return x
 
     @contextmanager
     def _draws(self, client: int, round: int) -> Iterator[None]:

@@ -85,19 +85,22 @@ class _Dense(_Layer):
 class _Conv(_Layer):
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (a, b, C, H, W) to (a, b, C', H', W'): one convolution with a group per client."""
-        a, b, conv = len(x), x.shape[1], self.stage.linear
-        self.x = x.transpose(0, 1).reshape(b, a * conv.inputs, *x.shape[3:])
-        self.flat = self.weight.value[:a].reshape(a * conv.outputs, conv.inputs, conv.kernel, conv.kernel)
-        bias = self.bias.value[:a].reshape(-1)
+        a, b, conv, dtype, kernels = len(x), x.shape[1], self.stage.linear, x.dtype, self.weight.spec.kernels
+        self.x = x.transpose(0, 1).reshape(b, a * conv.inputs, *x.shape[3:]).to(kernels)
+        shape = a * conv.outputs, conv.inputs, conv.kernel, conv.kernel
+        self.flat = self.weight.value[:a].reshape(shape).to(kernels)
+        bias = self.bias.value[:a].reshape(-1).to(kernels)
         self.raw = z = functional.conv2d(self.x, self.flat, bias, padding=conv.padding, groups=a)
         if self.stage.pool:
             z, self.winners = functional.max_pool2d(z, POOL, return_indices=True)
-        return self.activated(z.view(b, a, conv.outputs, *z.shape[2:]).transpose(0, 1), mask)
+        return self.activated(z.to(dtype).view(b, a, conv.outputs, *z.shape[2:]).transpose(0, 1), mask)
 
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
-        a, b, conv = len(d), d.shape[1], self.stage.linear
+        a, b, conv, dtype = len(d), d.shape[1], self.stage.linear, d.dtype
         d = unactivated(self, d).transpose(0, 1).reshape(b, a * conv.outputs, *d.shape[3:])
-        below, weight, bias = convolution_gradients(self, d, self.flat, a, first)
+        below, weight, bias = (
+            None if one is None else one.to(dtype) for one in convolution_gradients(self, d, self.flat, a, first)
+        )
         self.weight.descend(a, axpby(weight.view(a, *self.weight.value.shape[1:])))
         self.bias.descend(a, axpby(bias.view(a, conv.outputs)))
         return None if first else below.view(b, a, conv.inputs, *below.shape[2:]).transpose(0, 1)
@@ -181,7 +184,7 @@ class StackedEngine(Engine):
 
     def _served(self, theta: np.ndarray):
         params = self.model.unflatten(tensor(theta).to(self.device, copy=True))
-        return lambda x: self.model.forward(params, x)
+        return lambda x: self.model.predict(params, x, self.spec.kernels)
 
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         index = tensor(index).to(self.device)

@@ -77,7 +77,7 @@ def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: 
     ``layer`` has ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``; ``weight`` is
     (groups * outputs, inputs, k, k).
     """
-    conv, two = layer.stage.linear, [POOL, POOL]
+    conv, two, d = layer.stage.linear, [POOL, POOL], d.to(layer.raw.dtype)
     if layer.stage.pool:
         d = _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
     pad = [conv.padding, conv.padding]
@@ -158,19 +158,21 @@ class _Conv:
         bias.copy_(self.bias)
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        self.x, self.mask = x, mask
-        self.raw = out = functional.conv2d(x, self.weight, self.bias, padding=self.stage.linear.padding)
+        kernels = self.spec.kernels
+        self.x, self.mask, self.kernel = x.to(kernels), mask, self.weight.to(kernels)
+        padding = self.stage.linear.padding
+        self.raw = out = functional.conv2d(self.x, self.kernel, self.bias.to(kernels), padding=padding)
         if self.stage.pool:
             out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
         if mask is not None:
-            out = out * mask
+            out = out * mask.to(kernels)
         self.out = out.relu_() if self.stage.relu else out
         return self.out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        grad, *own = convolution_gradients(self, unactivated(self, d), self.weight, 1, first)
+        grad, *own = convolution_gradients(self, unactivated(self, d.to(self.out.dtype)), self.kernel, 1, first)
         for parameter, gradient, velocity, start in zip(self.both, own, self.velocity, self.start, strict=True):
-            descend(self.spec, parameter, velocity, start, axpby(gradient.div_(b)))
+            descend(self.spec, parameter, velocity, start, axpby(gradient.to(parameter.dtype).div_(b)))
         return grad
 
 
