@@ -7,7 +7,8 @@ import functools
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from types import ModuleType
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
@@ -21,6 +22,7 @@ from .cuts import Linkage
 from .distances import matching_distances, min_distances
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
+_SEARCH = ("pynndescent", "pynndescent.distances", "pynndescent.sparse")
 EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximately (and slowly: 27 s at 12,000)
 
 
@@ -89,11 +91,28 @@ class FCR(CentroidClusterer):
         self._threshold_and_cut(DISTANCES[self.distance](points))
 
 
+class _Unused(ModuleType):
+    """Takes the place of a package while another one is imported that uses it for what is not done here."""
+
+    named_distances: ClassVar[dict] = {}
+    sparse_named_distances: ClassVar[dict] = {}
+
+    class NNDescent:
+        pass
+
+
 @functools.cache
 def _umap() -> type:
-    """Import UMAP (seconds), and keep on disk, beside its sources, what it would compile anew in every process."""
+    """Import UMAP (seconds), and keep on disk, beside its sources, what it would compile anew in every process.
+
+    Its approximate search for neighbours compiles for half a minute when it is first imported, and is never used here.
+    """
+    unused = [name for name in _SEARCH if sys.modules.setdefault(name, _Unused(name)).__class__ is _Unused]
     import umap
     from numba.core.dispatcher import Dispatcher
+
+    for name in unused:
+        del sys.modules[name]
 
     parts = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "umap"]
     for function in {id(f): f for part in parts for f in vars(part).values() if isinstance(f, Dispatcher)}.values():

@@ -175,7 +175,8 @@ def _here(
     cache = functools.partial(work.cached_arrays, since=since)
     if n_jobs == 1 or len(trainings) < 2:
         for made in trainings:
-            yield work.train(made, cache, device, backend, None, progress)
+            there = load(made.key) if _there(made.key, since) else None  # a study may have computed it
+            yield there or work.train(made, cache, device, backend, None, progress)
         return
     calls = (joblib.delayed(_one)(made.job, made.key, device, backend, since) for made in trainings)
     yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)

@@ -17,14 +17,15 @@ from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from .common import Settings, clusterer, datasets, encoder, federation, method, training
 
-WARMUP = {"demo": 6, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
-TAU = {"demo": 8, "small": 40, "paper": 40}  # rounds between two clusterings of dynamic FLT; T is no multiple
+DEMO_ROUNDS = 8
+WARMUP = {"demo": 2, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
+TAU = {"demo": 3, "small": 40, "paper": 40}  # rounds between two clusterings of dynamic FLT; T is no multiple
 WEIGHED = 4  # rounds whose arrays are weighed; half of them are the warm-up of an IFCA that has one
 
 # FCR on growing clients: training images per client; the smallest must serve k centroids
-SAMPLES = {"demo": (4, 6, 10, 16, 24, 40), "small": (6, 10, 20, 40, 80, 160, 320, 500)}
+SAMPLES = {"demo": (4, 10, 40), "small": (6, 10, 20, 40, 80, 160, 320, 500)}
 SAMPLES["paper"] = SAMPLES["small"]
-SAMPLE_SEEDS = {"demo": (0, 1), "small": (0, 1, 2), "paper": tuple(range(10))}
+SAMPLE_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": tuple(range(10))}
 
 SEEDS = {"rounds": 1000, "seeds": tuple(range(10))}
 _SMALL: dict[str, tuple[str, dict[str, Any]]] = {
@@ -39,7 +40,7 @@ _SMALL: dict[str, tuple[str, dict[str, Any]]] = {
 _DEMO: dict[str, dict[str, Any]] = {
     "theorem1": {"errors": (0.2, 0.4), "repeats": 200},
     "pipeline": {"samples": (2, 4, 8, 16), "repeats": 5},
-    **{name: {"rounds": 200, "seeds": (0, 1, 2)} for name in ("gap", "steps", "graphs")},
+    **{name: {"rounds": 100, "seeds": (0, 1)} for name in ("gap", "steps", "graphs")},
     "epochs": {"rounds": 100, "seeds": (0, 1)},
 }
 
@@ -68,7 +69,7 @@ def jobs(profile: str) -> list[Job]:
     """One run per method of :func:`counted`, FCR on growing clients, and the studies."""
     dataset = datasets(profile)[0]
     axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
-    options = training(dataset, "as_written", profile) | ({"rounds": 20} if profile == "demo" else {})
+    options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
     runs = counted(dataset, profile)
     result = []
     for settings in runs.values():

@@ -21,7 +21,7 @@ MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
 # clients, newcomers, drifting clients; first round after the change, rounds; lambda low and high; tau
 SIZES: dict[str, dict[str, int]] = {
-    "demo": {"M": 30, "join": 5, "drift": 6, "event": 9, "rounds": 20, "low": 0, "high": 8, "tau": 6},
+    "demo": {"M": 30, "join": 5, "drift": 6, "event": 4, "rounds": 9, "low": 0, "high": 8, "tau": 7},
     "small": {"M": 100, "join": 20, "drift": 20, "event": 21, "rounds": 40, "low": 0, "high": 30, "tau": 14},
 }
 SIZES["paper"] = SIZES["small"]

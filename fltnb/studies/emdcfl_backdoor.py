@@ -37,7 +37,7 @@ SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": 4.0}
-        | {"clusterings": ({"seeds": 3}, {"tolerance": "auto", "seeds": 1}, {"intensity": 1.0, "seeds": 1})}
+        | {"clusterings": ({"seeds": 1}, {"tolerance": "auto", "seeds": 1}, {"intensity": 1.0, "seeds": 1})}
         | {"studies": ({}, {"intensity": 1.0})},
     },
     "small": {

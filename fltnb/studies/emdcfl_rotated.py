@@ -35,8 +35,8 @@ FASTER = ("fedem", "fedrc")
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
-        "digits": {"model": "mlp_plain", "clients": 12, "samples": 240, "test": 100, "local_epochs": 5}
-        | {"batch_size": 10, "versions": {"rotated": 2}, "clusterings": ((240, 0.025, 2), (240, "auto", 2))},
+        "digits": {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100, "local_epochs": 5}
+        | {"batch_size": 10, "versions": {"rotated": 2}, "clusterings": ((240, 0.025, 1), (240, "auto", 1))},
     },
     "small": {
         # a twelfth of the published images and one hidden layer

@@ -24,7 +24,7 @@ SWITCHES: tuple[Settings, ...] = ({"lam": 0.0}, {"weighting": "samples"})
 """Single switches of FeSEM(3): what Equation 7's term and Equation 9's equal weights do."""
 
 SIZES: dict[str, Settings] = {
-    "demo": {"federations": ("digits writers", "digits mixtures"), "clients": 12, "tried": (1, 2, 3, 4)}
+    "demo": {"federations": ("digits writers",), "clients": 12, "tried": (1, 2, 3, 4)}
     | {"training": {"model": "mlp_plain", "rounds": 3, "local_epochs": 3, "batch_size": 20, "lr": 0.1}}
     | {"sample": {"clients": 6, "draws": 1, "rounds": 2}, "shown": (1, 2, 3)},
     # twenty rounds: the paper's step of 0.003 would have moved these networks next to nowhere

@@ -29,7 +29,7 @@ TURNED = 3
 would give their cluster away."""
 HARDER_IS_LESS = ("samples", "rotation", "backdoor")
 LEVELS: dict[str, dict[str, tuple[float, ...]]] = {
-    "demo": {"samples": (100, 40, 20), "overlap": (0, 50), "rotation": (90, 10), "backdoor": (4, 1), "noise": (0, 2)},
+    "demo": {"samples": (100, 20), "overlap": (0, 50), "rotation": (90, 10), "backdoor": (4, 1), "noise": (0, 2)},
     "small": {"samples": (600, 300, 150, 80, 40, 20), "overlap": (0, 25, 50, 75, 90, 100)}
     | {"rotation": (90, 45, 30, 20, 15, 10, 5), "backdoor": (4, 2, 1, 0.5, 0.25), "noise": (0, 0.1, 0.3, 1, 3)},
 }

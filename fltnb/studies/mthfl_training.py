@@ -24,7 +24,7 @@ TASKS = {
 USERS = {"digits": (5, 3, 2), "fashion_mnist": (5, 3, 2), "cifar10": (5, 5)}
 LOCAL_ROUNDS = 2  # FedAvg rounds of every task's server between two rounds of the global one
 OTHER_LOCAL_ROUNDS = (1, 10)  # tried beside it
-_DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "stops": (4, 10, 20), "runs": 3}
+_DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "stops": (2, 6), "runs": 3}
 _FASHION = {"model": "mlp32", "batch_size": 32, "lr": 0.05, "samples": (6000, 4000, 2000), "stops": (2, 4, 10, 20)}
 # a tenth of the images, 20 rounds and three runs: what two cores can do in minutes
 _CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05, "samples": (400, 400), "stops": (4, 10, 20), "runs": 3}

@@ -15,7 +15,7 @@ from .scenario4 import encoder, pca
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
 # Rounds; IFCA begins with FedAvg ("weight sharing") for a third of its own, longer run (FLT, Section 4.5)
 ROUNDS = {
-    "demo": {"mlp": {"rounds": 8, "ifca": 12}},
+    "demo": {"mlp": {"rounds": 4, "ifca": 6}},
     "small": {"mlp": {"rounds": 200, "ifca": 300}},
     "paper": {"mlp": {"rounds": 1000, "ifca": 1500}, "leaf_cnn": {"rounds": 100, "ifca": 1500}},
 }
