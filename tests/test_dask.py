@@ -119,7 +119,7 @@ def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkey
     assert len(where) == 2 and before not in where
     client = machines.active()
     assert machines.connect(scheduler) is client
-    assert_same(results, [load(one.key, one.axes) for one in results])
+    assert_same(results, [load(one.key) for one in results])
     assert main(["workers", scheduler]) == 0
     assert capsys.readouterr().out.endswith(f"1 worker(s) at {scheduler}.\n")
     assert main(["workers", scheduler.replace("tcp", "udp")]) == 2
