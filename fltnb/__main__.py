@@ -76,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
     sub.add_argument("address", help="tcp://host:port")
 
+    sub = command(_kernels, "kernels", "Run a command whose notebooks start in a tenth of the time (Linux).")
+    sub.add_argument("line", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
+
     command(_versions, "versions", "Show the versions of Python, the packages and this project.")
     return parser
 
@@ -200,6 +203,12 @@ def _workers(options: argparse.Namespace) -> None:
     for worker, there in sorted(about.items()):
         print(f"{worker}: {threads.get(worker, 1)} thread(s), {there['hardware']}, code {there['code']}")
     print(f"{len(about)} worker(s) at {options.address}.")
+
+
+def _kernels(options: argparse.Namespace) -> int:
+    from . import kernels
+
+    return kernels.run(options.line)
 
 
 def _versions(options: argparse.Namespace) -> None:

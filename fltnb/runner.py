@@ -111,7 +111,9 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
             source,
             output,
             parameters=parameters,
-            kernel_name="python3",  # the Python that runs this, whatever the notebook was last saved with
+            kernel_name=os.environ.get(
+                "FLTNB_KERNEL", "python3"
+            ),  # the Python that runs this, whatever the notebook names
             cwd=source.parent,
             progress_bar=False,
             stdout_file=log,

@@ -1,8 +1,12 @@
 """Fixtures that the tests of several rooms share."""
 
+import os
+
 import pytest
 
 import fltnb as fl
+
+os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # tests run side by side: who wants worker processes says so
 
 
 @pytest.fixture(scope="session")

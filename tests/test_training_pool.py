@@ -125,14 +125,14 @@ def test_an_error_in_a_worker_comes_back(fed, model):
         assert engine.evaluate(start(model, dtype="float32"), [0], [0]).total[0] > 0
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make_engine(fed, model, TrainSpec(), "pool", n_workers=1).close()
+        make_engine(fed, model, TrainSpec(), "pool", n_workers=2).close()
 
 
 @posix
 def test_a_worker_that_cannot_start_is_reported_at_once(fed, model, monkeypatch):
     monkeypatch.setattr("fltnb.training.pool._work", lambda *arguments: os._exit(3))
     with pytest.raises(PoolUnavailableError, match="ended while starting"):
-        PoolEngine(fed, model, TrainSpec(), n_workers=1, start_method="fork")
+        PoolEngine(fed, model, TrainSpec(), n_workers=2, start_method="fork")
 
 
 def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatch):
@@ -141,10 +141,10 @@ def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatc
 
     monkeypatch.setattr("fltnb.training.pool._Crew", refuse)
     with pytest.warns(RuntimeWarning, match="one client at a time: .*no processes today"):
-        engine = make_engine(fed, model, TrainSpec())
+        engine = make_engine(fed, model, TrainSpec(), n_workers=2)
     assert engine.backend == "serial"
     with pytest.raises(PoolUnavailableError):
-        PoolEngine(fed, model, TrainSpec())
+        PoolEngine(fed, model, TrainSpec(), n_workers=2)
 
 
 SCRIPT = """

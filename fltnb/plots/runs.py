@@ -77,7 +77,8 @@ def lines(
             panel.set_title(", ".join(label(v, names) for v in (down, right) if v is not None), fontsize="medium")
         panel.set_xlabel(xlabel or label(x, names))
     for panel in axes[::columns]:
-        panel.set_ylabel(ylabel or MEASURES.get(y) or label(y))
+        if panel.yaxis.get_tick_params().get("labelleft", True):  # not between panels that share the axis
+            panel.set_ylabel(ylabel or MEASURES.get(y) or label(y))
     name = "" if hue == "method" else label(hue, names)
     legend(fig, ax, _handles(drawn, dashes if style else {}, frame, keys, names), name)
     headline(fig, axes, title)

@@ -102,7 +102,7 @@ class _Unused(ModuleType):
 
 
 @functools.cache
-def _umap() -> type:
+def umap_class() -> type:
     """Import UMAP (seconds), and keep on disk, beside its sources, what it would compile anew in every process.
 
     Its approximate search for neighbours compiles for half a minute when it is first imported, and is never used here.
@@ -140,7 +140,7 @@ def umap_layout(points: np.ndarray, n_neighbors: int, n_components: int, seed: i
             warnings.filterwarnings("ignore", message=f".*{harmless}", category=UserWarning)
         warnings.filterwarnings("ignore", message="Tensorflow not installed", category=ImportWarning)
         warnings.filterwarnings("ignore", message="IProgress not found")  # UMAP asks tqdm for a notebook bar
-        return _umap()(
+        return umap_class()(
             n_neighbors=n_neighbors,
             n_components=n_components,
             # the spectral start needs clearly more points than dimensions

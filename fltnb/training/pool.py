@@ -1,4 +1,4 @@
-"""One lean trainer per core in persistent worker processes: the default on a CPU.
+"""One lean trainer per core in persistent worker processes: the default on a CPU. A single one works in this process.
 
 Samples are inherited (fork) or shared (spawn), models travel through shared slots, and pipes carry only short
 messages. The parent hands out one client at a time, longest first, and keeps one more waiting at each worker, so no
@@ -30,6 +30,7 @@ from ..models import Model
 from .contract import Engine, Trained, TrainSpec
 from .evaluation import score
 from .samples import Samples, tensor
+from .serial import one_thread
 from .steps import LeanTrainer
 
 DEPTH = 2  # jobs a worker holds: the one it computes and the next
@@ -81,8 +82,7 @@ def _work(number: int, connection: Connection, others: list[Connection], setup: 
     for other in others:  # inherited by fork: kept open, they would hide the parent's end from its workers
         other.close()
     torch.set_num_threads(1)
-    values = {name: v.array() if isinstance(v, Shared) else v for name, v in setup.samples.items()}
-    worker = _Worker(setup, Samples(**values), setup.thetas.array(), setup.outputs.array()[number])
+    worker = _Worker(setup, number)
     with contextlib.suppress(EOFError, OSError):  # the parent is gone
         connection.send(None)
         while True:
@@ -96,9 +96,11 @@ def _work(number: int, connection: Connection, others: list[Connection], setup: 
 
 
 class _Worker:
-    def __init__(self, setup: _Setup, samples: Samples, thetas: np.ndarray, outputs: np.ndarray) -> None:
-        self.model, self.samples, self.thetas, self.outputs = setup.model, samples, thetas, outputs
-        self.trainer, self.kernels = LeanTrainer(setup.model, setup.spec, samples), setup.spec.kernels
+    def __init__(self, setup: _Setup, number: int) -> None:
+        values = {name: v.array() if isinstance(v, Shared) else v for name, v in setup.samples.items()}
+        self.model, self.samples = setup.model, Samples(**values)
+        self.thetas, self.outputs = setup.thetas.array(), setup.outputs.array()[number]
+        self.trainer, self.kernels = LeanTrainer(setup.model, setup.spec, self.samples), setup.spec.kernels
         self.own = torch.empty(setup.model.n_parameters, dtype=getattr(torch, setup.spec.dtype))
 
     def answer(self, job: int, slot: int, place: int, kind: str, arguments: tuple) -> tuple:
@@ -195,7 +197,8 @@ class PoolEngine(Engine):
         self._crew: _Crew | None = None
         try:
             self._setup = self._share()
-            self._start()
+            if self.n_workers > 1:
+                self._start()
         except (OSError, ImportError, AssertionError) as error:
             # AssertionError: multiprocessing's own "daemonic processes are not allowed to have children"
             raise PoolUnavailableError(f"worker processes cannot be had here ({error}).") from error
@@ -243,12 +246,27 @@ class PoolEngine(Engine):
         return scores
 
     def _run(self, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
+        if self.n_workers == 1:
+            with one_thread():
+                _work_here(self._setup, theta, jobs, receive)
+            return
         crew = self._start()
         try:
             _hand_out(crew, theta, jobs, receive)
         except BaseException:  # also Ctrl-C: workers in the middle of something are no use any more
             self.close(kill=True)
             raise
+
+
+def _work_here(setup: _Setup, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
+    """Run jobs (row, kind, arguments) in this process, as a worker would."""
+    worker = _Worker(setup, 0)
+    for job, (row, kind, arguments) in enumerate(jobs):
+        worker.thetas[0] = theta[row]
+        _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
+        if not done:
+            raise WorkerError(f"Training failed:\n{result}")
+        receive(job, result, worker.outputs[0])
 
 
 def _hand_out(crew: _Crew, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
