@@ -17,7 +17,8 @@ for now in True, False:
     manager, client = start_new_kernel(kernel_name=os.environ["FLTNB_KERNEL"], cwd="/")
     said = []
     client.execute_interactive(
-        "import json, os, sys; print(json.dumps([os.getcwd(), os.environ['SAID'], 'umap' in sys.modules, os.getpid()]))",
+        "import json, os, sys; "
+        "print(json.dumps([os.getcwd(), os.environ['SAID'], 'umap' in sys.modules, os.getpid()]))",
         output_hook=lambda message: said.append(message["content"].get("text", "")), timeout=60)
     print("".join(said))
     client.stop_channels()
