@@ -179,7 +179,7 @@ lint: $(READY)
 
 # Every output of every notebook is compared with what the committed evidence gives; 00 computes as well (demo).
 test: lint
-	$(PY) -m pytest -n $(JOBS)
+	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
 ifneq ($(NAMES),)
 	TQDM_DISABLE=1 $(PY) -m fltnb kernels $(PY) -m pytest --nbval --nbval-kernel-name=fltnb-forked -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh

@@ -1,11 +1,15 @@
 """Fixtures that the tests of several rooms share."""
 
 import os
+import sys
 
 import pytest
 
 import fltnb as fl
 
+sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema's form of internet addresses: 3 s to import, unused here
+for name, value in (("OMP_NUM_THREADS", "1"), ("OMP_WAIT_POLICY", "PASSIVE")):  # a waiting thread is to sleep
+    os.environ.setdefault(name, value)
 os.environ.setdefault("LOKY_MAX_CPU_COUNT", "1")  # tests run side by side: who wants worker processes says so
 
 

@@ -191,7 +191,7 @@ def test_fedrc_parts_other_labels_and_not_other_classes():
         labels[index] = 9 - labels[index]
     swapped = replace(same, labels=labels, clusters=np.repeat([0, 1], 4))
     skewed = fl.federations.label_clusters(digits, 6, 2, 5, samples_per_client=40, shared_classes=0, seed=0)
-    longer = QUICK | {"rounds": 12, "eval_every": 12, "dtype": "float32"}
+    longer = QUICK | {"rounds": 12, "eval_every": 12, "dtype": "float32", "backend": "stacked"}
     slow = longer | {"local_epochs": 3, "lr": 0.3, "batch_size": 10}
     quick = longer | {"local_epochs": 2, "lr": 0.5, "batch_size": 20}
     for method, fed, options, index in (

@@ -148,26 +148,24 @@ def test_without_processes_the_serial_back_end_takes_over(fed, model, monkeypatc
 
 
 SCRIPT = """
-    import signal
+    import os, signal
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell runs in the background
-    import sys, time
+    import sys
     sys.path.insert(0, {tests!r})
     from test_training import RAGGED, make_fed, start
     from fltnb import models
     from fltnb.training import TrainSpec, make_engine
     fed = make_fed(RAGGED[:6])
     model = models.make("mlp", fed.input_shape, 4)
-    engine = make_engine(fed, model, TrainSpec(local_epochs={epochs}), "pool", n_workers=2)
-    print(*(process.pid for process in engine._crew.processes), flush=True)
+    forgets = os.fork()  # two scripts for the imports of one
+    if not forgets:
+        os.setsid()
+    for stream, where in ((1, "out"), (2, "err")):
+        os.dup2(os.open(where + ("2" if forgets else "1"), os.O_CREAT | os.O_WRONLY), stream)
+    engine = make_engine(fed, model, TrainSpec(local_epochs=1 if forgets else 100_000), "pool", n_workers=2)
+    print(os.getpid(), *(process.pid for process in engine._crew.processes), flush=True)
     engine.train(start(model, dtype="float32"), [0] * 6, range(6), 0)
 """
-
-
-def script(epochs):
-    text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent), epochs=epochs)
-    options = {"text": True, "start_new_session": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", text], cwd=Path(__file__).parent.parent, **options)
-    return process, [int(pid) for pid in process.stdout.readline().split()]
 
 
 @posix
@@ -189,14 +187,20 @@ def test_workers_end_with_a_parent_that_was_killed(fed, model):
 
 
 @posix
-def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process():
-    process, workers = script(epochs=100_000)
+def test_ctrl_c_and_a_script_that_forgets_to_close_leave_no_process(tmp_path):
+    text = textwrap.dedent(SCRIPT).format(tests=str(Path(__file__).parent))
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent.parent)}
+    forgets = subprocess.Popen([sys.executable, "-c", text], cwd=tmp_path, env=environment, start_new_session=True)
+    out, err = ([tmp_path / f"{name}{n}" for n in (1, 2)] for name in ("out", "err"))
+    end = time.monotonic() + 120
+    while not (out[0].exists() and out[0].read_text().endswith("\n")) and time.monotonic() < end:
+        time.sleep(0.05)
+    stopped, *workers = map(int, out[0].read_text().split())
     time.sleep(0.5)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to parent and workers alike
-    _, errors = process.communicate(timeout=120)
+    os.killpg(stopped, signal.SIGINT)  # as a terminal does: to parent and workers alike
+    assert gone([stopped, *workers]) and len(workers) == 2
+    errors = err[0].read_text()
     assert errors.count("Traceback") == 1 and errors.rstrip().endswith("KeyboardInterrupt")
-    assert gone(workers)
-    process, workers = script(epochs=1)
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == 0 and errors == ""
-    assert gone(workers)
+    assert forgets.wait(30) == 0 and err[1].read_text() == ""
+    _, *workers = map(int, out[1].read_text().split())
+    assert gone(workers) and len(workers) == 2

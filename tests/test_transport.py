@@ -96,8 +96,8 @@ def test_merge_gaps_and_groups_by_hand():
 
 @pytest.mark.parametrize("sizes", [np.full(16, 40), np.tile([10, 20, 60, 200], 4)])
 def test_equal_clients_are_not_separated_more_often_than_stated(sizes):
-    z = [TransportSignatures(k=3, alpha=0.05).fit(clouds([0] * 16, sizes, seed=s)) for s in range(25)]
-    assert sum(one.n_clusters_ > 1 for one in z) <= 4  # 1.25 expected at most; 5 or more have probability 0.7 %
+    z = [TransportSignatures(k=3, alpha=0.05).fit(clouds([0] * 16, sizes, seed=s)) for s in range(10)]
+    assert sum(one.n_clusters_ > 1 for one in z) <= 2  # 0.5 expected at most; 3 or more have probability 1.2 %
     # the scores are what the test takes them for, whatever the sizes: mean 0, standard deviation 1 or less
     assert np.mean([(one.adjacency_ == 0)[~np.eye(16, dtype=bool)].mean() for one in z]) <= 0.05
 
