@@ -181,7 +181,8 @@ lint: $(READY)
 test: lint
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
 ifneq ($(NAMES),)
-	TQDM_DISABLE=1 $(PY) -m fltnb kernels $(PY) -m pytest --nbval --nbval-kernel-name=fltnb-forked -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
+	TQDM_DISABLE=1 $(PY) -m fltnb kernels sh -c \
+	  '$(PY) -m pytest --nbval --nbval-kernel-name=$$FLTNB_KERNEL -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)'
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 else
 	@echo "There is no notebook to check yet."

@@ -33,9 +33,13 @@ INLINE = "module://matplotlib_inline.backend_inline"  # read when matplotlib is 
 
 
 def run(command: list[str]) -> int:
-    """Run a command whose kernels may be forked ones; return its exit status."""
+    """Run a command whose kernels may be forked ones; return its exit status. No command raises FltnbError."""
+    from .errors import FltnbError
+
+    if not command:
+        raise FltnbError("Name the command to run, for example: python -m fltnb kernels make reproduce.")
     if sys.platform != "linux":  # elsewhere a fork is not safe once libraries have been imported
-        return subprocess.run(command).returncode
+        return subprocess.run(command, env=os.environ | {"FLTNB_KERNEL": "python3"}).returncode
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as door:
         address, spec = f"{folder}/door", Path(folder, "kernels", NAME)
         door.bind(address)

@@ -5,6 +5,7 @@ import os
 import sys
 
 import pytest
+from toys import refused
 
 from fltnb import kernels
 
@@ -36,5 +37,6 @@ def test_a_kernel_has_its_folder_and_variables_and_ends_with_its_command(monkeyp
             os.kill(pid, 0)
 
 
-def test_the_status_is_the_command_s(capfd):
+def test_the_status_is_the_command_s():
     assert kernels.run([sys.executable, "-c", "import sys; sys.exit(7)"]) == 7
+    refused("Name the command to run", kernels.run, [])
