@@ -23,12 +23,9 @@ from typing import Any
 
 from . import paths
 from .errors import FltnbError, choose
-from .results import PROFILES as READABLE
 from .results import provenance
+from .studies import PROFILES
 
-PROFILES = tuple(
-    name for name in READABLE if name != "stored"
-)  # not from `studies`, which imports torch: 3 s a notebook
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
 
 

@@ -150,6 +150,11 @@ class Model:
         """Whether this is one of torchvision's networks, which have no list of layers and train in ``serial`` only."""
         return not self.layers
 
+    @cached_property
+    def convolutional(self) -> bool:
+        """Whether there are convolutions among the layers."""
+        return any(isinstance(layer, Conv) for layer in self.layers)
+
     @property
     def head(self) -> slice:
         """Columns of ``theta`` that hold the last layer, weight and bias."""
@@ -266,7 +271,7 @@ class Model:
         ``max_pool2d`` takes as long as a convolution. For ``torch.inference_mode``: ties would share a gradient.
         ``kernels``: type that convolutions compute in; default that of the parameters.
         """
-        if len(x) > CACHED and any(isinstance(stage.linear, Conv) for stage in self.stages):
+        if len(x) > CACHED and self.convolutional:
             return torch.cat([self.predict(params, part, kernels) for part in x.split(CACHED)])
         for stage, weight, bias in zip(self.stages, params[::2], params[1::2], strict=True):
             if isinstance(stage.linear, Dense):

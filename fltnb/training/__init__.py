@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 
 from ..errors import FltnbError
-from ..models import Conv, Model
+from ..models import Model
 from ..settings import Count, checked
 from .contract import Engine, Trained, TrainSpec, validate
 from .evaluation import Evaluation
@@ -97,6 +97,6 @@ def _check_bfloat16(model: Model, device: str) -> None:
     if not (torch.cuda.is_bf16_supported(False) if device == "cuda" else any(able.get(name) for name in names)):
         what = "GPU" if device == "cuda" else f"processor ({able.get('cpu_name', able['architecture'])})"
         raise FltnbError(f"This {what} has no bfloat16 and would emulate it slowly: leave precision at 'float32'.")
-    if not model.large and not any(isinstance(stage.linear, Conv) for stage in model.stages):
+    if not model.large and not model.convolutional:
         sentence = f"Model {model.name!r} has no convolutions: precision 'bfloat16' changes nothing but the run's key."
         warnings.warn(sentence, RuntimeWarning, stacklevel=3)

@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cached_property
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
@@ -215,6 +216,11 @@ class PoolEngine(Engine):
         outputs = Shared((self.n_workers, DEPTH, width), dtype, context)
         return _Setup(values, self.model, self.spec, thetas, outputs, os.getpid())
 
+    @cached_property
+    def _worker(self) -> _Worker:
+        """The single worker, which needs no process."""
+        return _Worker(self._setup, 0)
+
     def _start(self) -> _Crew:
         if self._crew is None:
             self._crew = _Crew(self._context, self.n_workers, self._setup)
@@ -248,7 +254,7 @@ class PoolEngine(Engine):
     def _run(self, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
         if self.n_workers == 1:
             with one_thread():
-                _work_here(self._setup, theta, jobs, receive)
+                _work_here(self._worker, theta, jobs, receive)
             return
         crew = self._start()
         try:
@@ -258,9 +264,8 @@ class PoolEngine(Engine):
             raise
 
 
-def _work_here(setup: _Setup, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
+def _work_here(worker: _Worker, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
     """Run jobs (row, kind, arguments) in this process, as a worker would."""
-    worker = _Worker(setup, 0)
     for job, (row, kind, arguments) in enumerate(jobs):
         worker.thetas[0] = theta[row]
         _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
