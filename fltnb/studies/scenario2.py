@@ -8,7 +8,7 @@ import numpy as np
 
 from .. import federations
 from ..results import Job
-from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, datasets, federation, picture, row
+from .common import SEEDS, VARIANTS, datasets, federation, picture, row, table_methods
 
 # What the code behind the tables did differently from the text, each changed alone, all else as written
 _BOTH: list[dict[str, Any]] = [{"rule": "last_local"}, {"rule": "last_aggregate"}, {"momentum": 0.5}]
@@ -20,14 +20,15 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
 
 
 def jobs(profile: str) -> list[Job]:
-    """FLT Tables 2 and 8, Figure 9: six methods and the oracle in both variants, every switch alone; partitions.
-
-    ``small`` has no CIFAR-10: a row takes 15 minutes or more of a core. Notebook 05 has shorter settings of the same
-    federation.
-    """
+    """FLT Tables 2 and 8, Figure 9: six methods and the oracle in both variants, every switch alone; partitions."""
     sets, seeds = datasets(profile), SEEDS[profile]
-    trained = [(dataset, variant) for dataset in sets[: 1 if profile == "small" else None] for variant in VARIANTS]
-    rows = [row(name, *one, seed, profile, 1) for one in trained for name in SCENARIO1_METHODS for seed in seeds]
+    trained = [(dataset, variant) for dataset in sets for variant in VARIANTS]
+    rows = [
+        row(name, *one, seed, profile, 1)
+        for one in trained
+        for name in table_methods(one[0], profile)
+        for seed in seeds
+    ]
     rows += [
         row(name, sets[0], "as_written", seed, profile, 1, **switch)
         for name, switches in SWITCHES.items()
