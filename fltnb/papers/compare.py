@@ -258,7 +258,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     for kind in kinds:
         apart = table.get(f"{kind} − paper", pd.Series("", index=table.index))
         pairs = zip(table[kind], apart, strict=True)
-        cells[kind] = [f"{text.removesuffix(')')}; {gap})" if gap else text for text, gap in pairs]
+        cells[kind] = [re.sub(r"(\(\d+ seeds?)", rf"\1; {gap}", text) if gap else text for text, gap in pairs]
     out = table[lines].drop_duplicates().set_index(lines)
     for measure, own in cells.groupby("measure", sort=False):
         out = out.join(own.set_index(lines)[kinds].rename(columns=lambda name, measure=measure: f"{measure}: {name}"))
@@ -276,7 +276,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 
 def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
-    shown = found[[_above_diagonal(params) for params in found["params"]]]
+    shown = found[[above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper, table)
     each = [note.split("; ") for note in found["note"]]
     everywhere = [note for note in each[0] if note and all(note in notes for notes in each)]
@@ -289,7 +289,7 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         row["measure"] = "train " * (line["split"] == "train") + label(line["metric"])
         row["paper"] = f"{int(line['value']):,}" if line["value"].isdigit() else line["value"]
         row["paper"] += f" ± {line['error']}" * bool(line["error"])
-        row |= {label(cell["variant"]): _text(cell, paper) for cell in cells}
+        row |= {label(cell["variant"]): cell_text(cell, paper) for cell in cells}
         row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
         row["otherwise"] = _otherwise(cells)
         notes = [note for note in line["note"].split("; ") if note not in everywhere]
@@ -306,16 +306,17 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
     if found["number"].isna().all():
         parts = [f"Toy scale ({', '.join(dict.fromkeys(out['data']))}); not comparable with {name}."]
     parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
-    parts += [f"Of every number: {note}." for note in everywhere]
+    remarks = [f"Of every number: {note}." for note in everywhere]
     if paper in WITHOUT_CODE:
-        parts.append("The paper has no public code, so nothing can be run as run.")
+        remarks.append("The paper has no public code, so nothing can be run as run.")
     if len(shown) < len(found):
-        parts.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
-    out.attrs["caption"] = " ".join([*parts, *_origins(results, found)])
+        remarks.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
+    out.attrs["remarks"] = remarks + _origins(results, found)
+    out.attrs["caption"] = " ".join(parts + out.attrs["remarks"])
     return out
 
 
-def _above_diagonal(params: str) -> bool:
+def above_diagonal(params: str) -> bool:
     """Whether a number is no repetition within a symmetric matrix."""
     pair = json.loads(params or "{}")
     return pair.get("user_i", 0) < pair.get("user_j", 1)
@@ -344,7 +345,8 @@ def _users(line: Row, params: Row) -> str:
     return " and ".join(f"user {params[f'user_{x}']} ({themes[params[f'task_{x}']]})" for x in "ij")
 
 
-def _text(cell: Row, paper: str) -> str:
+def cell_text(cell: Row, paper: str) -> str:
+    """Say one reproduced number: mean, spread, seeds and, of FLT, the binomial error; or what the gap costs."""
     if cell["status"] == "not run":
         minutes = cell["minutes"]
         cost = f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"

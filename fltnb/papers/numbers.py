@@ -19,14 +19,15 @@ _ADDED = ("number", "number_error", "first")
 
 
 @cache
-def _read(name: str) -> pd.DataFrame:
+def read(name: str) -> pd.DataFrame:
+    """Read a table of text that lies beside this module; do not change what is returned."""
     with resources.files(__package__).joinpath(name).open(encoding="utf-8") as file:
         return pd.read_csv(file, dtype=str, keep_default_na=False)
 
 
 @cache
 def _numbers() -> pd.DataFrame:
-    table = _read("published_results.csv").copy()
+    table = read("published_results.csv").copy()
     table["number"] = pd.to_numeric(table["value"], errors="raise")
     table["number_error"] = pd.to_numeric(table["error"].replace("", None))
     # lines of an ablation differ in nothing but their parameters
@@ -68,7 +69,7 @@ def claims(paper: str | None = None) -> pd.DataFrame:
     as the paper means it, else empty). Several sources or notebooks are separated by "; ". FltnbError: no claims are
     registered for this paper. ``paper``: one that has claims registered; all of them if left out.
     """
-    found = _read("claims.csv")
+    found = read("claims.csv")
     if paper is not None:
         found = found[found["paper"] == choose(paper, found["paper"].unique(), "paper with claims")]
     return found.reset_index(drop=True)

@@ -1,218 +1,244 @@
-"""The report: one HTML page with every printed number and claim beside what became of it.
+"""The report: every printed number and claim beside what became of it.
 
-The page needs nothing else: no script, no font, no picture. It reads committed results and computes no run.
+:func:`write` makes it of committed results and computes no run: pages for GitHub (``docs/report/``), one page that
+needs nothing else (``results/report.html``), the picture of printed against reproduced, and what README shows of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from html import escape
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import pandas as pd
 
-from .. import __version__, paths
-from .checks import VERDICTS, checks, claim_counts, verdicts
-from .compare import worded
-from .counts import STATUS, all_measured, committed, counts, nearness
+from .. import paths
+from .checks import VERDICTS, checks, verdicts
+from .compare import above_diagonal, cell_text, measured, wide, worded
+from .counts import all_measured, committed, counts, nearness
 from .names import PAPERS, VARIANTS, label
-from .settings import NOTEBOOKS, WITHOUT_CODE, in_order
+from .numbers import read
+from .settings import NOTEBOOKS, in_order
 
-STYLE = """
-:root { color-scheme: light dark; --line: #d0d0d0; --soft: #f3f4f6; --good: #0a6b3d; --bad: #a8201a; --so: #7a5a00;
-  --none: #6b7075; }
-@media (prefers-color-scheme: dark) { :root { --line: #444; --soft: #22262b; --good: #6fcf97; --bad: #ff8a80;
-  --so: #f2c94c; --none: #a0a4a8; } }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 0 auto; padding: 1rem; }
-h1 { line-height: 1.2; } h2 { margin-top: 2em; border-bottom: 1px solid var(--line); }
-nav { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; } .note { color: var(--none); font-size: .88rem; }
-.scroll { overflow-x: auto; margin: .6rem 0 1.2rem; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--line); padding: .2rem .55rem; text-align: left; vertical-align: top; }
-th { background: var(--soft); } td.n, th.n { text-align: right; white-space: nowrap; } td.again { border-color: #0000; }
-.good { color: var(--good); font-weight: 600; } .bad { color: var(--bad); font-weight: 600; }
-.so { color: var(--so); font-weight: 600; } .none, .other { color: var(--none); } .other { font-style: italic; }
-details { margin: .3rem 0; } summary { cursor: pointer; } ol, td ul { margin: 0; padding-left: 1.4rem; }
-ol.marks { font-size: .85rem; color: var(--none); }
-"""
-LOOKS = {"holds": "good", "does not hold": "bad", "mixed": "so", "stand-in only": "none", "not tested": "none"}
+PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
+SYMBOLS = dict(zip(VERDICTS, "✔◐✘○–", strict=True))
+NOTATION = (
+    "± behind a printed number is the paper's own error; behind ours it is the standard deviation over seeds, and a"
+    " number without ± is one seed. *Italic* (grey on the web page): run otherwise, in another setting or on data that"
+    " stand in for the paper's; what departs is said once under the table. –: not run."
+)
+"""How to read the tables of a page."""
 
 
 def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any] | None = None) -> Path:
-    """Write the report, to ``results/report.html`` and from the committed results if these are left out."""
-    text = page(committed() if results_by_notebook is None else results_by_notebook).encode()
+    """Write the report, all its pages and README's part, from the committed results if these are left out.
+
+    Returns Path: the HTML page, ``results/report.html`` unless ``path`` names another.
+    """
+    made = pages(committed() if results_by_notebook is None else results_by_notebook)
+    for name, text in made.items():
+        paths.write_atomically(paths.ROOT / name, lambda file, text=text: file.write(text.encode()))
     path = paths.ROOT / "results" / "report.html" if path is None else path
-    return paths.write_atomically(path, lambda file: file.write(text))
+    return paths.write_atomically(path, lambda file: file.write(one_page(made).encode()))
 
 
-def page(results_by_notebook: Mapping[str, Any]) -> str:
-    """Return the whole report as HTML."""
-    found, checked = all_measured(results_by_notebook), checks()
+def pages(results_by_notebook: Mapping[str, Any]) -> dict[str, str]:
+    """Return file (from the project's folder) -> Markdown: ``docs/report/`` and, where there is one, ``README.md``."""
+    held = results_by_notebook
+    found, checked = all_measured(held), checks()
     judged = verdicts(found=checked)
-    sections = {"In short": _short(found, judged)}
-    for paper, name, book in in_order():
-        own = found[(found["paper"] == paper) & (found["table"] == name)]
-        title = f"Tables of {PAPERS[paper]}"
-        sections[title] = sections.get(title, "") + _table(own, results_by_notebook.get(book), name)
-    for paper in dict.fromkeys(judged["paper"]):
-        sections[f"Claims of {PAPERS[paper]}"] = _claims(judged[judged["paper"] == paper])
-    sections["Checks of our own"] = _own(checked[checked["claim"] == ""])
-    sections["Where the numbers come from"] = _provenance(results_by_notebook)
-    sections["Pictures"] = _pictures()
-    names = {title: f"s{number}" for number, title in enumerate(sections)}
-    links = "".join(f'<a href="#{names[title]}">{escape(title)}</a>' for title in sections if title != "In short")
-    body = "".join(f'<h2 id="{names[title]}">{escape(title)}</h2>\n{text}\n' for title, text in sections.items())
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>fltnb: printed and reproduced</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        "<h1>Clustered federated learning: printed and reproduced</h1>\n"
-        f'<p class="note">fltnb {escape(__version__)}, put together on {datetime.now(UTC):%Y-%m-%d} from committed'
-        f" results. What was not run says so.</p>\n<nav>{links}</nav>\n{body}</body>\n</html>\n"
-    )
-
-
-def _short(found: pd.DataFrame, judged: pd.DataFrame) -> str:
-    totals = counts(found=found).set_index(["paper", "variant"])
-    head = '<tr><th rowspan="2">paper</th><th rowspan="2" class="n">printed</th>'
-    head += "".join(f'<th colspan="3">{text}</th>' for text in VARIANTS.values())
-    head += "</tr><tr>" + "".join(f'<th class="n">{label(word)}</th>' for word in STATUS) * 2 + "</tr>"
-    rows = ""
+    cards = _cards(held, found, judged)
+    made = {"docs/report/README.md": _front(cards, checked[checked["claim"] == ""])}
     for paper in NOTEBOOKS:
-        cells = f"<td>{PAPERS[paper]}</td>" + _number(totals.loc[(paper, "as_written"), "printed"])
-        for variant in VARIANTS:
-            if variant == "as_run" and paper in WITHOUT_CODE:
-                cells += '<td colspan="3" class="none">no public code</td>'
-            else:
-                cells += "".join(_number(totals.loc[(paper, variant), word]) for word in STATUS)
-        rows += f"<tr>{cells}</tr>"
-    claimed = claim_counts(judged).astype(str).replace("0", "–")
-    return (
-        "<p>What became of the printed numbers, each counted once however many tables print it:</p>"
-        f'<div class="scroll"><table>{head}{rows}</table></div>'
-        f"<ul>{''.join(map(_near, nearness(found=found).to_dict('records')))}</ul>"
-        "<p>What became of the papers’ claims:</p>"
-        + html(claimed.assign(paper=claimed["paper"].map(label)), (*VERDICTS, "all"))
-        + '<p class="note">Reproduced: run in the printed setting on the data that the paper names. Otherwise: a'
-        " lighter network, fewer images, clients or rounds, or data that stand in for the paper’s. As written follows"
-        " the paper’s text, as run the code behind its tables. A claim holds if all its checks hold, does not hold if"
-        " none does, and is mixed otherwise.</p>"
+        order = [(name, book) for one, name, book in in_order() if one == paper]
+        rows = found[found["paper"] == paper]
+        tables = [_table(rows[rows["table"] == name], held.get(book), name) for name, book in order]
+        parts = (f"# {PAPERS[paper]}: printed and reproduced", NOTATION, "## Tables", *tables, "## Claims")
+        made[f"docs/report/{paper}.md"] = "\n\n".join((*parts, _claims(judged[judged["paper"] == paper]))) + "\n"
+    file = paths.ROOT / "README.md"
+    if file.exists():
+        made["README.md"] = file.read_text(encoding="utf-8")
+        cards = re.sub(r'href="(\w+\.md)"', r'href="docs/report/\1"', cards)
+        for name, block in {"cards": cards, "table": _first_table(held.get("01_scenario1"))}.items():
+            between = re.compile(rf"(<!-- {name}: .*?-->\n\n).*?(\n\n<!-- end -->)", flags=re.S)
+            made["README.md"] = between.sub(rf"\g<1>{block}\g<2>", made["README.md"])
+    return made
+
+
+def _front(cards: str, ours: pd.DataFrame) -> str:
+    """Write the first page; ``ours``: checks that bear on no claim of a paper."""
+    held, tested = (ours["verdict"] == "holds").sum(), (ours["verdict"] != "not tested").sum()
+    shown = ours[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=ours["notebook"].str[:2])
+    return f"""# Clustered federated learning: printed and reproduced
+
+What became of every printed number and claim of four papers, written by `make report` from the committed results.
+**Reproduced**: run in the printed setting on the data that the paper names. **Otherwise**: a lighter network, fewer
+images, clients or rounds, or data that stand in for the paper's. *As written* follows the paper's text, *as run* the
+code behind its tables. A number counts once, however many tables print it. A claim holds if all its checks hold, does
+not hold if none does, and is mixed otherwise. A verdict on data that stand in for the paper's is none on the paper.
+
+![Ours against the printed accuracies](../../{PICTURE})
+
+{cards}
+
+Where the numbers come from, machine by machine: `notebooks/99_report.ipynb`, section 7.
+
+<details><summary>{held} of {tested} checks hold that bear on no sentence of a paper, but on this work</summary>
+
+{_pipes(shown)}
+
+</details>
+"""
+
+
+def _cards(held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame) -> str:
+    """One card per paper, two in a row: HTML that GitHub shows, too."""
+    totals = counts(found=found).set_index(["paper", "variant"])
+    near = nearness(found=found)
+    cards = [_card(paper, held, totals, near, judged[judged["paper"] == paper]) for paper in NOTEBOOKS]
+    rows = [f"<tr>\n{left}\n{right}\n</tr>" for left, right in zip(cards[::2], cards[1::2], strict=True)]
+    return "\n".join(("<table>", *rows, "</table>"))
+
+
+def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, judged: pd.DataFrame) -> str:
+    about = read("cards.csv").set_index("paper").loc[paper]
+    lines = [
+        f'<td width="50%" valign="top"><b>{PAPERS[paper]}</b>, <i>{about["title"]}</i>'
+        f' (<a href="https://arxiv.org/abs/{about["arxiv"]}">arXiv {about["arxiv"]}</a>): {about["notebooks"]},'
+        f' <a href="{paper}.md">all tables and claims</a>'
+    ]
+    done = totals.loc[paper].rename(index=VARIANTS).query("reproduced + otherwise > 0")
+    said = [f"{row['reproduced']} reproduced {text}, {row['otherwise']} otherwise" for text, row in done.iterrows()]
+    lines.append(f"<b>{totals.loc[paper, 'printed'].iloc[0]} printed numbers</b>: {'; '.join(said) or 'none was run'}.")
+    close = near[(near["paper"] == paper) & (near["accuracies"] > 0)].to_dict("records")
+    said = [f"{row['points_3']} of {row['accuracies']} {VARIANTS[row['variant']]}" for row in close]
+    lines[-1] += f" Reproduced accuracies within 3 points: {', '.join(said)}." * bool(said)
+    lines.append(f"<b>{len(judged)} claims</b>, among them:")
+    for word in VERDICTS:
+        own = judged[judged["verdict"] == word]
+        named = own.loc[own["id"].isin(about["headlines"].split()), "claim"].map(lambda text: escape(text, quote=False))
+        if len(own):
+            lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
+    behind = [held[book] for book in NOTEBOOKS[paper] if held.get(book) is not None and len(held[book].runs)]
+    hours = sum(results.provenance()["minutes"].sum() for results in behind) / 60
+    lines.append(
+        f"<b>Cost</b> of its tables: {sum(len(one.runs) for one in behind):,} runs, {hours:.1f} hours of computing."
     )
+    return "<br>\n".join(lines) + "</td>"
 
 
-def _number(value: int) -> str:
-    return f'<td class="n">{value}</td>' if value else '<td class="n none">–</td>'
+def _verdict(word: str) -> str:
+    return f'<b class="{word.replace(" ", "-")}">{SYMBOLS[word]} {word}</b>'
 
 
-def _near(row: Mapping[str, Any]) -> str:
-    text = (
-        f"{PAPERS[row['paper']]} {VARIANTS[row['variant']]}: of {row['accuracies']} reproduced accuracies"
-        f" {row['points_1']} lie within 1 point of the printed ones, {row['points_3']} within 3, and"
-        f" {row['printed_error']} within the printed error"
-    )
-    if row["variances"]:
-        text += f"; of {row['variances']} variances {row['percent_25']} within 25 %"
-    return f"<li>{escape(text)}.</li>"
+def _first_table(results: Any) -> str:
+    """FLT's Table 1 for README: a line per method, accuracy ± spread (variance), the oracle beside."""
+    found = measured(results, "flt", "T1", beside=("oracle",))
+    rows: dict[str, dict[str, str]] = {}
+    for (method, data, variant), own in found.groupby(["method", "dataset", "variant"], sort=False):
+        score, variance = own.sort_values("metric").to_dict("records")
+        line = rows.setdefault(method, {"method": label(method)})
+        line[f"{label(data)}: paper"] = f"{score['value']} ({variance['value']})" if score["value"] else "–"
+        shown = f"{_number(score)} ({variance['mean']:.2f})"
+        line[f"{label(data)}: {label(variant)}"] = "–" if score["status"] == "not run" else shown
+    return _pipes(pd.DataFrame(rows.values()))
+
+
+def _number(cell: Mapping[str, Any]) -> str:
+    """Write a reproduced number: mean ± spread over seeds, no spread for one seed."""
+    return "–" if cell["status"] == "not run" else re.sub(r" \(.*", "", cell_text(cell, cell["paper"]))
 
 
 def _table(found: pd.DataFrame, results: Any, name: str) -> str:
+    """One printed table in the paper's form, by data set and network, with remarks below."""
     paper = found["paper"].iloc[0]
-    shown = worded(found, results, paper, name)
-    done = {variant: found.loc[found["variant"] == variant, "status"] for variant in VARIANTS}
-    parts = [
-        f"{(status == 'reproduced').sum()} reproduced and {(status == 'otherwise').sum()} otherwise {VARIANTS[variant]}"
-        for variant, status in done.items()
-        if (status != "not run").any()
-    ]
-    title = f"Table {name[1:]}: {len(found) // 2} printed numbers, {'; '.join(parts) or 'none was run'}"
-    marks: dict[str, str] = {}  # text -> number under which the legend below the table says it once
-    for column in ("otherwise", "note"):
-        if column in shown:
-            shown[column] = [text and marks.setdefault(text, str(len(marks) + 1)) for text in shown[column]]
-    legend = "".join(f"<li>{escape(text)}</li>" for text in marks)
-    legend = f'<ol class="marks">{legend}</ol>' if legend else ""
-    body = f'<p class="note">{escape(shown.attrs["caption"])}</p>{html(shown)}{legend}'
-    return f"<details><summary>{escape(title)}</summary>{body}</details>\n"
+    table = worded(found, results, paper, name)
+    found = found[found["params"].map(above_diagonal)]
+    cells = {text: found[found["variant"] == variant].to_dict("records") for variant, text in VARIANTS.items()}
+    kinds = [text for text in VARIANTS.values() if any(cell["status"] != "not run" for cell in cells[text])]
+    said = Counter("; ".join(cell["departs"]) for text in kinds for cell in cells[text] if cell["departs"])
+    usual = said.most_common(1)[0][0] if said else ""
+    remarks = [*table.attrs["remarks"], *([f"*Italic*, unless a mark says else: {usual}."] if usual else [])]
+    marks: dict[str, str] = {}  # text -> the mark that stands behind what it is about
+    for text in kinds:
+        table[text] = [_marked(_number(cell), "; ".join(cell["departs"]), usual, marks) for cell in cells[text]]
+    if "note" in table:
+        table["paper"] = [_marked(*pair, None, marks) for pair in zip(table["paper"], table["note"], strict=True)]
+    remarks += [f"<sup>{mark}</sup> {text}." for text, mark in marks.items()]
+    status = [f"{_count(cells[text])} {text}" for text in kinds] or ["none was run"]
+    parts = [f"### Table {name[1:]}", f"{len(cells['as written'])} numbers: {'; '.join(status)}."]
+    heads = [column for column in ("data", "model") if "method" in table and column in table]
+    shown = table[[*table.columns[: table.columns.get_loc("measure") + 1], "paper", *kinds]]
+    for head, own in shown.groupby(heads, sort=False) if heads else [((), shown)]:
+        parts += [f"**{', '.join(head)}**"] * bool(head) + [_pipes(wide(_as_printed(own.drop(columns=heads))))]
+    return "\n\n".join([*parts, *("<br>\n".join(remarks),) * bool(remarks)])
 
 
-def html(table: pd.DataFrame, numeric: Sequence[str] = ()) -> str:
-    """Return a table of text as HTML; what a row repeats of the one above in the leading columns is left blank."""
-    columns = list(table.columns)
-    leading = columns.index("measure") if "measure" in columns else 0
-    numeric = {name for name in columns if name in numeric or name.startswith("as ") or (name == "paper" and leading)}
-    otherwise = columns.index("otherwise") if "otherwise" in columns else None
-    out, before = [], [""] * len(columns)
-    for row in table.astype(str).to_numpy().tolist():
-        again = 0
-        while again < leading and row[again] == before[again]:
-            again += 1
-        cells = []
-        for at, (name, text) in enumerate(zip(columns, row, strict=True)):
-            looks = ["n"] * (name in numeric) + ["again"] * (at < again)
-            looks += ["none"] * (text.startswith("not run") or text == "–")
-            looks += ["other"] * (name.startswith("as ") and otherwise is not None and row[otherwise] != "")
-            look = f' class="{" ".join(looks)}"' if looks else ""
-            cells.append(f"<td{look}>{'' if at < again else escape(text)}</td>")
-        out.append(f"<tr>{''.join(cells)}</tr>")
-        before = row
-    looks = {name: ' class="n"' if name in numeric else "" for name in columns}
-    head = "".join(f"<th{look}>{escape(name)}</th>" for name, look in looks.items())
-    return f'<div class="scroll"><table><tr>{head}</tr>\n' + "\n".join(out) + "</table></div>"
+def _marked(text: str, remark: str, usual: str | None, marks: dict[str, str]) -> str:
+    if not remark or text == "–":
+        return text
+    mark = "" if remark == usual else f"<sup>{marks.setdefault(remark, chr(ord('a') + len(marks)))}</sup>"
+    return text + mark if usual is None else f"*{text}*{mark}"
+
+
+def _count(cells: Iterable[Mapping[str, Any]]) -> str:
+    done = Counter(cell["status"] for cell in cells)
+    return ", ".join(f"{done[status]} {status}" for status in ("reproduced", "otherwise", "not run") if done[status])
+
+
+def _as_printed(table: pd.DataFrame) -> pd.DataFrame:
+    """Let a matrix of users and FLT's ablation stand as they are printed; else a measure is a group of columns."""
+    if "users" in table and len(table) > 2:
+        users = table["users"].str.split(" and ", expand=True)
+        return table.assign(measure=users[1], users=users[0])
+    if "rounds" in table:
+        return table.drop(columns="method").assign(measure=table["method"])
+    return table
 
 
 def _claims(judged: pd.DataFrame) -> str:
-    rows = ""
+    rows = []
     for claim in judged.to_dict("records"):
-        items = "".join(
-            f"<li>{_word(word)}: {escape(sentence)}{escape(f' ({why})' if why else '')}</li>"
-            for word, sentence, why in claim["evidence"]
-        )
-        evidence = f"<details><summary>{len(claim['evidence'])}</summary><ul>{items}</ul></details>" if items else ""
-        limits = f'<br><span class="note">{escape(claim["testable"])}</span>' if claim["testable"] else ""
-        words = (_word(claim["verdict"]), escape(claim["claim"]) + limits, escape(claim["source"]), evidence)
-        rows += f"<tr>{''.join(f'<td>{word}</td>' for word in words)}</tr>\n"
-    head = "".join(f"<th>{name}</th>" for name in ("verdict", "claim", "source", "checks"))
-    return f'<div class="scroll"><table><tr>{head}</tr>\n{rows}</table></div>'
+        items = [f"{_verdict(word)}: {text}" + f" ({why})" * bool(why) for word, text, why in claim["evidence"]]
+        checked = f"<details><summary>{len(items)}</summary>{'<br>'.join(items)}</details>" if items else ""
+        limits = f"<br>*{claim['testable']}*" if claim["testable"] else ""
+        rows.append({"verdict": _verdict(claim["verdict"]), "claim": claim["claim"] + limits})
+        rows[-1] |= {"source": claim["source"], "checks": checked}
+    return _pipes(pd.DataFrame(rows))
 
 
-def _word(word: str) -> str:
-    return f'<span class="{LOOKS.get(word, "none")}">{escape(word)}</span>'
+def _pipes(table: pd.DataFrame) -> str:
+    """Write a table as Markdown; numbers are set right, and a head "measure: kind" takes two lines."""
+    text = table.astype(str).replace({r"\|": r"\|", r"\n": " "}, regex=True)
+    right = [all(re.match(r"[*–−+-]?[\d–]|^$", value) for value in text[name]) for name in text]
+    head = [name.replace(": ", "<br>") for name in text]
+    rows = [head, ["---:" if flag else "---" for flag in right], *text.to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def _own(checked: pd.DataFrame) -> str:
-    if checked.empty:
-        return "<p>None is stored.</p>"
-    held, tested = (checked["verdict"] == "holds").sum(), (checked["verdict"] != "not tested").sum()
-    shown = checked[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=checked["notebook"].str[:2])
-    text = f"{held} of {tested} checks hold that bear on no sentence of a paper, but on this reproduction"
-    return f"<details><summary>{text}</summary>{html(shown)}</details>"
+def one_page(made: Mapping[str, str]) -> str:
+    """Return all pages of the report as one HTML page that needs nothing else: no script, no font, no other file."""
+    sections = {Path(name).stem: text for name, text in made.items() if name != "README.md"}
+    body = "".join(f'<section id="{name}">\n{html(text)}</section>\n' for name, text in sections.items())
+    body = re.sub(r'href="(\w+)\.md"', r'href="#\1"', body)
+    picture = b64encode((paths.ROOT / PICTURE).read_bytes()).decode()
+    return page("fltnb: printed and reproduced", body.replace(f"../../{PICTURE}", f"data:image/png;base64,{picture}"))
 
 
-def _provenance(results_by_notebook: Mapping[str, Any]) -> str:
-    frames = [
-        found.provenance().assign(notebook=name[:2])
-        for name, found in sorted(results_by_notebook.items())
-        if found is not None and len(found.runs)
-    ]
-    if not frames:
-        return "<p>No results are stored.</p>"
-    table = pd.concat(frames, ignore_index=True)
-    table = table.assign(dataset=table["dataset"].map(label), minutes=table["minutes"].map("{:.0f}".format))
-    table.insert(0, "notebook", table.pop("notebook"))
-    return html(table, ("jobs", "seeds", "minutes"))
+def html(markdown: str) -> str:
+    """Return Markdown as HTML, as GitHub would read it."""
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+    return MarkdownWithMath(IPythonRenderer(escape=False, exclude_anchor_links=True))(markdown)
 
 
-def _pictures() -> str:
-    """Link the pictures of every notebook, from the most trusted profile that has any."""
-    found: dict[str, list[str]] = {}
-    for profile in ("stored", "paper", "small"):
-        here: dict[str, list[str]] = {}
-        for file in sorted(paths.figures(profile).glob("[0-9][0-9]_*.png")):
-            title = escape(file.stem[3:].replace("_", " "))
-            link = f'<a href="../figures/{file.parent.name}/{file.name}">{title}</a>'
-            here.setdefault(file.name[:2], []).append(link)
-        found = here | found
-    lines = [f"<li>{number}: {', '.join(links)}</li>" for number, links in sorted(found.items())]
-    return f"<ul>{''.join(lines)}</ul>" if lines else "<p>None is stored.</p>"
+def page(title: str, body: str) -> str:
+    """Return a whole HTML page in the look of the report."""
+    template = Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
+    return template.substitute(title=escape(title), body=body)
