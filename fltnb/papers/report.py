@@ -66,8 +66,10 @@ def pages(results_by_notebook: Mapping[str, Any]) -> dict[str, str]:
         made["README.md"] = file.read_text(encoding="utf-8")
         cards = re.sub(r'href="(\w+\.md)"', r'href="docs/report/\1"', cards)
         for name, block in {"cards": cards, "table": _first_table(held.get("01_scenario1"))}.items():
-            between = re.compile(rf"(<!-- {name}: .*?-->\n\n).*?(\n\n<!-- end -->)", flags=re.S)
-            made["README.md"] = between.sub(rf"\g<1>{block}\g<2>", made["README.md"])
+            before, mark, rest = made["README.md"].partition(f"<!-- {name}: ")
+            line, _, rest = rest.partition("\n")
+            _, end, after = rest.partition("<!-- end -->")
+            made["README.md"] = "".join((before, mark, line, "\n\n", block, "\n\n", end, after))
     return made
 
 
@@ -130,7 +132,7 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     lines.append(
         f"<b>Cost</b> of its tables: {sum(len(one.runs) for one in behind):,} runs, {hours:.1f} hours of computing."
     )
-    return "<br>\n".join(lines) + "</td>"
+    return "<br>".join(lines) + "</td>"
 
 
 def _verdict(word: str) -> str:
