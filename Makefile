@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report counts test lab lint bench status clean lock format refresh FORCE
+.PHONY: help reproduce report site counts test lab lint bench status clean lock format refresh FORCE
 
 # ---- refuse what cannot work before any time is spent --------------------------------------------------------------
 
@@ -63,7 +63,8 @@ help:
 	@echo "fltnb: four papers on clustered federated learning, as notebooks that run"
 	@echo
 	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
-	@echo "  make report      every printed number and claim beside what was reproduced, as one page: results/report.html"
+	@echo "  make report      write docs/report/, results/report.html and README's tables anew from the committed results"
+	@echo "  make site        README, docs and all notebooks as a small static site: build/site, no network needed"
 	@echo "  make counts      how many printed numbers are reproduced, paper by paper"
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
 	@echo "  make lab         open the notebooks in JupyterLab"
@@ -73,7 +74,7 @@ help:
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
 	@echo "  make format      tidy the code and the notebooks' metadata"
-	@echo "  make refresh     run the notebooks in place, so that they show the newest evidence"
+	@echo "  make refresh     run the notebooks in place, so that they and the report show the newest evidence"
 	@echo "  make lock        write requirements.lock again after pyproject.toml changed (UPGRADE=1: newest versions)"
 	@echo
 	@echo "Options, after the command:"
@@ -161,6 +162,9 @@ reproduce: $(READY)
 report: $(READY)
 	@$(PY) -m fltnb report
 
+site: $(READY)
+	@$(PY) docs/build.py
+
 counts: $(READY)
 	@$(PY) -m fltnb counts
 
@@ -208,6 +212,7 @@ ifneq ($(NAMES),)
 	TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
 endif
+	@$(PY) -m fltnb report
 
 lock: $(READY)
 	$(PY) -m uv pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \

@@ -1,6 +1,7 @@
 """The documentation pages: their code runs, and what they say about the project is true."""
 
 import re
+import runpy
 
 from toys import refused
 
@@ -26,20 +27,41 @@ def test_the_method_of_the_page_runs(capsys):
 
 
 def test_differences_names_the_switches_lists_all_22_and_repeats_the_papers_contradictions():
-    text = (DOCS / "differences.md").read_text(encoding="utf-8")
+    text = (DOCS / "differences" / "flt.md").read_text(encoding="utf-8")
     the_list = text.split("## The list")[1].split("## ")[0]
     assert re.findall(r"^\| (\d+) \|", the_list, flags=re.M) == [str(n) for n in range(1, 23)]
     switches = ("`rule`", "`momentum`", "`k`", "`distance`", "`threshold`", "`graph`", "`finetune_epochs`", *RULES)
     assert not [name for name in switches if name.strip("`") not in text]
-    assert "## Measured effect" in text
     section = text.split("## Where the paper disagrees with itself")[1]
     printed = {value for row in papers.inconsistencies("flt")["printed"] for value in row.values()}
     assert not [value for value in printed if value not in section]
 
 
-def test_pages_link_to_files_that_exist():
-    for page in ("differences.md", "adding_a_method.md"):
-        text = (DOCS / page).read_text(encoding="utf-8")
-        named = set(re.findall(r"`(fltnb/[\w/]+(?:\.py|/))`", text))
-        assert named or page == "differences.md"
-        assert not [name for name in named if not (paths.ROOT / name).exists()]
+def test_pages_name_and_link_files_that_exist():
+    pages = [*DOCS.rglob("*.md"), paths.ROOT / "README.md"]
+    assert {"guide.md", "differences.md", "mthfl.md"} <= {page.name for page in pages}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for name in re.findall(r"`((?:fltnb|docs|notebooks|tests)/[\w/]+(?:\.py|\.md|\.ipynb|/))`", text):
+            assert (paths.ROOT / name).exists(), (page.name, name)
+        for link in re.findall(r"\]\(([^)#\s]+)|href=\"([^\"#]+)\"", text):
+            if not (link := "".join(link)).startswith("http"):
+                assert (page.parent / link).exists(), (page.name, link)
+
+
+def test_the_site_needs_no_network_and_its_links_lead_somewhere(tmp_path):
+    site = runpy.run_path(str(DOCS / "build.py"))
+    pages = [page for page in site["sources"]() if page.suffix == ".md" or page.name.startswith("12_")]
+    listed = site["build"](tmp_path, pages)
+    files = {name for name, *_ in listed} | {"pages.html"}
+    assert {"index.html", "docs/report/flt.html", "notebooks/12_emdcfl_pacs.html"} <= files and len(pages) == len(
+        listed
+    )
+    for name in files:
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "<script" not in text and not re.search(r'src="(https?:)?//|<link', text)
+        for link in re.findall(r'(?:href|src)="([^"#:]+)', text):
+            assert (tmp_path / name).parent.joinpath(link).exists(), (name, link)
+    text = (tmp_path / "notebooks/12_emdcfl_pacs.html").read_text(encoding="utf-8")
+    assert "<math" in text and "_files/" in text and "In [" not in text
+    assert [size > 10_000 for *_, size in listed] == [True] * len(listed)

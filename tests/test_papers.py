@@ -427,32 +427,46 @@ class Page(HTMLParser):
         self.ids += [attrs["id"]] if "id" in attrs else []
         self.links += [attrs["href"]] if "href" in attrs else []
         self.sources += [attrs["src"]] if "src" in attrs else []
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "img"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
-        assert self.open.pop() == tag
+        assert tag == "img" or self.open.pop() == tag  # <img ... />
 
 
-def test_the_page_is_whole_and_needs_nothing_else(root, capsys):
-    text = papers.report.page({})
-    assert "No results are stored" in text and "none was run" in text and ">holds<" in text
-    results = Fake({"accuracy": 83.0}, {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}})
-    papers.check("flt-t1-1", "It is so", True, "0.0 <b>apart</b>")
-    papers.check("", "One of ours", False)
+def test_the_report_is_whole_and_its_page_needs_nothing_else(root):
+    assert "none was run" in papers.report.pages({})["docs/report/flt.md"]
+    results = Fake(
+        {"accuracy": 83.0, "variance": 40.0}, {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}}
+    )
+    papers.check("flt-t1-4", "It is so", True, "0.0 <b>apart</b>")
+    papers.check("", "One of ours", False, "|a| < 1")
     papers.write("01_scenario1", "stored")
-    (root / "figures" / "small").mkdir(parents=True)
-    (root / "figures" / "small" / "01_picture.png").write_bytes(b"png")
+    (root / "figures" / "stored").mkdir(parents=True)
+    (root / papers.report.PICTURE).write_bytes(b"png")
+    (root / "README.md").write_text("# x\n<!-- table: -->\nold\n<!-- end -->\n<!-- cards: -->\n<!-- end -->\nz\n")
     text = papers.report.write(results_by_notebook={"01_scenario1": results}).read_text(encoding="utf-8")
     page = Page()
     page.feed(text)
-    assert page.open == [] and page.sources == [] and "<script" not in text and "http" not in text
+    assert page.open == [] and page.sources == ["data:image/png;base64,cG5n"] and "<script" not in text
     assert len(set(page.ids)) == len(page.ids)
     inner = [link[1:] for link in page.links if link.startswith("#")]
-    assert inner and set(inner) <= set(page.ids) and "../figures/small/01_picture.png" in page.links
-    assert "83.00 (1 seed)" in text and "82.73 ± 0.38" in text and "<li>7 of 100 rounds</li>" in text
-    assert "0.0 &lt;b&gt;apart" in text and "&lt;b&gt;</td>" in text and "0 of 1 checks hold" in text
-    assert "user 1 (vehicles) and user 2 (vehicles)" in text and "no public code" in text
-    assert len(text) < 3e6 and str(root) not in text
+    assert {"flt", "fesem", "mthfl", "emdcfl"} <= set(inner) <= set(page.ids)
+    assert not [link for link in page.links if not link.startswith(("#", "https://arxiv.org/abs/"))]
+    assert "83.00</td>" in text and "82.73 ± 0.38" in text and "<em>90.00</em>" in text
+    assert "7 of 100 rounds." in text and "0 of 1 checks hold" in text and "|a| &lt; 1" in text
+    assert "0.0 &lt;b&gt;apart" in text and str(root) not in text and len(text) < 4e6
     shown = re.sub(r"<style>.*?</style>", "", text, flags=re.S)
     assert not re.findall(r">[^<]*\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown)  # no ids
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    assert "| FedAvg | 82.73 (44.65) | 83.00 (40.00) | – |" in readme and "\nold" not in readme and readme[-2:] == "z\n"
+    assert (
+        '<b class="holds">✔ holds</b> (1): FLT has the best accuracy' in readme
+        and 'href="docs/report/flt.md"' in readme
+    )
+
+
+def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():
+    for name, text in papers.report.pages(papers.committed()).items():
+        assert text == (paths.ROOT / name).read_text(encoding="utf-8"), f"{name} is old: run `make report`"
+    assert len((paths.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100

@@ -12,6 +12,7 @@ from .names import VARIANTS
 from .settings import NOTEBOOKS, in_order
 
 STATUS = ("reproduced", "otherwise", "not_run")
+NEARNESS = ("paper", "variant", "accuracies", "printed_error", "points_1", "points_3", "variances", "percent_25")
 NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 
@@ -67,4 +68,4 @@ def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.Dat
         row |= {f"points_{points}": int((scores["off"] <= points).sum()) for points in (1, 3)}
         row |= {"variances": len(variances), "percent_25": (variances["off"] <= NEAR * variances["number"]).sum()}
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=NEARNESS)

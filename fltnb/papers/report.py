@@ -10,6 +10,7 @@ import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -51,8 +52,11 @@ def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any]
 def pages(results_by_notebook: Mapping[str, Any]) -> dict[str, str]:
     """Return file (from the project's folder) -> Markdown: ``docs/report/`` and, where there is one, ``README.md``."""
     held = results_by_notebook
-    found, checked = all_measured(held), checks()
+    found, plain = all_measured(held), partial(escape, quote=False)
+    checked = checks()
+    checked = checked.assign(sentence=checked["sentence"].map(plain), evidence=checked["evidence"].map(plain))
     judged = verdicts(found=checked)
+    judged = judged.assign(claim=judged["claim"].map(plain))
     cards = _cards(held, found, judged)
     made = {"docs/report/README.md": _front(cards, checked[checked["claim"] == ""])}
     for paper in NOTEBOOKS:
@@ -124,7 +128,7 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     lines.append(f"<b>{len(judged)} claims</b>, among them:")
     for word in VERDICTS:
         own = judged[judged["verdict"] == word]
-        named = own.loc[own["id"].isin(about["headlines"].split()), "claim"].map(lambda text: escape(text, quote=False))
+        named = own.loc[own["id"].isin(about["headlines"].split()), "claim"]
         if len(own):
             lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
     behind = [held[book] for book in NOTEBOOKS[paper] if held.get(book) is not None and len(held[book].runs)]
@@ -171,7 +175,8 @@ def _table(found: pd.DataFrame, results: Any, name: str) -> str:
     for text in kinds:
         table[text] = [_marked(_number(cell), "; ".join(cell["departs"]), usual, marks) for cell in cells[text]]
     if "note" in table:
-        table["paper"] = [_marked(*pair, None, marks) for pair in zip(table["paper"], table["note"], strict=True)]
+        notes = table["note"].str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
+        table["paper"] = [_marked(*pair, None, marks) for pair in zip(table["paper"], notes, strict=True)]
     remarks += [f"<sup>{mark}</sup> {text}." for text, mark in marks.items()]
     status = [f"{_count(cells[text])} {text}" for text in kinds] or ["none was run"]
     parts = [f"### Table {name[1:]}", f"{len(cells['as written'])} numbers: {'; '.join(status)}."]
