@@ -60,7 +60,7 @@ def test_the_site_needs_no_network_and_its_links_lead_somewhere(tmp_path):
     for name in files:
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert "<script" not in text and not re.search(r'src="(https?:)?//|<link', text)
-        for link in re.findall(r'(?:href|src)="([^"#:]+)', text):
+        for link in re.findall(r'(?:href|src)="([^"#:]+)["#]', text):
             assert (tmp_path / name).parent.joinpath(link).exists(), (name, link)
     text = (tmp_path / "notebooks/12_emdcfl_pacs.html").read_text(encoding="utf-8")
     assert "<math" in text and "_files/" in text and "In [" not in text
