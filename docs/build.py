@@ -54,7 +54,9 @@ def write(out: Path, target: Path, title: str, body: str, made: dict[Path, Path]
     """Write one page with its navigation; returns its bytes."""
     links = {text: os.path.relpath(made.get(Path(name), Path(name)), target.parent) for name, text in NAV.items()}
     nav = "".join(f'<a href="{to}">{text}</a>' for text, to in links.items())
-    text = report.page(title, f"<nav>{nav}</nav>\n{body}").replace("</style>", f"{highlighting()}</style>", 1)
+    text = report.fill("page.html", title=title, body=f"<nav>{nav}</nav>\n{body}").replace(
+        "</style>", f"{highlighting()}</style>", 1
+    )
     return (out / target).write_bytes(text.encode())
 
 

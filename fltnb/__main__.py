@@ -70,8 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command(_counts, "counts", "Print how many printed numbers are reproduced, as CSV.")
 
-    sub = command(_report, "report", "Put every printed number and claim beside what was reproduced, as one HTML page.")
-    sub.add_argument("--out", metavar="FILE", help="where to (default: results/report.html)")
+    command(_report, "report", "Write docs/report/, results/report.html and README's tables from committed results.")
 
     sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
     sub.add_argument("address", help="tcp://host:port")
@@ -180,8 +179,8 @@ def _counts(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     from . import papers, paths
 
-    file = papers.report.write(options.out)
-    print(f"The report is in {file.relative_to(paths.ROOT) if file.is_relative_to(paths.ROOT) else file}")
+    file = papers.report.write()
+    print(f"The report is in docs/report/ and, as one page, in {file.relative_to(paths.ROOT)}.")
 
 
 def _use_dask(address: str | None) -> None:

@@ -445,7 +445,7 @@ def test_the_report_is_whole_and_its_page_needs_nothing_else(root):
     (root / "figures" / "stored").mkdir(parents=True)
     (root / papers.report.PICTURE).write_bytes(b"png")
     (root / "README.md").write_text("# x\n<!-- table: -->\nold\n<!-- end -->\n<!-- cards: -->\n<!-- end -->\nz\n")
-    text = papers.report.write(results_by_notebook={"01_scenario1": results}).read_text(encoding="utf-8")
+    text = papers.report.write({"01_scenario1": results}).read_text(encoding="utf-8")
     page = Page()
     page.feed(text)
     assert page.open == [] and page.sources == ["data:image/png;base64,cG5n"] and "<script" not in text

@@ -1,7 +1,7 @@
 """The report: every printed number and claim beside what became of it.
 
 :func:`write` makes it of committed results and computes no run: pages for GitHub (``docs/report/``), one page that
-needs nothing else (``results/report.html``), the picture of printed against reproduced, and what README shows of it.
+needs nothing else (``results/report.html``), and what README shows of it. Their words stand in ``templates/``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from html import escape
 from importlib import resources
@@ -29,32 +29,20 @@ from .settings import NOTEBOOKS, in_order
 
 PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
 SYMBOLS = dict(zip(VERDICTS, "✔◐✘○–", strict=True))
-NOTATION = (
-    "± behind a printed number is the paper's own error; behind ours it is the standard deviation over seeds, and a"
-    " number without ± is one seed. *Italic* (grey on the web page): run otherwise, in another setting or on data that"
-    " stand in for the paper's; what departs is said once under the table. –: not run."
-)
-"""How to read the tables of a page."""
 
 
-def write(path: Path | str | None = None, results_by_notebook: Mapping[str, Any] | None = None) -> Path:
-    """Write the report, all its pages and README's part, from the committed results if these are left out.
-
-    Returns Path: the HTML page, ``results/report.html`` unless ``path`` names another.
-    """
+def write(results_by_notebook: Mapping[str, Any] | None = None) -> Path:
+    """Write the report and README's part, by default from the committed results; returns the file of the HTML page."""
     made = pages(committed() if results_by_notebook is None else results_by_notebook)
-    for name, text in made.items():
+    for name, text in (made | {"results/report.html": one_page(made)}).items():
         paths.write_atomically(paths.ROOT / name, lambda file, text=text: file.write(text.encode()))
-    path = paths.ROOT / "results" / "report.html" if path is None else path
-    return paths.write_atomically(path, lambda file: file.write(one_page(made).encode()))
+    return paths.ROOT / "results/report.html"
 
 
-def pages(results_by_notebook: Mapping[str, Any]) -> dict[str, str]:
-    """Return file (from the project's folder) -> Markdown: ``docs/report/`` and, where there is one, ``README.md``."""
-    held = results_by_notebook
+def pages(held: Mapping[str, Any]) -> dict[str, str]:
+    """Return file -> Markdown: ``docs/report/`` and ``README.md``, where there is one; ``held``: notebook -> results."""
     found, plain = all_measured(held), partial(escape, quote=False)
-    checked = checks()
-    checked = checked.assign(sentence=checked["sentence"].map(plain), evidence=checked["evidence"].map(plain))
+    checked = checks().map(plain)
     judged = verdicts(found=checked)
     judged = judged.assign(claim=judged["claim"].map(plain))
     cards = _cards(held, found, judged)
@@ -63,8 +51,8 @@ def pages(results_by_notebook: Mapping[str, Any]) -> dict[str, str]:
         order = [(name, book) for one, name, book in in_order() if one == paper]
         rows = found[found["paper"] == paper]
         tables = [_table(rows[rows["table"] == name], held.get(book), name) for name, book in order]
-        parts = (f"# {PAPERS[paper]}: printed and reproduced", NOTATION, "## Tables", *tables, "## Claims")
-        made[f"docs/report/{paper}.md"] = "\n\n".join((*parts, _claims(judged[judged["paper"] == paper]))) + "\n"
+        shown = {"tables": "\n\n".join(tables), "claims": _claims(judged[judged["paper"] == paper])}
+        made[f"docs/report/{paper}.md"] = fill("paper.md", paper=PAPERS[paper], **shown)
     file = paths.ROOT / "README.md"
     if file.exists():
         made["README.md"] = file.read_text(encoding="utf-8")
@@ -81,26 +69,7 @@ def _front(cards: str, ours: pd.DataFrame) -> str:
     """Write the first page; ``ours``: checks that bear on no claim of a paper."""
     held, tested = (ours["verdict"] == "holds").sum(), (ours["verdict"] != "not tested").sum()
     shown = ours[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=ours["notebook"].str[:2])
-    return f"""# Clustered federated learning: printed and reproduced
-
-What became of every printed number and claim of four papers, written by `make report` from the committed results.
-**Reproduced**: run in the printed setting on the data that the paper names. **Otherwise**: a lighter network, fewer
-images, clients or rounds, or data that stand in for the paper's. *As written* follows the paper's text, *as run* the
-code behind its tables. A number counts once, however many tables print it. A claim holds if all its checks hold, does
-not hold if none does, and is mixed otherwise. A verdict on data that stand in for the paper's is none on the paper.
-
-![Ours against the printed accuracies](../../{PICTURE})
-
-{cards}
-
-Where the numbers come from, machine by machine: `notebooks/99_report.ipynb`, section 7.
-
-<details><summary>{held} of {tested} checks hold that bear on no sentence of a paper, but on this work</summary>
-
-{_pipes(shown)}
-
-</details>
-"""
+    return fill("front.md", picture=PICTURE, cards=cards, held=held, tested=tested, ours=_pipes(shown))
 
 
 def _cards(held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame) -> str:
@@ -133,9 +102,8 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
             lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
     behind = [held[book] for book in NOTEBOOKS[paper] if held.get(book) is not None and len(held[book].runs)]
     hours = sum(results.provenance()["minutes"].sum() for results in behind) / 60
-    lines.append(
-        f"<b>Cost</b> of its tables: {sum(len(one.runs) for one in behind):,} runs, {hours:.1f} hours of computing."
-    )
+    runs = sum(len(one.runs) for one in behind)
+    lines.append(f"<b>Cost</b> of its tables: {runs:,} runs, {hours:.1f} hours of computing.")
     return "<br>".join(lines) + "</td>"
 
 
@@ -178,7 +146,8 @@ def _table(found: pd.DataFrame, results: Any, name: str) -> str:
         notes = table["note"].str.replace(r"\bT(\d+)\b", r"Table \1", regex=True)
         table["paper"] = [_marked(*pair, None, marks) for pair in zip(table["paper"], notes, strict=True)]
     remarks += [f"<sup>{mark}</sup> {text}." for text, mark in marks.items()]
-    status = [f"{_count(cells[text])} {text}" for text in kinds] or ["none was run"]
+    done = {text: Counter(cell["status"] for cell in cells[text]).items() for text in kinds}
+    status = [f"{', '.join(f'{n} {word}' for word, n in done[text])} {text}" for text in kinds] or ["none was run"]
     parts = [f"### Table {name[1:]}", f"{len(cells['as written'])} numbers: {'; '.join(status)}."]
     heads = [column for column in ("data", "model") if "method" in table and column in table]
     shown = table[[*table.columns[: table.columns.get_loc("measure") + 1], "paper", *kinds]]
@@ -192,11 +161,6 @@ def _marked(text: str, remark: str, usual: str | None, marks: dict[str, str]) ->
         return text
     mark = "" if remark == usual else f"<sup>{marks.setdefault(remark, chr(ord('a') + len(marks)))}</sup>"
     return text + mark if usual is None else f"*{text}*{mark}"
-
-
-def _count(cells: Iterable[Mapping[str, Any]]) -> str:
-    done = Counter(cell["status"] for cell in cells)
-    return ", ".join(f"{done[status]} {status}" for status in ("reproduced", "otherwise", "not run") if done[status])
 
 
 def _as_printed(table: pd.DataFrame) -> pd.DataFrame:
@@ -234,8 +198,8 @@ def one_page(made: Mapping[str, str]) -> str:
     sections = {Path(name).stem: text for name, text in made.items() if name != "README.md"}
     body = "".join(f'<section id="{name}">\n{html(text)}</section>\n' for name, text in sections.items())
     body = re.sub(r'href="(\w+)\.md"', r'href="#\1"', body)
-    picture = b64encode((paths.ROOT / PICTURE).read_bytes()).decode()
-    return page("fltnb: printed and reproduced", body.replace(f"../../{PICTURE}", f"data:image/png;base64,{picture}"))
+    inline = "data:image/png;base64," + b64encode((paths.ROOT / PICTURE).read_bytes()).decode()
+    return fill("page.html", title="Printed and reproduced", body=body.replace(f"../../{PICTURE}", inline))
 
 
 def html(markdown: str) -> str:
@@ -245,7 +209,7 @@ def html(markdown: str) -> str:
     return MarkdownWithMath(IPythonRenderer(escape=False, exclude_anchor_links=True))(markdown)
 
 
-def page(title: str, body: str) -> str:
-    """Return a whole HTML page in the look of the report."""
-    template = Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    return template.substitute(title=escape(title), body=body)
+def fill(template: str, **words: Any) -> str:
+    """Return a template with its words filled in; ``page.html`` takes ``title`` and ``body``, and has the look."""
+    text = resources.files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
+    return Template(text).substitute(words)
