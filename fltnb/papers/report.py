@@ -40,7 +40,7 @@ def write(results_by_notebook: Mapping[str, Any] | None = None) -> Path:
 
 
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
-    """Return file -> Markdown: ``docs/report/`` and ``README.md``, where there is one; ``held``: notebook -> results."""
+    """Return file -> Markdown: ``docs/report/`` and, if it is there, ``README.md``; ``held``: notebook -> results."""
     found, plain = all_measured(held), partial(escape, quote=False)
     checked = checks().map(plain)
     judged = verdicts(found=checked)
