@@ -23,6 +23,7 @@ _OBJECTS = {
     "PACFL": "relatedness",
     "PCAKMeans": "relatedness",
     "TransportSignatures": "relatedness",
+    "clustering_gain": "relatedness",
     "run": "rounds",
     "Job": "results",
     "compute": "results",

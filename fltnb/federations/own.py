@@ -20,7 +20,7 @@ SHOWN = 8  # names in a sentence; a table may have thousands of columns
 
 
 class Samples(NamedTuple):
-    """What :meth:`~fltnb.federations.Federation.from_arrays` takes: N samples, their classes and owners, class names."""
+    """What :meth:`~fltnb.federations.Federation.from_arrays` takes: N samples, classes 0 to K-1, owners, names."""
 
     x: np.ndarray
     y: np.ndarray
