@@ -80,9 +80,10 @@ def _data() -> dict[str, str]:
 
     there = [name for name in NAMES if any((folder / f"{name}.npz").is_file() for folder in paths.data())]
     rest = [name for name in NAMES if name not in (*there, "digits")]
+    ours = [name for name in rest if name not in SOURCES]
     return {
         "data": ", ".join(["digits", *there]),
         "looked in": ", ".join(map(str, paths.data())),
         "by download": ", ".join(f"{name} ({SOURCES[name][2]} MB)" for name in rest if name in SOURCES) or "nothing",
-        "not there": ", ".join(name for name in rest if name not in SOURCES) + " (fl.load tells how to get them)",
+        "not there": f"{', '.join(ours)} (fl.load tells how to get them)" if ours else "nothing",
     }
