@@ -103,6 +103,6 @@ def _gain(fed: Federation, clusters: np.ndarray, hits: dict[str, np.ndarray]) ->
     clients = pd.DataFrame({"client": np.arange(fed.n_clients), "cluster": clusters, "samples": fed.sizes})
     for scope, counted in hits.items():
         accuracy = 100 * counted / fed.sizes
-        clients[scope] = accuracy[accuracy.mean(1).argmax()]
+        clients[scope] = accuracy[accuracy.mean(1).round(9).argmax()]  # ties: not by how a sum was rounded
     over = [clients["cluster_model"] - clients[other] for other in ("one_model", "own_model")]
     return Gain(*(float(value) for gained in over for value in (gained.mean(), gained.sem())), clients)
