@@ -20,7 +20,8 @@ def show() -> int:
     packages, lacking = _packages()
     rows |= packages
     if lacking:  # nothing below could be imported
-        wrong.append(f"Missing or of another version: {', '.join(lacking)}. Mend it with pip install --upgrade fltnb.")
+        how = "install the wheel again, or in a clone remove .venv and run `make lint`"
+        wrong.append(f"Missing or of another version: {', '.join(lacking)}. To mend it {how}.")
     else:
         rows |= _machine() | _data()
     free = shutil.disk_usage(paths.ROOT).free / 1e9
