@@ -7,7 +7,7 @@ from importlib import import_module
 
 from .errors import FltnbError as FltnbError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = [
     *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
@@ -23,6 +23,7 @@ _OBJECTS = {
     "PACFL": "relatedness",
     "PCAKMeans": "relatedness",
     "TransportSignatures": "relatedness",
+    "clustering_gain": "relatedness",
     "run": "rounds",
     "Job": "results",
     "compute": "results",

@@ -78,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(_kernels, "kernels", "Run a command whose notebooks start in a tenth of the time (Linux).")
     sub.add_argument("line", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
 
+    command(_doctor, "doctor", "Say whether this machine has what is needed: packages, processor, GPU, data, disk.")
+
     command(_versions, "versions", "Show the versions of Python, the packages and this project.")
     return parser
 
@@ -208,6 +210,12 @@ def _kernels(options: argparse.Namespace) -> int:
     from . import kernels
 
     return kernels.run(options.line)
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.show()
 
 
 def _versions(options: argparse.Namespace) -> None:

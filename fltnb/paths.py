@@ -18,7 +18,9 @@ from typing import IO
 
 from .errors import FltnbError
 
-ROOT = Path(__file__).resolve().parent.parent
+HOME = Path(__file__).resolve().parent.parent
+ROOT = HOME if (HOME / "pyproject.toml").is_file() else Path.cwd()
+"""The project's folder; of an installed wheel the working directory, since nothing belongs beside its modules."""
 PROFILES = ("stored", "demo", "small", "paper")
 DAY = 86400.0  # seconds
 

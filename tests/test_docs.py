@@ -3,6 +3,10 @@
 import re
 import runpy
 
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
 from toys import refused
 
 from fltnb import papers, paths
@@ -11,15 +15,60 @@ from fltnb.methods import RULES
 DOCS = paths.ROOT / "docs"
 
 
-def test_the_method_of_the_page_runs(capsys):
-    """Run the page from top to bottom, as a reader would; its own assertions are part of it."""
-    page = (DOCS / "adding_a_method.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", page, flags=re.M | re.S)
-    assert len(blocks) == 4
-    assert 25 <= len([line for line in blocks[0].splitlines() if line.strip()]) <= 40  # "about 30 lines"
+def code(page):
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def run(page, blocks):
+    """Run a page from top to bottom, as a reader would; its own assertions are part of it."""
     names = {"__name__": "page"}
     for number, block in enumerate(blocks):
-        exec(compile(block, f"adding_a_method.md, block {number + 1}", "exec"), names)
+        exec(compile(block, f"{page}, block {number + 1}", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def owners(tmp_path, digits, monkeypatch):
+    """Write twelve owners' pictures, and their pixels as a table; every other owner turns the pictures upside down."""
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for i, (image, label) in enumerate(zip(digits.images, digits.labels, strict=True)):
+        image = image[::-1] if i % 12 % 2 else image
+        file = tmp_path / "photos" / f"owner{i % 12:02}" / f"digit{label}" / f"{i:04}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(file)
+        rows.append({"hospital": f"owner{i % 12:02}", "outcome": int(label)} | dict(enumerate(image.ravel().tolist())))
+    pd.DataFrame(rows).to_csv("visits.csv", index=False)
+    return tmp_path
+
+
+def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys):
+    names = run("own_clients.md", code("own_clients.md"))
+    fed, table = names["fed"], names["table"]
+    assert fed.input_shape == (1, 8, 8) and fed.class_names[3] == "digit3" and table.class_names[3] == "3"
+    assert np.array_equal(np.sort(fed.label_counts("train"), 0), np.sort(table.label_counts("train"), 0))
+    assert names["found"].labels_.tolist() == 6 * [0, 1] and (owners / "groups.png").exists()
+    assert names["gain"].points > 3 * names["gain"].error > 0 and "bytes from client 0" in capsys.readouterr().out
+    for file, says in (
+        ("empty/a.txt", "no picture in empty: lay them out as empty/OWNER/CLASS/PICTURE"),
+        ("broken/ann/cat/1.png", "broken/ann/cat/1.png cannot be read as a picture"),
+        ("photos/owner00/x.png", "photos/owner00/x.png is not where its owner"),
+    ):
+        (owners / file).parent.mkdir(parents=True, exist_ok=True)
+        (owners / file).write_bytes(b"no picture")
+        refused(says, fed.from_folder, file.split("/")[0])
+    refused("no column 'owner'.*it has hospital, outcome", fed.from_csv, "visits.csv")
+    whole = "hospital,outcome,age\nann,1,3\nann,0,{}\n"
+    for value, says in (("", "gaps in age .lines 3"), ("old", "age of t.csv hold text"), ("inf", "NaN or infinite")):
+        (owners / "t.csv").write_text(whole.format(value), encoding="utf-8")
+        refused(says, fed.from_csv, owners / "t.csv", "hospital", "outcome")
+
+
+def test_the_method_of_the_page_runs(capsys):
+    blocks = code("adding_a_method.md")
+    assert len(blocks) == 4
+    assert 25 <= len([line for line in blocks[0].splitlines() if line.strip()]) <= 40  # "about 30 lines"
+    names = run("adding_a_method.md", blocks)
     assert "accuracy" in capsys.readouterr().out
     refused(r"own must be a number of at least 0 and at most 1, not 1.5", names["PersonalMix"], 1.5)
     # the ring is a different graph from FedAvg's, and everybody has a model of their own

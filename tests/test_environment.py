@@ -1,9 +1,11 @@
 """pyproject.toml, requirements.lock and environment.yml tell the same story."""
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
 import yaml
@@ -68,6 +70,26 @@ def test_constraints_are_the_locked_versions_and_ours_is_the_same_everywhere():
         assert str(constraint.specifier) == f"=={locked[constraint.name]}"  # exact: see the note in pyproject.toml
     citation = yaml.safe_load((paths.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert fltnb.__version__ == PROJECT["project"]["version"] == citation["version"]
+
+
+def test_a_wheel_works_outside_the_repository(tmp_path):
+    """Build it from a copy, as building leaves folders behind; the packages that it needs are those of this set-up."""
+    source, site, elsewhere = (tmp_path / name for name in ("source", "site", "elsewhere"))
+    shutil.copytree(paths.ROOT / "fltnb", source / "fltnb", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(paths.ROOT / name, source)
+    build = "import setuptools.build_meta as b; print(b.build_wheel('.'))"
+    said = subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, text=True, check=True).stdout
+    zipfile.ZipFile(source / said.split()[-1]).extractall(site)
+    elsewhere.mkdir()
+    use = "import fltnb as fl; from fltnb import papers; print(fl.load('digits'), len(papers.counts()), fl.__file__)"
+    here = {"cwd": elsewhere, "env": {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(site)}, "text": True}
+    for arguments, says in ((["-c", use], str(site)), (["-m", "fltnb", "doctor"], f"works in {elsewhere}")):
+        done = subprocess.run([sys.executable, *arguments], capture_output=True, **here)
+        assert done.returncode == 0, done.stderr
+        assert says in done.stdout
+    assert re.search(r"packages +(\d+) of \1 .*data +digits\n.*cifar10 .170 MB.*Nothing that", done.stdout, re.S)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_import_is_cheap():

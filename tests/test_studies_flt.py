@@ -23,12 +23,13 @@ def test_link_shares_by_hand():
 
 def test_every_switch_changes_one_thing():
     jobs = [job for job in studies.jobs("02", "small") if job.kind == "training" and job.seed == 0]
-    base = {(job.axes["method"], job.axes["variant"]): job for job in jobs if len(job.axes) == 5}
+    row = ("dataset", "method", "variant")
+    base = {tuple(job.axes[name] for name in row): job for job in jobs if len(job.axes) == 5}
     alone = [job for job in jobs if len(job.axes) > 5]
     assert len(alone) == 4 + 8 + 1 and len({job.id for job in jobs}) == len(jobs)
     for job in alone:
         (switch,) = [name for name in job.axes if name not in ("dataset", "method", "variant", "model", "seed")]
-        other = base[job.axes["method"], job.axes["variant"]].settings
+        other = base[tuple(job.axes[name] for name in row)].settings
         different = [name for name in other if other[name] != job.settings[name]]
         assert different == [{"momentum": "momentum", "partition": "federation"}.get(switch, "method")]
 

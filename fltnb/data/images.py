@@ -141,12 +141,12 @@ def fixed_split(labels: np.ndarray, parts: int, *keys: int) -> np.ndarray:
     return split
 
 
-def read_picture(path: Path, size: int, how: str) -> np.ndarray:
-    """Return a picture squeezed to (size, size, 3) uint8 by Pillow's resampling ``how``."""
+def read_picture(path: Path, size: int, how: str, mode: str = "RGB") -> np.ndarray:
+    """Return a picture squeezed to (size, size, 3) uint8, (size, size) in mode "L", by Pillow's resampling ``how``."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling[how]))
-    except OSError as error:
+            return np.asarray(image.convert(mode).resize((size, size), Image.Resampling[how]))
+    except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
         raise FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.") from error

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
 from ..randomness import stream
 from ..settings import Count, Natural, Part, Rate, check
+from .own import read_csv, read_folder
 from .pixels import SCALINGS, Scale, as_samples, pixel_scaling, to_inputs
 from .shares import apportion
 
@@ -193,6 +195,46 @@ class Federation:
         fields = {"n_classes": n_classes, "class_names": class_names, "clusters": clusters, "settings": settings}
         fields |= {"name": name, "origin": f"own arrays (sha256 {content})"}
         return cls(images=x, labels=y, **fields, **parts, **pixel_scaling(x))
+
+    @classmethod
+    def from_csv(
+        cls,
+        file: Path | str,
+        owner: str = "owner",
+        label: str = "label",
+        features: Sequence[str] | None = None,
+        standardise: bool = True,
+        **options: Any,
+    ) -> Federation:
+        """Make a federation of a table: one row per sample, with a column for its owner and one for its class.
+
+        Client i is the i-th owner in sorted order. FltnbError: no such file or column, text among the features, gaps.
+
+        Parameters
+        ----------
+        owner, label : str, names of these columns; their values may be numbers or text
+        features : sequence of str, optional, the columns to learn from; by default all others
+        standardise : bool
+            Take each feature less its mean over all rows, divided by its standard deviation: features in different
+            units would else drown each other. In a real federation clients would send two sums per column for that.
+        **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
+        """
+        return cls.from_arrays(**read_csv(file, owner, label, features, standardise)._asdict(), **options)
+
+    @classmethod
+    def from_folder(cls, folder: Path | str, size: Count = 32, grey: bool = False, **options: Any) -> Federation:
+        """Make a federation of pictures in ``<folder>/<owner>/<class>/<picture>`` (PNG, JPEG and other usual formats).
+
+        Client i is the i-th owner in sorted order. FltnbError: no such folder, no picture, one that lies elsewhere or
+        cannot be read.
+
+        Parameters
+        ----------
+        size : int, pixels a side that every picture is squeezed to
+        grey : bool, one channel in place of red, green and blue
+        **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
+        """
+        return cls.from_arrays(**read_folder(folder, size, grey)._asdict(), **options)
 
     @property
     def n_clients(self) -> int:

@@ -11,6 +11,7 @@ from .base import ClientClusterer, sketch_bytes
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
+from .gain import Gain, clustering_gain
 from .pacfl import PACFL
 from .pca_kmeans import PCAKMeans
 from .transport import TransportSignatures
@@ -18,7 +19,16 @@ from .transport import TransportSignatures
 _CLASSES = {made.__name__: made for made in (EMDClustering, EigenRelevance, FCR, PACFL, PCAKMeans, TransportSignatures)}
 CLUSTERERS = tuple(_CLASSES)
 
-__all__ = ["CLUSTERERS", "ClientClusterer", "build", "canonical", "sketch_bytes", *CLUSTERERS]
+__all__ = [
+    "CLUSTERERS",
+    "ClientClusterer",
+    "Gain",
+    "build",
+    "canonical",
+    "clustering_gain",
+    "sketch_bytes",
+    *CLUSTERERS,
+]
 
 
 def build(settings: Mapping[str, Any]) -> ClientClusterer:

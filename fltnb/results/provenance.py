@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .. import paths
+from .. import __version__, paths
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
@@ -51,6 +51,8 @@ def _commit() -> str:
         )
         return done.stdout.strip()
 
+    if paths.ROOT != paths.HOME:  # an installed wheel: a repository around it is somebody else's
+        return f"release {__version__}"
     try:
         changed = git("status", "--porcelain", "--untracked-files=no", "--", "fltnb")
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -207,7 +208,7 @@ class Results:
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]
             row = {"dataset": dataset, "jobs": len(group), "seeds": group["seed"].nunique()}
-            row["minutes"] = sum(about.get("seconds", 0.0) for about in where) / 60
+            row["minutes"] = math.fsum(about.get("seconds", 0.0) for about in where) / 60  # the same on every Python
             for name, of in {"commits": "commit", "hardware": "hardware", "data": "data_origin"}.items():
                 row[name] = ", ".join(sorted({about.get(of, "") for about in where} - {""}))
             rows.append(row | {"last day": max(about["finished"] for about in where)[:10]})

@@ -24,7 +24,7 @@ from .stacked import StackedEngine
 if TYPE_CHECKING:
     from ..federations import Federation
 
-__all__ = ["BACKENDS", "DEVICES", "Engine", "Evaluation", "TrainSpec", "Trained", "make_engine"]
+__all__ = ["BACKENDS", "DEVICES", "Engine", "Evaluation", "TrainSpec", "Trained", "has_bfloat16", "make_engine"]
 
 Backend = Literal["auto", "serial", "pool", "stacked"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -90,11 +90,18 @@ def make_engine(
         return SerialEngine(fed, model, spec, device)
 
 
+def has_bfloat16(device: str) -> bool:
+    """Whether the processor ("cpu") or the GPU ("cuda") computes in bfloat16 itself, without emulation."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(False)
+    able = torch.cpu.get_capabilities()
+    return any(able.get(name) for name in ("amx_bf16", "avx512_bf16", "bf16"))  # the last one: Arm
+
+
 def _check_bfloat16(model: Model, device: str) -> None:
     """Refuse bfloat16 where it would be emulated, slowly; warn where there is nothing to compute in it."""
-    able = torch.cpu.get_capabilities()
-    names = ("amx_bf16", "avx512_bf16", "bf16")  # the last one: Arm
-    if not (torch.cuda.is_bf16_supported(False) if device == "cuda" else any(able.get(name) for name in names)):
+    if not has_bfloat16(device):
+        able = torch.cpu.get_capabilities()
         what = "GPU" if device == "cuda" else f"processor ({able.get('cpu_name', able['architecture'])})"
         raise FltnbError(f"This {what} has no bfloat16 and would emulate it slowly: leave precision at 'float32'.")
     if not model.large and not model.convolutional:
