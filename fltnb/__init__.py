@@ -13,21 +13,16 @@ _MODULES = [
     *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
     *("rounds", "results", "studies", "papers", "plots", "notebook", "theory"),
 ]
-_OBJECTS = {
-    "load": "data",
-    "ImageSet": "data",
-    "Federation": "federations",
-    "EigenRelevance": "relatedness",
-    "EMDClustering": "relatedness",
-    "FCR": "relatedness",
-    "PACFL": "relatedness",
-    "PCAKMeans": "relatedness",
-    "TransportSignatures": "relatedness",
-    "clustering_gain": "relatedness",
-    "run": "rounds",
-    "Job": "results",
-    "compute": "results",
+_FROM = {
+    "data": ("load", "ImageSet"),
+    "federations": ("Federation",),
+    "relatedness": (
+        *("EigenRelevance", "EMDClustering", "FCR", "PACFL", "PCAKMeans", "TransportSignatures"),
+        "clustering_gain",
+    ),
+    **{"rounds": ("run",), "results": ("Job", "compute")},
 }
+_OBJECTS = {name: module for module, names in _FROM.items() for name in names}
 
 _OLD = {
     **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},

@@ -103,6 +103,8 @@ def _notebook(options: argparse.Namespace) -> int:
 
 
 def _status(options: argparse.Namespace) -> int:
+    from tabulate import tabulate
+
     from . import runner
     from .errors import choose
 
@@ -111,19 +113,13 @@ def _status(options: argparse.Namespace) -> int:
     if options.format == "json":
         print(json.dumps(rows, indent=1))
     else:
-        _print_status(rows)
+        head, table = ("notebook", "state", "wall time", "finished (UTC)", "note"), []
+        for row in rows:
+            took = "" if row["wall_s"] is None else duration(row["wall_s"])
+            finished = (row["finished"] or "")[:16].replace("T", " ")
+            table.append((row["notebook"], row["state"], took, finished, row["note"]))
+        print(tabulate(table, head, "plain", disable_numparse=True))
     return int(options.check and any(row["state"] != "done" for row in rows))
-
-
-def _print_status(rows: list[dict]) -> None:
-    from tabulate import tabulate
-
-    table = []
-    for row in rows:
-        took = "" if row["wall_s"] is None else duration(row["wall_s"])
-        finished = (row["finished"] or "")[:16].replace("T", " ")
-        table.append((row["notebook"], row["state"], took, finished, row["note"]))
-    print(tabulate(table, ("notebook", "state", "wall time", "finished (UTC)", "note"), "plain", disable_numparse=True))
 
 
 def _compute(options: argparse.Namespace) -> None:

@@ -19,16 +19,9 @@ import threading
 from pathlib import Path
 
 NAME = "fltnb-forked"
-LIBRARIES = (
-    "torch",
-    "pandas",
-    "seaborn",
-    "matplotlib.pyplot",
-    "scipy.stats",
-    "sklearn.cluster",
-    "sklearn.decomposition",
-)
-LIBRARIES += ("ipykernel.kernelapp", "fltnb.studies", "fltnb.papers", "fltnb.plots", "fltnb.training", "fltnb.methods")
+LIBRARIES = ("torch", "pandas", "seaborn", "matplotlib.pyplot", "scipy.stats", "sklearn.cluster")
+LIBRARIES += ("sklearn.decomposition", "ipykernel.kernelapp", "fltnb.studies", "fltnb.papers", "fltnb.plots")
+LIBRARIES += ("fltnb.training", "fltnb.methods")
 INLINE = "module://matplotlib_inline.backend_inline"  # read when matplotlib is imported, before there is a kernel
 
 

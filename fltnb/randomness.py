@@ -8,20 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-# Values are part of every stored result: append, never renumber.
-PURPOSES = {
-    "partition": 1,
-    "init": 2,
-    "participation": 3,
-    "order": 4,
-    "dropout": 5,
-    "kmeans": 6,
-    "umap": 7,
-    "encoder": 8,
-    "finetune": 9,
-    "split": 10,
-    "method": 11,
-}
+# Numbers are part of every stored result: append, never reorder.
+_WORDS = "partition init participation order dropout kmeans umap encoder finetune split method"
+PURPOSES = {purpose: number for number, purpose in enumerate(_WORDS.split(), start=1)}
 
 
 def _sequence(seed: int, purpose: str, keys: tuple[int, ...]) -> np.random.SeedSequence:

@@ -80,10 +80,8 @@ class Run:
         return float(self.history.query("split == 'test'")["accuracy"].iloc[-1])
 
     def __repr__(self) -> str:
-        return (
-            f"Run({self.settings.get('method', {}).get('name', '?')}, {self.history['round'].max()} rounds,"
-            f" test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
-        )
+        what = f"{self.settings.get('method', {}).get('name', '?')}, {self.history['round'].max()} rounds"
+        return f"Run({what}, test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
 
 
 class DivergedError(FltnbError):
@@ -232,10 +230,9 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         done.state, trained = method.train(done.state, clients, round, engine)
         lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
         if lost.any():
-            stopped = (
-                f"Training stopped at round {round} of {rounds}: the loss of client {clients[lost][0]} is not finite;"
-                " choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
-            )
+            who, when = f"client {clients[lost][0]}", f"round {round} of {rounds}"
+            mend = "choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
+            stopped = f"Training stopped at {when}: the loss of {who} is not finite; {mend}"
             break
         done.state = method.revise(method.collect(done.state, clients, trained.theta, round), fed, round, context)
         received, sent = method.traffic(done.state, net.n_parameters)

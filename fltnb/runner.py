@@ -101,16 +101,14 @@ def run_notebook(
 
 def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str:
     """Run the notebook; return the last sentence of its error, or nothing."""
-    papermill = _papermill()
-    error = ""
+    papermill, error = _papermill(), ""
+    kernel = os.environ.get("FLTNB_KERNEL", "python3")  # the Python that runs this, whatever the notebook names
     try:
         papermill.execute_notebook(
             source,
             output,
             parameters=parameters,
-            kernel_name=os.environ.get(
-                "FLTNB_KERNEL", "python3"
-            ),  # the Python that runs this, whatever the notebook names
+            kernel_name=kernel,
             cwd=source.parent,
             progress_bar=False,
             stdout_file=log,
@@ -124,10 +122,8 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
         sentence = lines[-1] if lines else "no message"
         error = sentence if failure.ename == "FltnbError" else f"{failure.ename}: {sentence}"
     except OSError as failure:
-        raise FltnbError(
-            f"Cannot write {output} ({failure.strerror or failure}): free some space, then run the same command again;"
-            " what was computed before is kept."
-        ) from failure
+        found = f"Cannot write {output} ({failure.strerror or failure}): free some space"
+        raise FltnbError(f"{found}, then run the same command again; what was computed before is kept.") from failure
     except RuntimeError as failure:  # nbclient's DeadKernelError is one
         log.write(f"{failure}\n")
         error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."

@@ -28,19 +28,10 @@ FEDERATIONS = {
     "backdoor_patches": {"kind": "backdoor_patches", "dataset": "people", "n_clients": 6, "patch": 2},
     "domains": {"kind": "domains", "dataset": "people", "min_samples": 40},
     "renderings": {"kind": "renderings", "min_samples": 150},
-    "tasks": {
-        "kind": "tasks",
-        "tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]],
-        "users_per_task": [3, 2, 2],
-        "samples_per_user": [40, 30, 20],
-    },
-    "cross_tasks": {
-        "kind": "cross_tasks",
-        "other": "digits",
-        "labels": [0, 1],
-        "other_labels": [0, 1],
-        "samples_per_user": 40,
-    },
+    "tasks": {"kind": "tasks", "tasks": [[0, 1, 2, 3, 4], [5, 6, 7], [8, 9]]}
+    | {"users_per_task": [3, 2, 2], "samples_per_user": [40, 30, 20]},
+    "cross_tasks": {"kind": "cross_tasks", "other": "digits", "labels": [0, 1]}
+    | {"other_labels": [0, 1], "samples_per_user": 40},
     "scaled": LABELS | {"scaling": "mnist"},
 }
 

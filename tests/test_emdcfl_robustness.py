@@ -43,7 +43,7 @@ def test_plateau_by_hand():
     assert adjusted_rand_index(clusters, fl.EMDClustering(tolerance=5).connect(far, np.ones(4))[1]) == 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10_000))
 def test_plateau_against_trying_every_tolerance(count, seed):
     rng = np.random.default_rng(seed)

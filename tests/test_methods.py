@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
-from toys import held_out, served, steps, two_clusters
+from toys import held_out, refused, served, steps, two_clusters
 
 import fltnb as fl
 import fltnb.methods as methods
-from fltnb.errors import FltnbError
 from fltnb.methods import CFL, FLT, IFCA, PCAKMHC, Context, FedAvg, FedProx, FedSEM, FeSEM, Local, Oracle
 from fltnb.methods.base import mix
 from fltnb.methods.cfl import bipartition, cosines
@@ -58,8 +57,7 @@ def test_oracle_keeps_a_cluster_without_participants_and_needs_the_truth():
     found, _ = play(Oracle(), ([0], [[7, 7]]))
     assert np.allclose(found[:2], 7)
     assert np.allclose(found[2:], [1, 2])
-    with pytest.raises(FltnbError, match="true clusters"):
-        play(Oracle(), ([0], [[7, 7]]), clusters=None)
+    refused("true clusters", play, Oracle(), ([0], [[7, 7]]), clusters=None)
 
 
 def test_flt_case_1_averages_over_neighbourhoods_and_is_case_2_on_blocks():
@@ -98,8 +96,7 @@ def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights():
     theta = rng.normal(size=(7, 1000)).astype(np.float32)
     assert np.allclose(mix(W, theta, block=64), mix(W, theta), rtol=0, atol=1e-7)
     for row, says in (([0.5, 0.4], "sum to 1"), ([1.5, -0.5], "non-negative")):
-        with pytest.raises(FltnbError, match=says):
-            mix(np.array([row]), np.zeros((2, 3), np.float32))
+        refused(says, mix, np.array([row]), np.zeros((2, 3), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -150,22 +147,15 @@ def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
 FOUR = SimpleNamespace(n_clients=4)
 
 
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: methods.build({"name": "fedsem"}), "fedsem needs n_clusters .K, the number of clusters.: add it"),
-        (lambda: methods.build({"name": "flt", "clusterer": {"name": "KMedoids"}}), "clusterer 'KMedoids'"),
-        (lambda: methods.build({"name": "flt", "encoder": {"sort": "pca"}}), "option of encoder 'sort'"),
-        (lambda: play(FLT(fitted([0, 1, 1]))), "fitted on 3 clients"),
-        (lambda: FLT(graph="full", membership="leaf_order"), 'give graph="clusters" as well'),
-        (lambda: FLT(fitted(TRUTH), membership="leaf_order").client_graph(FOUR, CONTEXT), "no dendrogram"),
-        *((lambda cls=cls: cls(5).check(FOUR), "5 clusters for 4 clients") for cls in (IFCA, FeSEM, FedSEM)),
-    ],
-)
-def test_what_does_not_go_together_is_refused_in_one_sentence(make, sentence):
-    with pytest.raises(FltnbError, match=sentence) as error:
-        make()
-    assert "\n" not in str(error.value)
+def test_what_does_not_go_together_is_refused_in_one_sentence():
+    refused("fedsem needs n_clusters .K, the number of clusters.: add it", methods.build, {"name": "fedsem"})
+    refused("clusterer 'KMedoids'", methods.build, {"name": "flt", "clusterer": {"name": "KMedoids"}})
+    refused("option of encoder 'sort'", methods.build, {"name": "flt", "encoder": {"sort": "pca"}})
+    refused("fitted on 3 clients", play, FLT(fitted([0, 1, 1])))
+    refused('give graph="clusters" as well', FLT, graph="full", membership="leaf_order")
+    refused("no dendrogram", FLT(fitted(TRUTH), membership="leaf_order").client_graph, FOUR, CONTEXT)
+    for cls in (IFCA, FeSEM, FedSEM):
+        refused("5 clusters for 4 clients", cls(5).check, FOUR)
 
 
 @pytest.mark.parametrize("name", methods.METHODS)
@@ -181,11 +171,9 @@ def test_every_option_of_every_method_is_checked_by_its_annotation(name):
             for wrong in (-1, "0.1", None) if kind not in ("Count", "Natural") else (-1, 1.5, True, "1"):
                 if wrong is None and "None" in str(one.annotation):
                     continue
-                with pytest.raises(FltnbError, match=f"{option}"):
-                    cls(**needed | {option: wrong})
+                refused(f"{option}", cls, **needed | {option: wrong})
         elif kind.startswith("Literal"):
-            with pytest.raises(FltnbError, match=f"Unknown {option} 'nothing'"):
-                cls(**needed | {option: "nothing"})
+            refused(f"Unknown {option} 'nothing'", cls, **needed | {option: "nothing"})
 
 
 QUICK = {"model": "mlp_plain", "rounds": 3, "lr": 0.1, "backend": "serial", "progress": False}
@@ -322,8 +310,7 @@ def test_ifca_compares_models_on_the_split_it_was_told():
                 losses = [engine.evaluate(state["models"], [k], [i], split).loss[0] for k in range(3)]
                 assert chosen[i] == np.argmin(losses), split
             assert chosen[1] == chosen[3] == 0
-    with pytest.raises(FltnbError, match="IFCA looks at validation samples, and client 0 has none"):
-        fl.run(IFCA(2, split="val"), digits(), **QUICK)
+    refused("IFCA looks at validation samples, and client 0 has none", fl.run, IFCA(2, split="val"), digits(), **QUICK)
 
 
 def two_groups(c=2.0, each=3):

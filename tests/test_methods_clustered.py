@@ -5,11 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
-from toys import QUICK, final, held_out, served, steps
+from toys import QUICK, final, held_out, refused, served, steps
 
 import fltnb as fl
 from fltnb import methods
-from fltnb.errors import FltnbError
 from fltnb.methods import CFLGP, Context, FedAvg, FedClust, FlexCFL, build
 from fltnb.methods.coldstart import decomposed_cosines, newest_weight, pull, renamed
 from fltnb.methods.modelspace import leading_features
@@ -269,21 +268,17 @@ def test_turned_digits_are_found(method):
 
 def test_bad_settings_and_clients_are_refused_before_training():
     fed, x = turned(4), [np.ones((3, 4))] * 3
-    for make, words in (
-        (lambda: PACFL(n_clusters=4).fit(x), "from 1 to the number of clients, 3"),
-        (lambda: PACFL(n_vectors=0).fit(x), "n_vectors"),
-        (lambda: PACFL(angle="sum").fit(x), "sum"),
-        (lambda: PACFL().fit(x, [np.zeros(2)] * 3), "as long as X"),
-        (lambda: PACFL().fit([x[0], np.zeros((3, 4)), x[0]]), "images of client 1 are zero"),
-        (lambda: fl.run(methods.PACFL(variant="as_run"), fed, **QUICK | {"rounds": 1}), "client 0 has none"),
-        (lambda: methods.PACFL(fl.FCR()), "must be a PACFL clusterer"),
-        (lambda: FedClust(), "threshold or n_clusters"),
-        (lambda: FedClust(3, 2), "threshold or n_clusters"),
-        (lambda: CFLGP(2, period=1, variant="as_run"), "period"),
-        (lambda: fl.run(FedClust(n_clusters=5), fed, **QUICK | {"rounds": 1}), "between 1 and 4"),
-        (lambda: fl.run(FlexCFL(5), fed, **QUICK | {"rounds": 1}), "between 1 and 4"),
-        (lambda: fl.run(FlexCFL(3), fed, **QUICK | {"participation": 0.5, "rounds": 1}), "higher participation"),
-        (lambda: fl.run(FedClust(1), fed, **QUICK | {"participation": 0.25, "rounds": 1}), "higher participation"),
-    ):
-        with pytest.raises(FltnbError, match=words):
-            make()
+    refused("from 1 to the number of clients, 3", PACFL(n_clusters=4).fit, x)
+    refused("n_vectors", PACFL(n_vectors=0).fit, x)
+    refused("sum", PACFL(angle="sum").fit, x)
+    refused("as long as X", PACFL().fit, x, [np.zeros(2)] * 3)
+    refused("images of client 1 are zero", PACFL().fit, [x[0], np.zeros((3, 4)), x[0]])
+    refused("client 0 has none", fl.run, methods.PACFL(variant="as_run"), fed, **QUICK | {"rounds": 1})
+    refused("must be a PACFL clusterer", methods.PACFL, fl.FCR())
+    refused("threshold or n_clusters", FedClust)
+    refused("threshold or n_clusters", FedClust, 3, 2)
+    refused("period", CFLGP, 2, period=1, variant="as_run")
+    refused("between 1 and 4", fl.run, FedClust(n_clusters=5), fed, **QUICK | {"rounds": 1})
+    refused("between 1 and 4", fl.run, FlexCFL(5), fed, **QUICK | {"rounds": 1})
+    refused("higher participation", fl.run, FlexCFL(3), fed, **QUICK | {"participation": 0.5, "rounds": 1})
+    refused("higher participation", fl.run, FedClust(1), fed, **QUICK | {"participation": 0.25, "rounds": 1})

@@ -9,11 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.decomposition import PCA
-from toys import QUICK, two_clusters
+from toys import QUICK, refused, two_clusters
 
 import fltnb as fl
 from fltnb import methods, models, training
-from fltnb.errors import FltnbError
 from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, PFedGraph
 from fltnb.methods.fedem import batch_counts, center_weights, class_parts, growth, softmax
 from fltnb.methods.pfedgraph import nearest_weights, principal_directions, subspace_similarity
@@ -419,11 +418,7 @@ def test_the_loop_leaves_training_and_testing_to_the_method(fed):
 
 def test_diverging_components_and_clients_without_validation_samples_are_named(fed):
     bare = replace(fed, val=[[], *fed.val[1:]])
-    for method, clients, options, says in (
-        (FedEM(2), fed, {"lr": 1e200, "rounds": 3}, r"the loss of client \d is not finite"),
-        (FedSaC(), fed, {"lr": 1e200, "rounds": 3}, r"the loss of client \d is not finite"),
-        (FedCE(2), bare, {}, "client 0 has none"),
-        (FedSoft(2, variant="as_run"), bare, {}, "client 0 has none"),
-    ):
-        with pytest.raises(FltnbError, match=says):
-            fl.run(method, clients, **QUICK | options)
+    for method in (FedEM(2), FedSaC()):
+        refused(r"the loss of client \d is not finite", fl.run, method, fed, **QUICK | {"lr": 1e200, "rounds": 3})
+    for method in (FedCE(2), FedSoft(2, variant="as_run")):
+        refused("client 0 has none", fl.run, method, bare, **QUICK)

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from toys import refused
 
 from fltnb import models
-from fltnb.errors import FltnbError
 
 
 @pytest.mark.parametrize(
@@ -110,10 +110,8 @@ def test_dropout_and_unflatten_by_hand_and_bad_shapes():
     least = {name: 4 for name in ("leaf_cnn", "lenet", "mnist_cnn", "cnn_small")} | {"emdcfl_cnn": 2}
     for name, side in least.items():
         assert models.make(name, (1, side, side), 3).activations[-1] == (3,)
-        with pytest.raises(FltnbError, match=f"at least {side} x {side}"):
-            models.make(name, (1, 1, 20), 3)
-    with pytest.raises(FltnbError, match="at least one class"):
-        models.make("mlp", (1, 28, 28), 0)
+        refused(f"at least {side} x {side}", models.make, name, (1, 1, 20), 3)
+    refused("at least one class", models.make, "mlp", (1, 28, 28), 0)
     drop = models.KeyedDropout(0.75)
     drop.keep = torch.tensor([[True, False, True]])
     x = torch.tensor([[1.0, 2.0, -3.0]])

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 from nbformat import v4
 from notebook_rules import problems
+from toys import refused
 
 from fltnb import notebook as helpers
 from fltnb import paths
-from fltnb.errors import FltnbError
 
 NOTEBOOKS = sorted((paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
@@ -122,8 +122,7 @@ def test_environment_takes_the_place_of_the_default_only_and_unknown_profiles_ar
         assert helpers.setup("x", asked).profile == got
     for environment, asked in (("", "huge"), ("huge", "stored")):
         monkeypatch.setenv("FLTNB_PROFILE", environment)
-        with pytest.raises(FltnbError, match="Unknown profile 'huge': choose one of stored, demo, small, paper"):
-            helpers.setup("x", asked)
+        refused("Unknown profile 'huge': choose one of stored, demo, small, paper", helpers.setup, "x", asked)
 
 
 def test_markdown_table_by_hand():

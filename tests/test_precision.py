@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from test_training import pair, start, train
+from toys import refused
 
 from fltnb import models
-from fltnb.errors import FltnbError
 from fltnb.training import TrainSpec, make_engine
 
 
@@ -54,10 +54,8 @@ def test_it_is_refused_where_it_is_emulated_or_makes_no_sense(monkeypatch, able)
     fed, model = pair("mlp_plain", sizes=(5, 5))
     with pytest.warns(RuntimeWarning, match="'mlp_plain' has no convolutions: precision 'bfloat16' changes nothing"):
         make_engine(fed, model, TrainSpec(precision="bfloat16"), "serial").close()
-    with pytest.raises(FltnbError, match="precision 'bfloat16' needs dtype 'float32', not 'float64'"):
-        TrainSpec(precision="bfloat16", dtype="float64")
-    with pytest.raises(FltnbError, match="Unknown precision 'half': choose one of float32, bfloat16"):
-        TrainSpec(precision="half")
+    refused("'bfloat16' needs dtype 'float32', not 'float64'", TrainSpec, precision="bfloat16", dtype="float64")
+    refused("Unknown precision 'half': choose one of float32, bfloat16", TrainSpec, precision="half")
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64", "cpu_name": "Old One"})
-    with pytest.raises(FltnbError, match=r"This processor \(Old One\) has no bfloat16 and would emulate it slowly"):
-        make_engine(fed, models.make("lenet", fed.input_shape, 4), TrainSpec(precision="bfloat16"))
+    net, spec = models.make("lenet", fed.input_shape, 4), TrainSpec(precision="bfloat16")
+    refused(r"\(Old One\) has no bfloat16 and would emulate it slowly", make_engine, fed, net, spec)

@@ -8,10 +8,10 @@ import sys
 import nbformat
 import pytest
 from nbformat import v4
+from toys import refused
 
 from fltnb import __main__ as cli
 from fltnb import paths, runner, studies
-from fltnb.errors import FltnbError
 from fltnb.results import Job, provenance
 
 PARAMETERS = """profile: str = "demo"  # which
@@ -137,8 +137,7 @@ def test_bad_wishes_are_refused_before_anything_runs(project, monkeypatch, argum
     write(project, "00_a", "print(1)")
     write(project, "01_bare", parameters="n: int = 3  # how many")
     monkeypatch.setattr(runner, "_execute", lambda *_: pytest.fail("ran"))
-    with pytest.raises(FltnbError, match=sentence):
-        runner.run_notebook(*arguments)
+    refused(sentence, runner.run_notebook, *arguments)
     assert not (project / "results").exists()
 
 
@@ -154,8 +153,7 @@ def test_status_of_runs_under_way_cut_short_and_damaged(project):
     for damage in ("", "[]", '{"status": "done"}'):
         (project / "results/demo/stamps/00_a.json").write_text(damage)
         assert state() == "not run"
-    with pytest.raises(FltnbError, match="Unknown profile"):
-        runner.status("huge")
+    refused("Unknown profile", runner.status, "huge")
 
 
 def finish(name, error="", wall=61.0):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toys import refused
 
 from fltnb import load, models, training
-from fltnb.errors import FltnbError
 from fltnb.federations import Federation
 from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
 from fltnb.training.samples import Samples
@@ -399,29 +399,23 @@ def test_vectors_and_digits_are_learnt():
 )
 def test_bad_settings_are_refused(name, values, kind):
     for value in values:
-        with pytest.raises(FltnbError, match=f"^{name} must be {kind}, not {value!r}"):
-            TrainSpec(**{name: value})
-    with pytest.raises(FltnbError, match="Unknown dtype 'float16'"):
-        TrainSpec(dtype="float16")
+        refused(f"^{name} must be {kind}, not {value!r}", TrainSpec, **{name: value})
+    refused("Unknown dtype 'float16'", TrainSpec, dtype="float16")
 
 
 def test_engines_without_a_gpu_and_bad_ones(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     fed, model = pair("mlp", RAGGED[:3])
     for backend in training.BACKENDS:
-        with pytest.raises(FltnbError, match="no usable GPU"):
-            make_engine(fed, model, TrainSpec(), backend, device="cuda")
+        refused("no usable GPU", make_engine, fed, model, TrainSpec(), backend, device="cuda")
         with make_engine(fed, model, TrainSpec(), backend) as engine:
             assert engine.backend == {"auto": "pool"}.get(backend, backend)
-    for net, options, sentence in (
-        (model, {"backend": "ray"}, "Unknown backend 'ray'"),
-        (model, {"device": "tpu"}, "Unknown device 'tpu'"),
-        (model, {"n_workers": 0}, "n_workers must be a whole number of at least 1, not 0"),
-        (models.make("mlp", (1, 8, 8), 3), {}, "labels run from 0 to 3, but model 'mlp' has 3 outputs"),
-        (models.make("mlp", (1, 28, 28), 4), {}, r"shape \(1, 28, 28\), but the federation's are \(1, 8, 8\)"),
-    ):
-        with pytest.raises(FltnbError, match=sentence):
-            make_engine(fed, net, TrainSpec(), **options)
+    refused("Unknown backend 'ray'", make_engine, fed, model, TrainSpec(), "ray")
+    refused("Unknown device 'tpu'", make_engine, fed, model, TrainSpec(), device="tpu")
+    refused("n_workers must be a whole number of at least 1, not 0", make_engine, fed, model, TrainSpec(), n_workers=0)
+    few, large = models.make("mlp", (1, 8, 8), 3), models.make("mlp", (1, 28, 28), 4)
+    refused("labels run from 0 to 3, but model 'mlp' has 3 outputs", make_engine, fed, few, TrainSpec())
+    refused(r"\(1, 28, 28\), but the federation's are \(1, 8, 8\)", make_engine, fed, large, TrainSpec())
 
 
 @every_backend
@@ -429,14 +423,10 @@ def test_bad_calls_are_refused(backend):
     fed, model = pair("mlp", RAGGED[:3])
     theta = start(model)
     with make_engine(fed, model, TrainSpec(dtype="float64"), backend) as engine:
-        for call, sentence in (
-            (lambda: engine.train(theta[:, 1:], [0], [0], 0), "theta must have shape"),
-            (lambda: engine.evaluate(theta[0], [0], [0]), "theta must have shape"),
-            (lambda: engine.train(theta, [0], [0, 1], 0), "1 rows for 2 clients"),
-            (lambda: engine.train(theta, [2], [0], 0), "no row 2: they run from 0 to 1"),
-            (lambda: engine.train(theta, [0], [-1], 0), "no client -1"),
-            (lambda: engine.train(theta, [0], [0], 0, [np.ones(3)]), "one number per training sample"),
-            (lambda: engine.evaluate(theta, [0], [0], "dev"), "Unknown split 'dev'"),
-        ):
-            with pytest.raises(FltnbError, match=sentence):
-                call()
+        refused("theta must have shape", engine.train, theta[:, 1:], [0], [0], 0)
+        refused("theta must have shape", engine.evaluate, theta[0], [0], [0])
+        refused("1 rows for 2 clients", engine.train, theta, [0], [0, 1], 0)
+        refused("no row 2: they run from 0 to 1", engine.train, theta, [2], [0], 0)
+        refused("no client -1", engine.train, theta, [0], [-1], 0)
+        refused("one number per training sample", engine.train, theta, [0], [0], 0, [np.ones(3)])
+        refused("Unknown split 'dev'", engine.evaluate, theta, [0], [0], "dev")

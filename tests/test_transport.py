@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
 from sklearn.base import clone
+from toys import refused
 
 import fltnb as fl
-from fltnb import FltnbError, metrics
+from fltnb import metrics
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.relatedness import TransportSignatures, signatures, transport
 from fltnb.studies import transport as experiment
@@ -202,8 +203,7 @@ def test_rotated_federations_by_hand():
     assert again.fingerprint() == fed.fingerprint()
     wrong = [({"angles": one}, "angles must be one list") for one in (3, [0, 90], [[]], [["a"]], [[float("nan")]], [])]
     for change, says in (*wrong, ({"samples_per_client": 500}, "ask for fewer"), ({"n_clients": 2}, "more clusters")):
-        with pytest.raises(FltnbError, match=says):
-            fl.federations.rotated(images, **options | change)
+        refused(says, fl.federations.rotated, images, **options | change)
 
 
 @pytest.mark.parametrize("profile", ["demo", "small", "paper"])
@@ -214,11 +214,7 @@ def test_the_study_names_settings_that_exist(profile):
 
 
 def test_bad_clients_are_refused(fitted):
-    for call, says in (
-        (lambda: TransportSignatures().fit([np.eye(3), np.eye(3)[:1]]), "Client 1 has a single sample"),
-        (lambda: TransportSignatures().predict([np.eye(3)]), "call fit first"),
-        (lambda: fitted.predict([np.eye(3)]), "dimension 3, which must have dimension 8"),
-        (lambda: fitted.predict([np.ones((1, 8))]), "single sample"),
-    ):
-        with pytest.raises(FltnbError, match=says):
-            call()
+    refused("Client 1 has a single sample", TransportSignatures().fit, [np.eye(3), np.eye(3)[:1]])
+    refused("call fit first", TransportSignatures().predict, [np.eye(3)])
+    refused("dimension 3, which must have dimension 8", fitted.predict, [np.eye(3)])
+    refused("single sample", fitted.predict, [np.ones((1, 8))])

@@ -57,16 +57,12 @@ def _check_pictures(names: list[str], folder: Path) -> None:
     """Refuse names that come twice or have no file, before the minutes that reading takes."""
     once = Counter(names)
     if twice := [name for name, n in once.items() if n > 1]:
-        raise FltnbError(
-            f"LEAF's files list the picture {twice[0]!r} twice: delete rem_user_data, sampled_data, train and test, and"
-            " make them anew in one run of LEAF's script."
-        )
+        mend = "delete rem_user_data, sampled_data, train and test, and make them anew in one run of LEAF's script"
+        raise FltnbError(f"LEAF's files list the picture {twice[0]!r} twice: {mend}.")
     there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if missing := sorted(once.keys() - there):
-        raise FltnbError(
-            f"The picture {missing[0]!r} is not in {folder} ({len(missing)} of {len(once)} are missing): put CelebA's"
-            " aligned and cropped pictures (img_align_celeba.zip) there."
-        )
+        found = f"The picture {missing[0]!r} is not in {folder} ({len(missing)} of {len(once)} are missing)"
+        raise FltnbError(f"{found}: put CelebA's aligned and cropped pictures (img_align_celeba.zip) there.")
 
 
 CELEBA = Form("celeba", COMMAND, "person", "train, test and raw/img_align_celeba", _smiles)

@@ -74,9 +74,8 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
     """
     files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
     if not files:
-        raise FltnbError(
-            f"There are no LEAF files {base / 'train'}/*.json: run {form.command} in LEAF's folder data/{form.name}."
-        )
+        what = f"There are no LEAF files {base / 'train'}/*.json"
+        raise FltnbError(f"{what}: run {form.command} in LEAF's folder data/{form.name}.")
     who = form.person.capitalize()
     samples, found = [], {"labels": [], "split": [], "writers": []}
     seen: dict[str, Path] = {}
@@ -91,10 +90,8 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
         parts = [_read_part(path, form), _read_part(other, form)]
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
-                raise FltnbError(
-                    f"{who} {alone[0]!r} of {here} is missing in {there} ({len(alone)} such {form.person}s): make both"
-                    " files anew in one run of LEAF's script."
-                )
+                what = f"{who} {alone[0]!r} of {here} is missing in {there} ({len(alone)} such {form.person}s)"
+                raise FltnbError(f"{what}: make both files anew in one run of LEAF's script.")
         for name in sorted(parts[0], key=_natural):
             if name in seen:
                 raise FltnbError(f"{who} {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
@@ -146,10 +143,8 @@ def _read_part(path: Path, form: Form) -> dict[str, Part]:
     except UnsoundError as fault:
         raise FltnbError(f"{place} {fault}: {mend}.") from None
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise FltnbError(
-            f"{path} does not have LEAF's form, users, num_samples and user_data with lists x and y of each"
-            f" ({type(error).__name__}: {error}): {mend}."
-        ) from error
+        form = "LEAF's form, users, num_samples and user_data with lists x and y of each"
+        raise FltnbError(f"{path} does not have {form} ({type(error).__name__}: {error}): {mend}.") from error
     return parts
 
 

@@ -222,9 +222,8 @@ def _download(name: str, folder: Path) -> Path:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
             raise FltnbError(f"Cannot write in {folder} ({error.strerror}): free some space or {place}.") from error
         reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]  # torchvision lists every mirror
-        raise FltnbError(
-            f"{path.name} is in none of the data folders and its download failed ({reason}): try again, or {place}."
-        ) from error
+        found = f"{path.name} is in none of the data folders and its download failed ({reason})"
+        raise FltnbError(f"{found}: try again, or {place}.") from error
     finally:
         socket.setdefaulttimeout(patience)
     images, labels = (np.concatenate([np.asarray(getattr(p, key)) for p in parts]) for key in ("data", "targets"))

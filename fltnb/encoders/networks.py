@@ -20,9 +20,8 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
     choose(kind, NETWORKS, "autoencoder")
     channels, height, width = input_shape
     if height % 4 or width % 4:
-        raise FltnbError(
-            f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}: use kind='pca' or 'pixels'."
-        )
+        found = f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}"
+        raise FltnbError(f"{found}: use kind='pca' or 'pixels'.")
     return NETWORKS[kind](channels, height, width, latent)
 
 

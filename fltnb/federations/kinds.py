@@ -62,9 +62,8 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
         raise FltnbError("A federation of your own arrays cannot be rebuilt: call Federation.from_arrays again.")
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in settings:
-        raise FltnbError(
-            f"The image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt: call {name} with it."
-        )
+        found = f"The image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt"
+        raise FltnbError(f"{found}: call {name} with it.")
     if "dataset" not in settings:
         raise FltnbError(f'The settings of a {name} federation need a dataset, such as "digits": add it.')
     head = {"kind": name, "dataset": settings.pop("dataset")}

@@ -73,10 +73,9 @@ def label_clusters(
     total = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or total // n_clients
     if target < classes_per_cluster:
-        raise FltnbError(
-            f"There are more clients than samples: {n_clients} clients that hold {classes_per_cluster} classes each"
-            f" cannot be served from {total} training images with {target} per client."
-        )
+        who = f"{n_clients} clients that hold {classes_per_cluster} classes each"
+        what = f"{who} cannot be served from {total} training images with {target} per client"
+        raise FltnbError(f"There are more clients than samples: {what}.")
     if variant == "as_run":
         train = _blocks(by_class, lists[clusters], clusters, target // classes_per_cluster, index[-1])
     else:
@@ -98,10 +97,9 @@ def _class_lists(
     needed = n_clusters * step + (0 if n_clusters > 2 else shared)
     if needed > len(usable):
         sharing = f" sharing {shared} with the next" if shared else ""
-        raise FltnbError(
-            f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes but {images.name} has"
-            f" {len(usable)} with training and test images: ask for fewer clusters or fewer classes per cluster."
-        )
+        need = f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes"
+        there = f"{images.name} has {len(usable)} with training and test images"
+        raise FltnbError(f"{need} but {there}: ask for fewer clusters or fewer classes per cluster.")
     order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
     return order[(start + np.arange(per_cluster)) % needed]
@@ -128,20 +126,16 @@ def _wanted(
     np.add.at(holders, lists, np.bincount(clusters)[:, None])
     if len(short := np.flatnonzero(there < holders)):
         c = short[0]
-        raise FltnbError(
-            f"There are more clients than samples: class {images.class_names[c]!r} has {there[c]} training images"
-            f" for the {holders[c]} clients that should hold it."
-        )
+        what = f"class {images.class_names[c]!r} has {there[c]} training images for the {holders[c]} clients"
+        raise FltnbError(f"There are more clients than samples: {what} that should hold it.")
     caps = there // np.maximum(holders, 1)
     wanted = np.zeros((len(clusters), len(by_class)), dtype=np.int64)
     for cluster, classes in enumerate(lists):
         share = level(target, caps[classes])
         if exact and share.sum() < target:
             names = ", ".join(images.class_names[c] for c in classes)
-            raise FltnbError(
-                f"samples_per_client is {target} but the clients of classes {names} can get at most {share.sum()}"
-                " different images each: ask for fewer."
-            )
+            most = f"the clients of classes {names} can get at most {share.sum()} different images each"
+            raise FltnbError(f"samples_per_client is {target} but {most}: ask for fewer.")
         wanted[np.ix_(clusters == cluster, classes)] = share
     return wanted
 
@@ -184,10 +178,9 @@ def structured(
     every = range(images.n_classes)
     lists = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
     if n_clients < len(lists):
-        raise FltnbError(
-            f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters but there are"
-            f" only {n_clients} clients: ask for more clients or more classes per cluster."
-        )
+        made = f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters"
+        mend = "ask for more clients or more classes per cluster"
+        raise FltnbError(f"{made} but there are only {n_clients} clients: {mend}.")
     tests_of = lists if test == "clean" or len(lists[-1]) == len(lists[0]) else [*lists[:-1], {0, *lists[-1]}]
     held = _cut(members(images, images.train_index), max_per_class, seed, 0)
     tested = _cut(members(images, images.test_index), max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
@@ -277,10 +270,9 @@ def dirichlet(
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
-        raise FltnbError(
-            f"There are more clients than samples: {n_clients} clients with at least {min_samples} training and 1 test"
-            f" image each cannot be served from {len(index)} training and {len(images.test_index)} test images."
-        )
+        who = f"{n_clients} clients with at least {min_samples} training and 1 test image each"
+        there = f"{len(index)} training and {len(images.test_index)} test images"
+        raise FltnbError(f"There are more clients than samples: {who} cannot be served from {there}.")
     train, test = members(images, index), members(images, images.test_index)
     counts = _train_counts(train, clusters, float(alpha), seed, min_samples)
     dealt = hand_out(seed, (train, counts), (test, _test_counts(test, counts)))

@@ -59,9 +59,8 @@ def as_samples(images: np.ndarray) -> np.ndarray:
     if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
         raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
-        raise FltnbError(
-            f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C), N at least 1, not {images.shape}."
-        )
+        shapes = "(N, d), (N, H, W) or (N, H, W, C), N at least 1"
+        raise FltnbError(f"Samples must have shape {shapes}, not {images.shape}.")
     if images.dtype == np.uint8:
         return images
     with np.errstate(over="ignore"):  # a number beyond float32 becomes inf and is refused as such

@@ -107,9 +107,8 @@ def deal(
     fewest, classes = len(index) // n_clients, len(np.unique(labels[index]))
     wanted = fewest if each is None else each
     if wanted > fewest:
-        raise FltnbError(
-            f"{n_clients} clients with {each} {what} images each need {n_clients * each} of {len(index)}: take fewer."
-        )
+        found = f"{n_clients} clients with {each} {what} images each need {n_clients * each} of {len(index)}"
+        raise FltnbError(f"{found}: take fewer.")
     if wanted < classes:
         raise FltnbError(f"{wanted} {what} images per client are fewer than the {classes} classes: give each more.")
     return parts if each is None else [part[spread(len(part), each)] for part in parts]

@@ -43,10 +43,9 @@ class ColdStart(HardMethod):
         """Refuse a first round with too few participants to form clusters from."""
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
-            need = (
-                f"{type(self).__name__} forms its clusters from the participants of round 1 and needs at least {least}"
-            )
-            raise FltnbError(f"{need}, but there will be {len(drawn[0])}: choose a higher participation.")
+            what = f"{type(self).__name__} forms its clusters from the participants of round 1"
+            need = f"needs at least {least}, but there will be {len(drawn[0])}"
+            raise FltnbError(f"{what} and {need}: choose a higher participation.")
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""

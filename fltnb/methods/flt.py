@@ -91,18 +91,16 @@ class OneShot(GraphMethod):
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients, once."""
         fitted = self.fitted(fed, context)
-        return *self.graph_of(fitted), {"sent": self.scalars_sent(fitted, fed)}
+        graph = self.graph_of(fitted)
+        # scalars before round 1 (FLT, Table 6): the clients' sketches up; the encoder and relayed sketches down
+        up = np.sum(getattr(fitted, "sent_", 0))
+        down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape) + np.sum(getattr(fitted, "received_", 0))
+        return *graph, {"sent": np.array([up, down], dtype=np.int64)}
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Adjacency (M, M) and labels (M,); neighbours are the clients of one cluster."""
         labels = np.asarray(fitted.labels_, dtype=np.int64)
         return labels[:, None] == labels, labels
-
-    def scalars_sent(self, fitted, fed: Federation) -> np.ndarray:
-        """Scalars (up, down) before round 1: the clients' sketches; the encoder and relayed sketches (FLT, Table 6)."""
-        up = np.sum(getattr(fitted, "sent_", 0))
-        down = fed.n_clients * sent_parameters(self.encoder, fed.input_shape) + np.sum(getattr(fitted, "received_", 0))
-        return np.array([up, down], dtype=np.int64)
 
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Count what the clustering sends, four bytes a scalar."""

@@ -129,12 +129,9 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
         names = layers[:shared]
     else:
         names = shared
-        for name in names:
-            if name not in layers:
-                have = (
-                    f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
-                )
-                raise FltnbError(f"Model {model.name!r} has no layer {name!r} to share: {have}")
+        if lacking := [name for name in names if name not in layers]:
+            have = f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
+            raise FltnbError(f"Model {model.name!r} has no layer {lacking[0]!r} to share: {have}")
     return np.repeat(np.isin(layer_of, names), model.sizes)
 
 

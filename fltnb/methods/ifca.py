@@ -32,11 +32,7 @@ class IFCA(HardMethod):
     name = "ifca"
 
     def __init__(
-        self,
-        n_clusters: Count,
-        warmup: Natural = 0,
-        shared: Literal["none", "lower"] = "none",
-        split: Split = "train",
+        self, n_clusters: Count, warmup: Natural = 0, shared: Literal["none", "lower"] = "none", split: Split = "train"
     ):
         self.warmup, self.shared = warmup, shared
 

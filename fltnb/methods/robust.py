@@ -16,10 +16,8 @@ from .base import Context, HardMethod, State, mix_groups, unclustered
 from .modelspace import BLOCK, coordinates, scores, with_rows
 
 STARTS = 20
-STEPS, FIRST_STEPS = (
-    100,
-    8,
-)  # Lloyd steps at most (with trimming, two clusterings may take turns); as run, the first time
+STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
+FIRST_STEPS = 8  # as run, in the first clustering
 
 
 class RobustTKM(HardMethod):

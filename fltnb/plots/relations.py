@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FltnbError
+from ..metrics import adjusted_rand_index
 from .style import CLUSTERS, cluster_color, headline, label, legend, panels
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def matrices(
         if values.ndim == 1:
             if true is not None and len(true) != len(values):
                 raise FltnbError(f"{text}: {len(values)} clients do not fit {len(true)} true clusters.")
-            text += _agreement(values, true)
+            count = len(np.unique(values))
+            ari = "" if true is None else f", ARI {adjusted_rand_index(true, values):.2f}"
+            text += f"\n{count} cluster{'s' * (count != 1)}{ari}"
             values = (values[:, None] == values).astype(int)
         # within a true cluster the clients keep their order: sorted, chance would look like structure
         order = None if true is None else np.argsort(true, kind="stable")
@@ -162,14 +165,6 @@ def _matrix(
             place = {"xy": (-1.4 * width, start), "width": width, "height": end - start}
             ax.add_patch(Rectangle(**place, color=cluster_color(cluster), lw=0))
         ax.set_xlim(-1.6 * width, count)
-
-
-def _agreement(labels: np.ndarray, true: np.ndarray | None) -> str:
-    from ..metrics import adjusted_rand_index
-
-    count = len(np.unique(labels))
-    ari = "" if true is None else f", ARI {adjusted_rand_index(true, labels):.2f}"
-    return f"\n{count} cluster{'s' * (count != 1)}{ari}"
 
 
 def _runs(labels: np.ndarray) -> list[tuple[int, int, int]]:

@@ -207,10 +207,8 @@ def _refuse_mixtures(frame: pd.DataFrame, keys: list[str], y: str) -> None:
     rows = frame[(frame[one] == first).all(axis=1)]
     differ = [c for c in rows if c not in (*one, y, "key") and rows[c].dtype.kind != "f" and rows[c].nunique() > 1]
     what = f"they differ in {', '.join(differ)}" if differ else "they are told apart by no column"
-    raise FltnbError(
-        f"{len(rows)} rows meet in one point ({', '.join(f'{k} = {v}' for k, v in first.items())}): {what}. "
-        "Select one of them, or give that column as hue, style, col or row."
-    )
+    found = f"{len(rows)} rows meet in one point ({', '.join(f'{k} = {v}' for k, v in first.items())})"
+    raise FltnbError(f"{found}: {what}. Select one of them, or give that column as hue, style, col or row.")
 
 
 def _handles(drawn, dashes: Mapping[Any, str], frame: pd.DataFrame, keys: list[str], names) -> list:

@@ -78,7 +78,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         if n_clients < 2:
             raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
         for name in ("n_clusters", "max_clusters"):
-            check_cluster_count(options.get(name), n_clients, name)
+            if (options.get(name) or 0) > n_clients:
+                allowed = f"a whole number from 1 to the number of clients, {n_clients}"
+                raise FltnbError(f"{name} must be {allowed}, got {options[name]}.")
         if options.get("epsilon") is not None and options["clip"] is None:
             release = f"A private release with epsilon={options['epsilon']}"
             raise FltnbError(f"{release} needs clip, a largest norm of a sample, chosen without looking at the data.")
@@ -177,11 +179,3 @@ def check_clients(clients: Sequence, what: str = "embeddings", width: int | None
         if not np.isfinite(array).all():
             raise FltnbError(f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder.")
     return arrays
-
-
-def check_cluster_count(n_clusters: int | None, n_clients: int, name: str = "n_clusters") -> None:
-    """Refuse a number of clusters that is neither None nor between 1 and the number of clients."""
-    whole = isinstance(n_clusters, (int, np.integer)) and not isinstance(n_clusters, bool)
-    if n_clusters is not None and not (whole and 1 <= n_clusters <= n_clients):
-        allowed = f"a whole number from 1 to the number of clients, {n_clients}"
-        raise FltnbError(f"{name} must be {allowed}, got {n_clusters}.")

@@ -236,25 +236,19 @@ def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisation=0.1, n_directions=256, seed=0):
     """Earth mover's distance of two samples (n, d), (m, d); ``kind`` and the rest are options of EMDClustering."""
-    if kind == "sliced":
-        return _sliced(a, b, n_directions, seed)
     import ot
 
+    if kind == "sliced":
+        # On unit vectors the cosine distance is half the squared Euclidean one, of which a random direction sees 1 / d.
+        a, b = _unit(a)[0], _unit(b)[0]
+        directions = stream(seed, "method", DIRECTIONS).normal(size=(a.shape[1], n_directions))
+        directions /= np.linalg.norm(directions, axis=0)
+        return float(ot.sliced_wasserstein_distance(a, b, projections=directions, p=2) ** 2 * a.shape[1] / 2)
     cost = cosine_cost(a, b)
     if kind == "exact":
         return float(ot.emd2(ot.unif(len(a)), ot.unif(len(b)), cost, numItermax=MOST_STEPS))
     plan = ot.sinkhorn([], [], cost, regularisation, numItermax=SINKHORN_STEPS, stopThr=SINKHORN_STOP, warn=False)
     return float((plan * cost).sum())
-
-
-def _sliced(a: np.ndarray, b: np.ndarray, n_directions: int, seed: int) -> float:
-    # On unit vectors the cosine distance is half the squared Euclidean one, of which a random direction sees 1 / d.
-    import ot
-
-    a, b = _unit(a)[0], _unit(b)[0]
-    directions = stream(seed, "method", DIRECTIONS).normal(size=(a.shape[1], n_directions))
-    directions /= np.linalg.norm(directions, axis=0)
-    return float(ot.sliced_wasserstein_distance(a, b, projections=directions, p=2) ** 2 * a.shape[1] / 2)
 
 
 def projection_matrix(width: int, share: float, seed: int, i: int, j: int) -> np.ndarray:

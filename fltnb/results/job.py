@@ -57,10 +57,8 @@ class Job:
         choose(self.kind, KINDS, "kind of job")
         for name, value in self.axes.items():
             if name in RESERVED or not isinstance(value, (str, bool, numbers.Real)):
-                raise FltnbError(
-                    f"The axis {name!r} with value {value!r} cannot be a column: give text, a truth value or a number,"
-                    f" and a name that is not one of {', '.join(RESERVED)}."
-                )
+                found = f"The axis {name!r} with value {value!r} cannot be a column: give text, a truth value"
+                raise FltnbError(f"{found} or a number, and a name that is not one of {', '.join(RESERVED)}.")
 
     @classmethod
     def training(

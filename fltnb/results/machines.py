@@ -19,9 +19,10 @@ from ..errors import FltnbError
 from .provenance import code_digest, environment
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 PATIENCE = 10  # seconds that a scheduler has to answer
+AGAIN = "run the same command again; what was computed is kept"
 _ADDRESS = re.compile(r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?")
 _CLIENTS: dict[str, Client] = {}
 
@@ -46,25 +47,21 @@ def connect(address: str) -> Client:
     """
     port = _ADDRESS.fullmatch(address)
     if port is None or not 0 < int(port[1]) < 65536:
-        raise FltnbError(
-            f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as it prints at its start."
-        )
+        found = f"{address!r} is no address of a Dask scheduler"
+        raise FltnbError(f"{found}: give tcp://host:port, as it prints at its start.")
     known = _CLIENTS.get(address)
     if known is not None and known.status == "running":
         return known
     try:
         from distributed import Client
     except ImportError as error:
-        raise FltnbError(
-            f"Dask is not installed here ({error}): install the lock, or fltnb with its extra 'cluster'."
-        ) from error
+        found = f"Dask is not installed here ({error})"
+        raise FltnbError(f"{found}: install the lock, or fltnb with its extra 'cluster'.") from error
     try:
         _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
-        raise FltnbError(
-            f"No Dask scheduler answers at {address}: start one with `dask scheduler`, check host and port, or leave"
-            " DASK out."
-        ) from error
+        found = f"No Dask scheduler answers at {address}: start one with `dask scheduler`"
+        raise FltnbError(f"{found}, check host and port, or leave DASK out.") from error
     return _CLIENTS[address]
 
 
@@ -83,30 +80,23 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
     try:
         workers = client.run(about)
     except Exception as error:  # whatever a foreign environment raises
-        raise FltnbError(
-            f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: {error}): install the same commit and"
-            " the same lock on every machine."
-        ) from error
+        found = f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: {error})"
+        raise FltnbError(f"{found}: install the same commit and the same lock on every machine.") from error
     here = about()
     for worker, there in workers.items():
         python = (about["python"].rpartition(".")[0] for about in (there, here))
         for what, their, ours in (("Python", *python), ("fltnb code", there["code"], here["code"])):
             if their != ours:
-                raise FltnbError(
-                    f"The Dask worker {worker} has {what} {their}, this process {ours}: bring every machine to the"
-                    " same commit and set-up, start the workers again, then run the same command again."
-                )
+                mend = "bring every machine to the same commit and set-up, start the workers again, then run again"
+                raise FltnbError(f"The Dask worker {worker} has {what} {their}, this process {ours}: {mend}.")
         for name in sorted(there["packages"].keys() & here["packages"].keys()):
             if there["packages"][name] != here["packages"][name]:
-                warnings.warn(
-                    f"The Dask worker {worker} has {name} {there['packages'][name]}, this process"
-                    f" {here['packages'][name]}: numbers may differ in the last digits; install the same lock.",
-                    stacklevel=2,
-                )
+                found = f"{name} {there['packages'][name]}, this process {here['packages'][name]}"
+                why = "numbers may differ in the last digits; install the same lock."
+                warnings.warn(f"The Dask worker {worker} has {found}: {why}", stacklevel=2)
     if not workers:
-        warnings.warn(
-            f"The Dask scheduler at {scheduler} has no workers yet: runs start when one joins it.", stacklevel=2
-        )
+        none = f"The Dask scheduler at {scheduler} has no workers yet"
+        warnings.warn(f"{none}: runs start when one joins it.", stacklevel=2)
     return workers
 
 
@@ -132,32 +122,24 @@ def gather(
     with warnings.catch_warnings():
         # megabytes of clusterings inside the scheduler are the price of surviving any worker
         warnings.filterwarnings("ignore", message="Sending large graph")
-        sent = {
-            name: client.submit(bytes, content, key=f"file-{name}-{call}", pure=False)
-            for name, content in files.items()
-        }
-        futures: dict[Future, str] = {
-            client.submit(
-                work, *arguments, {file: sent[file] for file in needs[name]}, key=f"run-{name}-{call}", pure=False
-            ): name
-            for name, arguments in tasks.items()
-        }
+        sent, futures = {}, {}
+        for name, content in files.items():
+            sent[name] = client.submit(bytes, content, key=f"file-{name}-{call}", pure=False)
+        for name, arguments in tasks.items():
+            contents = {file: sent[file] for file in needs[name]}
+            futures[client.submit(work, *arguments, contents, key=f"run-{name}-{call}", pure=False)] = name
     left = set(futures)
     try:
         for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
-                raise FltnbError(
-                    f"The connection to the Dask scheduler at {client.scheduler.address} was lost: start it again, then"
-                    " run the same command again; what was computed is kept."
-                )
+                lost = f"The connection to the Dask scheduler at {client.scheduler.address} was lost"
+                raise FltnbError(f"{lost}: start it again, then {AGAIN}.")
             try:
                 result = future.result()
             except KilledWorker as error:
-                raise FltnbError(
-                    f"Run {futures[future]} was given up because its Dask workers ended one after the other: give them"
-                    " more memory, then run the same command again; what was computed is kept."
-                ) from error
+                lost = f"Run {futures[future]} was given up because its Dask workers ended one after the other"
+                raise FltnbError(f"{lost}: give them more memory, then {AGAIN}.") from error
             yield futures[future], result
     finally:
         client.cancel([*left, *sent.values()])

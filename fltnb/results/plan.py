@@ -177,10 +177,8 @@ def within(
     """
     cheapest = min((one.seconds for one in planned), default=0.0)
     if cheapest > seconds:
-        raise FltnbError(
-            f"The budget of {seconds / 60:.0f} min is too small for any missing job: the cheapest takes about"
-            f" {math.ceil(cheapest / 60)} min; give at least that much."
-        )
+        what = f"The budget of {seconds / 60:.0f} min is too small for any missing job"
+        raise FltnbError(f"{what}: the cheapest takes about {math.ceil(cheapest / 60)} min; give at least that much.")
     end, count = clock() + seconds, 0
     for one in planned:
         if clock() + one.seconds <= end:

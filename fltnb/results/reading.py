@@ -172,14 +172,13 @@ class Results:
             choose(name, runs.columns, "column of the results")
         rows = []
         for values, group in runs.groupby(by, sort=False, dropna=False):
+            row = dict(zip(by, values, strict=True))
             if group["seed"].duplicated().any():
                 apart = [name for name in (*COMMON, *self.axes) if name != "seed" and group[name].nunique(False) > 1]
-                raise FltnbError(
-                    f"Seed {group['seed'][group['seed'].duplicated()].iloc[0]} occurs twice where"
-                    f" {', '.join(f'{name} is {value}' for name, value in zip(by, values, strict=True))}: keep"
-                    f" {', '.join(apart) or 'the jobs'} apart with by=, or select one with where()."
-                )
-            row = dict(zip(by, values, strict=True))
+                twice = f"Seed {group['seed'][group['seed'].duplicated()].iloc[0]} occurs twice where"
+                where = ", ".join(f"{name} is {value}" for name, value in row.items())
+                mend = f"keep {', '.join(apart) or 'the jobs'} apart with by=, or select one with where()"
+                raise FltnbError(f"{twice} {where}: {mend}.")
             for name in of:
                 held = group[name].astype(float).dropna()
                 row |= {name: held.mean(), f"{name}_spread": seed_spread(held)}

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 Cache = Callable[[dict, Callable[[], dict]], dict]
 
 
-# ---------------------------------------------------------------- one-off arrays (clusterings that runs share)
-
-
 def arrays_path(key: Mapping[str, Any]):
     """Return the file of a one-off computation; the numerics versions of what it names enter its name."""
     about = {"key": plain(dict(key)), "numerics": versions(names_in(key))}
@@ -47,9 +44,6 @@ def cached_arrays(key: Mapping[str, Any], compute: Callable[[], dict], since: fl
     arrays = compute()
     paths.write_atomically(path, lambda file: np.savez(file, **arrays))
     return arrays
-
-
-# ---------------------------------------------------------------- trainings
 
 
 def checkpoint_path(key: str):
@@ -73,8 +67,9 @@ def train(
         about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
         rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
         graph_key = digest(about | {"settings": rest})
-        twin = _twin(graph_key, made.key)
-        if twin is not None:
+        trained = paths.store() / "graphs" / graph_key  # the key of the run that was trained on this graph
+        key = trained.read_text(encoding="utf-8").strip() if trained.exists() else made.key
+        if key != made.key and (twin := load(key)) is not None:
             return save(_as_twin(made, twin, graph))
     how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
     try:
@@ -91,20 +86,10 @@ def train(
     record = _record(made, done.seconds)
     if graph is not None:
         record["provenance"]["graph"] = graph_key
-        paths.write_atomically(_twin_path(graph_key), lambda file: file.write(made.key.encode()))
+        paths.write_atomically(trained, lambda file: file.write(made.key.encode()))
     finished = save(Finished(made.key, "training", job.axes, numbers, done.history, done.clients, arrays, record))
     checkpoint_path(made.key).unlink(missing_ok=True)
     return finished
-
-
-def _twin_path(graph_key: str):
-    return paths.store() / "graphs" / graph_key
-
-
-def _twin(graph_key: str, key: str) -> Finished | None:
-    path = _twin_path(graph_key)
-    other = path.read_text(encoding="utf-8").strip() if path.exists() else key
-    return None if other == key else load(other)
 
 
 def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
@@ -165,9 +150,6 @@ def _record(made: Prepared, seconds: float) -> dict[str, Any]:
     return {"id": made.job.id, "settings": made.job.canonical, "provenance": about}
 
 
-# ---------------------------------------------------------------- clusterings
-
-
 def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
     from .. import encoders, relatedness
@@ -205,10 +187,9 @@ def check_clustering(made: Prepared) -> None:
 
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
     if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
-        raise FltnbError(
-            f"{made.job.settings['clusterer']['name']} compares clients' embeddings, and every client's own network has"
-            " other axes: the encoder of kind 'own' is for EMDClustering alone."
-        )
+        what = f"{made.job.settings['clusterer']['name']} compares clients' embeddings"
+        why = "and every client's own network has other axes"
+        raise FltnbError(f"{what}, {why}: the encoder of kind 'own' is for EMDClustering alone.")
     for name in how.keys() - {"kind"} if how.get("kind") == "own" else ():
         choose(name, OwnModels.__dataclass_fields__, "option of an encoder of kind 'own'")
     if hasattr(clusterer, "check"):
@@ -262,9 +243,6 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
     pairs = (same & ~np.eye(len(clusters), dtype=bool), ~same)
     inside, across = (np.asarray(adjacency, dtype=bool)[which] for which in pairs)
     return tuple(float(linked.mean()) if linked.size else float("nan") for linked in (inside, across))
-
-
-# ---------------------------------------------------------------- distances between clients, and other studies
 
 
 def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
