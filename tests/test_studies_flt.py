@@ -58,7 +58,7 @@ def fitted():
 
 
 def test_four_ways_to_cut(fitted):
-    found = scenario4._cut(fitted, 3)
+    found = scenario4.ways_to_cut(fitted, 3)
     two = fitted.labels_
     assert adjusted_rand_index(found["largest gap"], two) == 1
     assert found["modularity (ours)"] is two

@@ -32,6 +32,7 @@ def label_clusters(
     variant: Variant = "as_written",
     samples_per_client: Count | None = None,
     max_train: Count | None = None,
+    overlap: bool = False,
 ) -> Federation:
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
@@ -61,6 +62,9 @@ def label_clusters(
         n. Under ``as_written`` it is refused when the classes are too small for it.
     max_train : int, optional
         Use only this many training images, balanced over the classes.
+    overlap : bool
+        Every client draws its floor(n / classes) images of each class at random, whoever else holds them, so that n
+        need not fall with M. A sampler for ablations in a later branch of FLT's public code does so, with 250.
     """
     clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
@@ -77,7 +81,10 @@ def label_clusters(
             f"There are more clients than samples: {n_clients} clients that hold {classes_per_cluster} classes each"
             f" cannot be served from {total} training images with {target} per client."
         )
-    if variant == "as_run":
+    if overlap:
+        size = target // classes_per_cluster
+        train = [_drawn(by_class, lists[c], size, stream(seed, "partition", i, 0)) for i, c in enumerate(clusters)]
+    elif variant == "as_run":
         train = _blocks(by_class, lists[clusters], clusters, target // classes_per_cluster, index[-1])
     else:
         wanted = _wanted(images, by_class, lists, clusters, target, samples_per_client is not None)
@@ -117,6 +124,11 @@ def _blocks(
         blocks = [by_class[c][j * size : (j + 1) * size] for c in classes]
         train.append(np.concatenate([np.pad(b, (0, size - len(b)), constant_values=last) for b in blocks]))
     return train
+
+
+def _drawn(by_class: list[np.ndarray], classes: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw up to ``size`` different images of each class."""
+    return np.concatenate([rng.permutation(by_class[c])[:size] for c in classes])
 
 
 def _wanted(

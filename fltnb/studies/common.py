@@ -19,6 +19,9 @@ FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
 SCENARIO1_METHODS = ("fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2", "oracle")
 MOMENTUM = {"as_written": 0.0, "as_run": 0.5}  # the paper names none, the code had 0.5
 GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters; case I as was run
+COMPONENTS = 64
+PLANE = f"{COMPONENTS} principal components"
+PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
 PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
 
 
@@ -61,6 +64,11 @@ def unseen(dataset: str) -> Settings:
         return pixels()
     source = ("emnist_balanced", 8) if dataset == "fashion_mnist" else ("fashion_mnist", 5)
     return spec("convae", *source, 0)
+
+
+def plane(dataset: str) -> Settings:
+    """Return the embedding without an encoder: the first principal components of the data set's training images."""
+    return spec("pca", dataset, latent=COMPONENTS)
 
 
 def encoder(dataset: str, which: str, variant: str, profile: str) -> Settings:
@@ -159,6 +167,8 @@ def row(
     tables. ``how``, ``rounds``: in place of the method's and the scenario's settings.
     """
     fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients", 0))
+    if "sampler" in switch:
+        fed |= {"samples_per_client": PER_CLASS * (2 + shared_classes), "overlap": True}
     settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
     how = how or method(name, dataset, variant, profile, 2 + shared_classes)
     for option, value in switch.items():
@@ -166,10 +176,38 @@ def row(
             settings[option] = value
         elif option in ("k", "distance", "threshold"):
             how["clusterer"][option] = value
-        elif option not in ("partition", "clients"):
+        elif option == "embedding":
+            how["encoder"] = plane(dataset)
+        elif option not in ("partition", "clients", "sampler"):
             how[option] = value
     axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
     return Job.training(fed, how, **settings, seed=seed, axes=axes)
+
+
+def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
+    """Return the runs between as written and as run, one switch after the other.
+
+    k and distance, graph, momentum; then as run but for the rule, the last switch. FLT on CIFAR-10 has no encoder
+    here, so that its clusters are found; for that the runs at both ends are asked for as well.
+    """
+    cifar = dataset == "cifar10"
+    names, seeds = ("fedavg", "flt_enc1") if cifar else ("fedavg", "fedsem", "flt_enc1"), SEEDS[profile]
+    result = []
+    for name in names:
+        plain = {"embedding": PLANE} if cifar and name == "flt_enc1" else {}
+        found = {"k": 2 + shared_classes, "distance": "matching"}
+        each: list[dict[str, Any]] = [found, {"graph": "full"}] if name == "flt_enc1" else []
+        path: list[tuple[str, dict[str, Any]]] = [("as_run", plain | {"rule": "participants"})]
+        switch = plain
+        for one in [*each, {"momentum": 0.5}]:
+            switch = switch | one
+            path.append(("as_written", switch))
+        if plain:
+            path += [("as_run", plain), ("as_written", plain | {"k": 2, "distance": "matching"})]
+        for variant, switch in path:
+            few = seeds[:1] if cifar and {"rule", "momentum", "graph"} & set(switch) else seeds
+            result += [row(name, dataset, variant, seed, profile, shared_classes, **switch) for seed in few]
+    return list({job.id: job for job in result}.values())
 
 
 def picture(dataset: str, variant: str, profile: str, shared_classes: int = 0) -> Job:

@@ -157,13 +157,13 @@ def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Setting
     for variant, settings in clusterers.items():
         fcr = relatedness.build(settings).fit(embeddings)
         arrays |= {f"{variant}/adjacency": fcr.adjacency_, f"{variant}/leaf_order": fcr.leaf_order_}
-        for way, labels in _cut(fcr, fed.n_clusters).items():
+        for way, labels in ways_to_cut(fcr, fed.n_clusters).items():
             ari = adjusted_rand_index(fed.clusters, labels)
             rows.append({"variant": variant, "cut": way, "n_clusters": len(np.unique(labels)), "ari": ari})
     return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
 
 
-def _cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
+def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     """Return the clusters of each way to cut, by its name."""
     heights = fcr.linkage_[:, 2]
     gap = len(heights) - int(np.argmax(np.diff(heights)))  # clusters that are left below the largest gap
