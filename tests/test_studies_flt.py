@@ -38,12 +38,13 @@ def test_every_switch_changes_one_thing():
 
 
 def test_from_as_written_to_as_run_each_run_has_one_thing_more():
-    for name, length in (("fedavg", 3), ("fedsem", 3), ("flt_enc1", 5)):
-        path = [job for job in common.steps("mnist", "small", 1) if job.axes["method"] == name and job.seed == 0]
-        ends = [common.row(name, "mnist", variant, 0, "small", 1) for variant in ("as_written", "as_run")]
-        path = [ends[0], *(job for job in path if "rule" not in job.axes), *path[:1], ends[1]]
-        assert len(path) == length + 1 and path[-2].settings | {"method": 0} == ends[1].settings | {"method": 0}
-        assert len({job.id for job in path}) == len(path)
+    for name, length in (("fedavg", 4), ("fedsem", 4), ("flt_enc1", 6)):
+        stages = common.path(name, "mnist", 1)
+        jobs = [common.row(name, "mnist", variant, 0, "small", 1, **switch) for _, variant, switch in stages]
+        assert len(stages) == length and len({job.id for job in jobs}) == length
+        assert jobs[-2].settings | {"method": 0} == jobs[-1].settings | {"method": 0}
+        asked = {job.id for job in studies.jobs("02", "small")}
+        assert {job.id for job in jobs} <= asked
 
 
 def test_a_sampler_deals_as_many_images_whatever_the_number_of_clients():

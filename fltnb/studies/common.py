@@ -184,29 +184,33 @@ def row(
     return Job.training(fed, how, **settings, seed=seed, axes=axes)
 
 
-def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
-    """Return the runs between as written and as run, one switch after the other.
+def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return the way from as written to as run, one switch after the other: (what is new, variant, switches).
 
-    k and distance, graph, momentum; then as run but for the rule, the last switch. FLT on CIFAR-10 has no encoder
-    here, so that its clusters are found; for that the runs at both ends are asked for as well.
+    ``name``: "fedavg", "fedsem" or "flt_enc1". The last but one is as run but for the rule, and so has the partition of
+    the tables (and on MNIST the encoder's tuning). From the second one on, FLT on CIFAR-10 has no encoder.
     """
-    cifar = dataset == "cifar10"
-    names, seeds = ("fedavg", "flt_enc1") if cifar else ("fedavg", "fedsem", "flt_enc1"), SEEDS[profile]
-    result = []
-    for name in names:
-        plain = {"embedding": PLANE} if cifar and name == "flt_enc1" else {}
-        found = {"k": 2 + shared_classes, "distance": "matching"}
-        each: list[dict[str, Any]] = [found, {"graph": "full"}] if name == "flt_enc1" else []
-        path: list[tuple[str, dict[str, Any]]] = [("as_run", plain | {"rule": "participants"})]
-        switch = plain
-        for one in [*each, {"momentum": 0.5}]:
-            switch = switch | one
-            path.append(("as_written", switch))
-        if plain:
-            path += [("as_run", plain), ("as_written", plain | {"k": 2, "distance": "matching"})]
-        for variant, switch in path:
-            few = seeds[:1] if cifar and {"rule", "momentum", "graph"} & set(switch) else seeds
-            result += [row(name, dataset, variant, seed, profile, shared_classes, **switch) for seed in few]
+    plain = {"embedding": PLANE} if (name, dataset) == ("flt_enc1", "cifar10") else {}
+    found = {"k": 2 + shared_classes, "distance": "matching"}
+    each = {"k and distance": found, "graph": {"graph": "full"}} if name == "flt_enc1" else {}
+    stages, switch = [("as written", "as_written", {})], plain
+    for stage, one in (each | {"momentum": {"momentum": MOMENTUM["as_run"]}}).items():
+        switch = switch | one
+        stages.append((stage, "as_written", switch))
+    return [*stages, ("partition", "as_run", plain | {"rule": "participants"}), ("rule: as run", "as_run", plain)]
+
+
+def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
+    """Return the runs of :func:`path` that are not among the rows of the tables; FLT with k = 2 as well on CIFAR-10."""
+    cifar, result = dataset == "cifar10", []
+    for name in ("fedavg", "flt_enc1") if cifar else ("fedavg", "fedsem", "flt_enc1"):
+        wanted = [(variant, switch) for _, variant, switch in path(name, dataset, shared_classes) if switch]
+        if cifar and name == "flt_enc1":
+            wanted.append(("as_written", {"k": 2, "distance": "matching", "embedding": PLANE}))
+        for variant, switch in wanted:
+            few = cifar and {"rule", "momentum", "graph"} & set(switch)
+            seeds = SEEDS[profile][: 1 if few else None]
+            result += [row(name, dataset, variant, seed, profile, shared_classes, **switch) for seed in seeds]
     return list({job.id: job for job in result}.values())
 
 
