@@ -230,12 +230,12 @@ def structured(
 def _levelled(sizes: Sequence[int], places: Sequence[int]) -> list[list[int]]:
     """Deal classes, the largest first, to the cluster that lacks most images per place that it has left."""
     lists: list[list[int]] = [[] for _ in places]
-    lacks = np.asarray(places) * sum(sizes) / sum(places)
+    lacks = np.asarray(places) * sum(sizes)  # times the number of places, so that ties are exact
     for k in np.argsort(-np.asarray(sizes), kind="stable"):
         left = np.array([n - len(own) for n, own in zip(places, lists, strict=True)])
         to = int(np.argmax(np.where(left > 0, lacks / np.maximum(left, 1), -np.inf)))
         lists[to].append(int(k))
-        lacks[to] -= sizes[k]
+        lacks[to] -= sizes[k] * sum(places)
     return [sorted(own) for own in lists]
 
 

@@ -62,7 +62,7 @@ def jobs(profile: str) -> list[Job]:
 def _levelled() -> list[Job]:
     """Table 4 and Figures 6 and 7 on clusters as near to the printed sizes as ByMerge allows.
 
-    Nine of 9,800 to 11,800 images and one of 4,792 (paper: 12,000 and 4,800); the CNN has 600 clients, as printed.
+    Nine of 10,285 to 10,713 images and one of 4,792 (paper: 12,000 and 4,800); the CNN has 600 clients, as printed.
     """
     runs = [
         _row(name, "mlp", variant, seed, "small", level=True)
