@@ -69,6 +69,8 @@ def test_a_group_of_centroids_is_scored_without_labels():
     assert found["found"].query("cut == 'C given'")["ari"].eq(1).all()  # the digits are easy, with any k and distance
     assert set(found["scores"]["k"]) == {1, 2} and found["scores"].query("k == 1")["silhouette"].eq(0).all()
     assert found["scores"]["clique"].between(0.8, 1).all() and found["scores"]["stability"].between(-1, 1).all()
+    again = centroids.transformed(*(job.settings[name] for name in ("federation", "encoder", "clusterer")))["numbers"]
+    assert again["ari_fitted"] == again["ari_transformed"] == 1 and again["links_moved"] < 0.05
 
 
 @pytest.mark.parametrize(("variant", "twice"), [("as_written", False), ("as_run", True)])

@@ -17,13 +17,12 @@ from .. import encoders, federations, relatedness
 from ..metrics import adjusted_rand_index
 from ..randomness import integer
 from ..relatedness.cuts import chance_modularity
-from ..relatedness.distances import matching_distances
+from ..relatedness.fcr import DISTANCES, umap_class
 from ..results import Job
 from . import scenario4
 from .common import PLANE, Settings, clusterer, encoder, federation, plane
 
 KS = (1, 2, 3, 4, 5)
-DISTANCES = ("min", "matching")
 STARTS = (42, 43)  # of k-means and of UMAP; the first is that of the tables
 CHOOSE, TEST = (0, 1, 2), (3, 4, 5)  # seeds that choose a rule for k, and those that judge it
 PUBLISHED = -1  # in place of a seed: the one partition of the printed tables
@@ -46,6 +45,11 @@ def jobs(profile: str) -> list[Job]:
             found.append(_job(fed, plane(dataset), PLANE, scenario, seed))
             if seed in (*CHOOSE, PUBLISHED):  # an encoder's embeddings cost minutes
                 found.append(_job(fed, enc, "Enc2, not tuned" if scenario == 4 else "Enc1", scenario, seed))
+    for scenario in (1, 2):  # as run, but for the tuned encoder
+        settings = {"federation": federation("mnist", "as_run", 0, scenario - 1), "encoder": plane("mnist")}
+        settings["clusterer"] = clusterer("mnist", "as_run", 1 + scenario)
+        axes = {"dataset": "mnist", "scenario": scenario, "embedding": PLANE, "seed": 0, "study": "transform"}
+        found.append(Job.study("centroids.transformed", settings, axes=axes))
     return found
 
 
@@ -91,11 +95,33 @@ def sweep(
     return {"tables": {"found": pd.DataFrame(found), "scores": pd.DataFrame(scores)}}
 
 
+def transformed(federation: Settings, encoder: Settings, clusterer: Settings) -> dict[str, Any]:
+    """Cluster with the plane as FLT's code had it: UMAP fitted on all centroids, then applied anew to each client's.
+
+    Returns a dict: ``numbers``: ``ari_fitted``, ``ari_transformed``, by modularity's cut; ``links_moved``, the share of
+    pairs of clients that only one of the two links.
+    """
+    fed = federations.build(federation)
+    z = encoders.embed_clients(fed, encoders.build(encoder))
+    fitted, again = relatedness.build(clusterer), relatedness.build(clusterer)
+    centres = [sketch["centroids"].astype(np.float32) for sketch in fitted.sketches(z)]
+    fitted.fit_sketches([{"centroids": own} for own in centres])
+    seed = integer(fitted.random_state, "umap")
+    umap = umap_class()(n_neighbors=fitted.n_neighbors, n_components=fitted.n_components, random_state=seed, n_jobs=1)
+    umap.fit(np.concatenate(centres))
+    again._threshold_and_cut(DISTANCES[again.distance]([umap.transform(own) for own in centres]))
+    moved = fitted.adjacency_ != again.adjacency_
+    numbers = {"links_moved": float(moved.sum() / (len(moved) * (len(moved) - 1)))}
+    for name, one in (("fitted", fitted), ("transformed", again)):
+        numbers[f"ari_{name}"] = adjusted_rand_index(fed.clusters, one.labels_)
+    return {"numbers": numbers}
+
+
 def _fit(z: list[np.ndarray], settings: Settings) -> dict[str, Any]:
     """Return FCR by either distance; both take one UMAP map, which is most of the work."""
     made = {distance: relatedness.build(settings | {"distance": distance}) for distance in DISTANCES}
     first = made["min"].fit_sketches(made["min"].sketches(z))
-    made["matching"]._threshold_and_cut(matching_distances(list(first.embedding_)))
+    made["matching"]._threshold_and_cut(DISTANCES["matching"](list(first.embedding_)))
     return made
 
 
