@@ -30,7 +30,7 @@ class IFCA(HardMethod):
     starts : int
         Draws of the K models. When they part, the draw that divides the first participants most evenly is kept. IFCA's
         official code draws anew until every model is chosen by a tenth of them: from one draw, one model often gets
-        everybody, and the run is FedAvg.
+        everybody, and the run is FedAvg. What sending the draws costs, once, is not counted.
     """
 
     name = "ifca"
@@ -43,7 +43,7 @@ class IFCA(HardMethod):
         split: Split = "train",
         starts: Count = 1,
     ):
-        self.warmup, self.shared = warmup, shared
+        self.warmup, self.shared, self.starts = warmup, shared, starts
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
