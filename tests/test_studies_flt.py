@@ -70,7 +70,7 @@ def test_a_group_of_centroids_is_scored_without_labels():
     assert set(found["scores"]["k"]) == {1, 2} and found["scores"].query("k == 1")["silhouette"].eq(0).all()
     assert found["scores"]["clique"].between(0.8, 1).all() and found["scores"]["stability"].between(-1, 1).all()
     again = centroids.transformed(*(job.settings[name] for name in ("federation", "encoder", "clusterer")))["numbers"]
-    assert again["ari_fitted"] == again["ari_transformed"] == 1 and again["links_moved"] < 0.05
+    assert again["ari_fitted"] == 1 and again["ari_transformed"] > 0.8 and again["links_moved"] < 0.1
 
 
 @pytest.mark.parametrize(("variant", "twice"), [("as_written", False), ("as_run", True)])
