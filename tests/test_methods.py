@@ -298,6 +298,15 @@ def test_ifca_shares_its_lower_layers():
     assert method.traffic(state, 2) == (3, 2)  # the shared number travels once
 
 
+def test_ifca_keeps_the_start_that_divides_the_clients_most_evenly():
+    """The first draw lies by all clients but far from none: one model gets everybody. The second one parts them."""
+    toy = Toy([[0.0], [1.0], [10.0], [11.0]], [[5.0], [90.0], [2.0], [8.0]])
+    assert toy.run(IFCA(2))[1]["labels"].tolist() == [0, 0, 0, 0]
+    state = toy.run(IFCA(2, starts=2))[1]
+    assert state["labels"].tolist() == [0, 0, 1, 1] and "drawn" not in state
+    assert np.allclose(state["models"], [[2 - 0.5 * 1.5], [8 + 0.5 * 2.5]])
+
+
 def test_ifca_compares_models_on_the_split_it_was_told():
     fed = digits(val=6)
     net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)

@@ -9,7 +9,7 @@ from scipy.cluster.hierarchy import linkage
 from fltnb import federations, studies
 from fltnb.metrics import adjusted_rand_index
 from fltnb.results.work import link_shares
-from fltnb.studies import scenario2, scenario3, scenario4
+from fltnb.studies import centroids, common, scenario2, scenario3, scenario4
 from fltnb.studies.common import federation
 
 
@@ -23,15 +23,54 @@ def test_link_shares_by_hand():
 
 def test_every_switch_changes_one_thing():
     jobs = [job for job in studies.jobs("02", "small") if job.kind == "training" and job.seed == 0]
-    row = ("dataset", "method", "variant")
-    base = {tuple(job.axes[name] for name in row): job for job in jobs if len(job.axes) == 5}
-    alone = [job for job in jobs if len(job.axes) > 5]
-    assert len(alone) == 4 + 8 + 1 and len({job.id for job in jobs}) == len(jobs)
-    for job in alone:
-        (switch,) = [name for name in job.axes if name not in ("dataset", "method", "variant", "model", "seed")]
-        other = base[tuple(job.axes[name] for name in row)].settings
+    assert len({job.id for job in jobs}) == len(jobs)
+    common = ("dataset", "method", "variant", "model", "seed")
+    switches = [{name: job.axes[name] for name in job.axes if name not in common} for job in jobs]
+    plain = {
+        tuple(job.axes[name] for name in common): job for job, switch in zip(jobs, switches, strict=True) if not switch
+    }
+    alone = [(job, switch) for job, switch in zip(jobs, switches, strict=True) if len(switch) == 1]
+    assert len(alone) > 12
+    for job, switch in alone:
+        other = plain[tuple(job.axes[name] for name in common)].settings
         different = [name for name in other if other[name] != job.settings[name]]
-        assert different == [{"momentum": "momentum", "partition": "federation"}.get(switch, "method")]
+        assert different == [{"momentum": "momentum", "partition": "federation"}.get(*switch, "method")]
+
+
+def test_from_as_written_to_as_run_each_run_has_one_thing_more():
+    for name, length in (("fedavg", 4), ("fedsem", 4), ("flt_enc1", 6)):
+        stages = common.path(name, "mnist", 1)
+        jobs = [common.row(name, "mnist", variant, 0, "small", 1, **switch) for _, variant, switch in stages]
+        assert len(stages) == length and len({job.id for job in jobs}) == length
+        assert jobs[-2].settings | {"method": 0} == jobs[-1].settings | {"method": 0}
+        asked = {job.id for job in studies.jobs("02", "small")}
+        assert {job.id for job in jobs} <= asked
+
+
+def test_a_sampler_deals_as_many_images_whatever_the_number_of_clients():
+    feds = [
+        federations.build(federation("digits", "as_written", 0, 1, n) | {"samples_per_client": 90, "overlap": True})
+        for n in (10, 50)
+    ]
+    assert all((fed.sizes == 90).all() for fed in feds)
+    assert all(len(np.unique(own)) == 90 for fed in feds for own in fed.train)
+
+
+def test_levelled_clusters_have_sizes_as_their_numbers_of_classes():
+    lists = federations.labels._levelled([100, 90, 10, 60, 50, 40, 70], [3, 3, 1])
+    assert sorted(k for own in lists for k in own) == list(range(7)) and [len(own) for own in lists] == [3, 3, 1]
+    sizes = [sum([100, 90, 10, 60, 50, 40, 70][k] for k in own) for own in lists]
+    assert max(abs(size - want) for size, want in zip(sizes, (180, 180, 60), strict=True)) <= 30
+
+
+def test_a_group_of_centroids_is_scored_without_labels():
+    (job,) = [job for job in studies.jobs("01", "demo") if job.kind == "study"]
+    found = centroids.sweep(**{name: value for name, value in job.settings.items() if name != "function"})["tables"]
+    assert found["found"].query("cut == 'C given'")["ari"].eq(1).all()  # the digits are easy, with any k and distance
+    assert set(found["scores"]["k"]) == {1, 2} and found["scores"].query("k == 1")["silhouette"].eq(0).all()
+    assert found["scores"]["clique"].between(0.8, 1).all() and found["scores"]["stability"].between(-1, 1).all()
+    again = centroids.transformed(*(job.settings[name] for name in ("federation", "encoder", "clusterer")))["numbers"]
+    assert again["ari_fitted"] == 1 and again["ari_transformed"] > 0.8 and again["links_moved"] < 0.1
 
 
 @pytest.mark.parametrize(("variant", "twice"), [("as_written", False), ("as_run", True)])
@@ -59,7 +98,7 @@ def fitted():
 
 
 def test_four_ways_to_cut(fitted):
-    found = scenario4._cut(fitted, 3)
+    found = scenario4.ways_to_cut(fitted, 3)
     two = fitted.labels_
     assert adjusted_rand_index(found["largest gap"], two) == 1
     assert found["modularity (ours)"] is two
@@ -89,7 +128,7 @@ def test_handwriting_is_the_clients_own():
     assert np.array_equal(images[1], fed.images[fed.train[1][:3]])
 
 
-@pytest.mark.parametrize(("profile", "count"), [("demo", 12), ("small", 4), ("paper", 72)])
+@pytest.mark.parametrize(("profile", "count"), [("demo", 12), ("small", 36), ("paper", 162)])
 def test_the_ablation_asks_for_eight_settings(profile, count):
     jobs = studies.jobs("05", profile)
     assert len(jobs) == count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,6 +33,7 @@ def label_clusters(
     variant: Variant = "as_written",
     samples_per_client: Count | None = None,
     max_train: Count | None = None,
+    overlap: bool = False,
 ) -> Federation:
     """Divide an image set among clusters of clients, each cluster with its own classes.
 
@@ -61,6 +63,9 @@ def label_clusters(
         n. Under ``as_written`` it is refused when the classes are too small for it.
     max_train : int, optional
         Use only this many training images, balanced over the classes.
+    overlap : bool
+        Every client draws its floor(n / classes) images of each class at random, whoever else holds them, so that n
+        need not fall with M. A sampler for ablations in a later branch of FLT's public code does so, with 250.
     """
     clusters = in_turn(n_clients, n_clusters)
     if 2 * shared_classes > classes_per_cluster:
@@ -76,7 +81,10 @@ def label_clusters(
         who = f"{n_clients} clients that hold {classes_per_cluster} classes each"
         what = f"{who} cannot be served from {total} training images with {target} per client"
         raise FltnbError(f"There are more clients than samples: {what}.")
-    if variant == "as_run":
+    if overlap:
+        size = target // classes_per_cluster
+        train = [_drawn(by_class, lists[c], size, stream(seed, "partition", i, 0)) for i, c in enumerate(clusters)]
+    elif variant == "as_run":
         train = _blocks(by_class, lists[clusters], clusters, target // classes_per_cluster, index[-1])
     else:
         wanted = _wanted(images, by_class, lists, clusters, target, samples_per_client is not None)
@@ -117,6 +125,11 @@ def _blocks(
     return train
 
 
+def _drawn(by_class: list[np.ndarray], classes: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw up to ``size`` different images of each class."""
+    return np.concatenate([rng.permutation(by_class[c])[:size] for c in classes])
+
+
 def _wanted(
     images: ImageSet, by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, target: int, exact: bool
 ) -> np.ndarray:
@@ -150,6 +163,7 @@ def structured(
     seed: Natural = 0,
     test: Literal["clean", "as_run"] = "clean",
     max_per_class: Annotated[int, Whole(TRAIN_PER_TEST)] | None = None,
+    level: bool = False,
 ) -> Federation:
     """Divide an image set as FLT's Algorithm 4 does: clusters of consecutive classes, power-law client sizes.
 
@@ -174,9 +188,14 @@ def structured(
     max_per_class : int, optional
         Use at most this many training images of each class and a sixth of it as test images, both chosen at random.
         2,400 gives EMNIST ByMerge the class sizes of EMNIST Balanced.
+    level : bool
+        Not consecutive classes, but such that the clusters' sizes are as their numbers of classes. Where classes are of
+        unequal size, as in EMNIST ByMerge, this comes nearer to the paper's clusters of 12,000 images, the last 4,800.
     """
     every = range(images.n_classes)
-    lists = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
+    lists: list[Sequence[int]] = [every[c : c + classes_per_cluster] for c in every[::classes_per_cluster]]
+    if level:
+        lists = _levelled([len(own) for own in members(images, images.train_index)], [len(own) for own in lists])
     if n_clients < len(lists):
         made = f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters"
         mend = "ask for more clients or more classes per cluster"
@@ -199,6 +218,18 @@ def structured(
         if not sum(len(tested[k]) for k in classes):
             raise FltnbError(f"Cluster {c} has no test images of its classes in {images.name}: use a set that has.")
     return Federation.of(images, train=train, test=[tests[c] for c in clusters], clusters=clusters)
+
+
+def _levelled(sizes: Sequence[int], places: Sequence[int]) -> list[list[int]]:
+    """Deal classes, the largest first, to the cluster that lacks most images per place that it has left."""
+    lists: list[list[int]] = [[] for _ in places]
+    lacks = np.asarray(places) * sum(sizes)  # times the number of places, so that ties are exact
+    for k in np.argsort(-np.asarray(sizes), kind="stable"):
+        left = np.array([n - len(own) for n, own in zip(places, lists, strict=True)])
+        to = int(np.argmax(np.where(left > 0, lacks / np.maximum(left, 1), -np.inf)))
+        lists[to].append(int(k))
+        lacks[to] -= sizes[k] * sum(places)
+    return [sorted(own) for own in lists]
 
 
 def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.ndarray:

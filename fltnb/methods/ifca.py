@@ -27,25 +27,37 @@ class IFCA(HardMethod):
         "lower" is the weight sharing of IFCA's FEMNIST experiment: all layers but the last are averaged over all
         participants, and only the last layer belongs to a group. (FLT's fork trained nothing else after the warm-up.)
     split : {"train", "val"}, what participants compare the models on; EMD-CFL's runs took validation data
+    starts : int
+        Draws of the K models. When they part, the draw that divides the first participants most evenly is kept. IFCA's
+        official code draws anew until every model is chosen by a tenth of them: from one draw, one model often gets
+        everybody, and the run is FedAvg. What sending the draws costs, once, is not counted.
     """
 
     name = "ifca"
 
     def __init__(
-        self, n_clusters: Count, warmup: Natural = 0, shared: Literal["none", "lower"] = "none", split: Split = "train"
+        self,
+        n_clusters: Count,
+        warmup: Natural = 0,
+        shared: Literal["none", "lower"] = "none",
+        split: Split = "train",
+        starts: Count = 1,
     ):
-        self.warmup, self.shared = warmup, shared
+        self.warmup, self.shared, self.starts = warmup, shared, starts
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
-        models = several(model, context, self.n_clusters)
+        models = several(model, context, self.n_clusters * self.starts)
         own = slice(0, models.shape[1]) if self.shared == "none" and not self.warmup else model.head
+        heads, K = models[:, own].copy(), self.n_clusters
         state = one_cluster(fed, models[0]) | {
-            "models": models,
-            "heads": models[:, own].copy(),
+            "models": models[:K],
+            "heads": heads[:K],
             "own": np.array([own.start, own.stop]),
             "warm": np.array(self.warmup > 0),
         }
+        if self.starts > 1:
+            state["drawn"] = heads.reshape(self.starts, K, -1)
         return state if self.warmup else self._part(state)
 
     def _part(self, state: State) -> State:
@@ -62,11 +74,19 @@ class IFCA(HardMethod):
             return state
         if state["warm"]:
             state = self._part(state)
+        if "drawn" in state:
+            drawn = [self._part(state | {"heads": heads}) for heads in state["drawn"]]
+            fewest = [np.bincount(self._best(one, clients, engine), minlength=self.n_clusters).min() for one in drawn]
+            state = {name: value for name, value in drawn[int(np.argmax(fewest))].items() if name != "drawn"}
+        row = with_rows(state["row"], clients, self._best(state, clients, engine))
+        return state | {"row": row, "labels": row}
+
+    def _best(self, state: State, clients: np.ndarray, engine) -> np.ndarray:
+        """Return the model of least mean loss of each client (n,)."""
         K, n = len(state["models"]), len(clients)
         pairs = np.repeat(np.arange(K), n), np.tile(clients, K)
         loss = engine.evaluate(state["models"], *pairs, self.split).loss.reshape(K, n)
-        row = with_rows(state["row"], clients, np.where(np.isnan(loss), np.inf, loss).argmin(axis=0))
-        return state | {"row": row, "labels": row}
+        return np.where(np.isnan(loss), np.inf, loss).argmin(axis=0)
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average inside the groups, weighted by samples; a group that nobody chose keeps its model."""

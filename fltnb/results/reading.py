@@ -157,6 +157,11 @@ class Results:
             keep &= runs[name].isin(wanted).to_numpy()
         return Results((one for one, kept in zip(self._finished, keep, strict=True) if kept), self._asked)
 
+    def plain(self, *but: str) -> Results:
+        """Return the jobs without a switch: those that have none of the notebooks' own axes, or ``but`` these."""
+        own = self.runs[[name for name in self.axes if name not in but]]
+        return self.where(key=lambda keys: (own.isna() | own.eq("")).all(axis=1))
+
     def mean(self, by: Sequence[str] = ("method",), of: Sequence[str] | str = ("accuracy", "variance")) -> pd.DataFrame:
         """Mean over seeds of the numbers ``of``, apart for the columns ``by``.
 

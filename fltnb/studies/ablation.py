@@ -9,34 +9,30 @@ from __future__ import annotations
 from itertools import product
 
 from ..results import Job
-from .common import FEWER_SEEDS, row
+from .common import FEWER_SEEDS, PER_CLASS, row
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
 TOY = GRID | {"clients": (25, 50), "participation": (0.2,)}  # the digits: other sizes, and shorter
 ROUNDS = {"demo": 6, "small": 100, "paper": 100}
-# What two cores do in reasonable time: both numbers of clients at participation 0.2 with one local epoch, 4 minutes of
-# both cores a run. The others cost 2.5 times (rho = 0.5), 5 times (E = 5) or 12 times (both) as much; Enc2 on CIFAR-10
-# takes most of an hour for pretraining and tuning alone.
-SMALL = GRID | {"participation": (0.2,), "local_epochs": (1,)}
-SMALL_METHODS = ("fedsem", "flt_enc1")
+SMALL_METHODS = ("fedsem", "flt_enc1")  # Enc2 on CIFAR-10 takes most of an hour for pretraining and tuning alone
+SAMPLERS = {"clients": (100, 500), "participation": (0.2,), "local_epochs": (1,)}  # with the other sampler as well
 
 
 def jobs(profile: str) -> list[Job]:
-    """Table 5: eight settings (M, rho, E), each up to the larger T."""
-    dataset, grid = {"demo": ("digits", TOY), "small": ("cifar10", SMALL)}.get(profile, ("cifar10", GRID))
+    """Table 5: eight settings (M, rho, E), each up to the larger T; as run; and clients that hold equally much."""
+    dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
+    wanted: list[tuple[str, dict]] = [("as_written", line) for line in _lines(grid)]
+    if profile != "demo":
+        wanted += [("as_run", line) for line in _lines(GRID)]
+        wanted += [("as_written", line | {"sampler": f"{PER_CLASS} per class"}) for line in _lines(SAMPLERS)]
     return [
-        row(
-            name,
-            dataset,
-            "as_written",
-            seed,
-            profile,
-            1,
-            rounds=ROUNDS[profile],
-            **dict(zip(grid, levels, strict=True)),
-        )
-        for levels in product(*grid.values())
+        row(name, dataset, variant, seed, profile, 1, rounds=ROUNDS[profile], **line)
+        for variant, line in wanted
         for name in (SMALL_METHODS if profile == "small" else METHODS)
         for seed in FEWER_SEEDS[profile]
     ]
+
+
+def _lines(grid: dict[str, tuple]) -> list[dict]:
+    return [dict(zip(grid, levels, strict=True)) for levels in product(*grid.values())]

@@ -19,6 +19,9 @@ FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
 SCENARIO1_METHODS = ("fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2", "oracle")
 MOMENTUM = {"as_written": 0.0, "as_run": 0.5}  # the paper names none, the code had 0.5
 GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters; case I as was run
+COMPONENTS = 64
+PLANE = f"{COMPONENTS} principal components"
+PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
 PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
 
 
@@ -61,6 +64,11 @@ def unseen(dataset: str) -> Settings:
         return pixels()
     source = ("emnist_balanced", 8) if dataset == "fashion_mnist" else ("fashion_mnist", 5)
     return spec("convae", *source, 0)
+
+
+def plane(dataset: str) -> Settings:
+    """Return the embedding without an encoder: the first principal components of the data set's training images."""
+    return spec("pca", dataset, latent=COMPONENTS)
 
 
 def encoder(dataset: str, which: str, variant: str, profile: str) -> Settings:
@@ -159,6 +167,8 @@ def row(
     tables. ``how``, ``rounds``: in place of the method's and the scenario's settings.
     """
     fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients", 0))
+    if "sampler" in switch:
+        fed |= {"samples_per_client": PER_CLASS * (2 + shared_classes), "overlap": True}
     settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
     how = how or method(name, dataset, variant, profile, 2 + shared_classes)
     for option, value in switch.items():
@@ -166,10 +176,42 @@ def row(
             settings[option] = value
         elif option in ("k", "distance", "threshold"):
             how["clusterer"][option] = value
-        elif option not in ("partition", "clients"):
+        elif option == "embedding":
+            how["encoder"] = plane(dataset)
+        elif option not in ("partition", "clients", "sampler"):
             how[option] = value
     axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
     return Job.training(fed, how, **settings, seed=seed, axes=axes)
+
+
+def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return the way from as written to as run, one switch after the other: (what is new, variant, switches).
+
+    ``name``: "fedavg", "fedsem" or "flt_enc1". The last but one is as run but for the rule, and so has the partition of
+    the tables (and on MNIST the encoder's tuning). From the second one on, FLT on CIFAR-10 has no encoder.
+    """
+    plain = {"embedding": PLANE} if (name, dataset) == ("flt_enc1", "cifar10") else {}
+    found = {"k": 2 + shared_classes, "distance": "matching"}
+    each = {"k and distance": found, "graph": {"graph": "full"}} if name == "flt_enc1" else {}
+    stages, switch = [("as written", "as_written", {})], plain
+    for stage, one in (each | {"momentum": {"momentum": MOMENTUM["as_run"]}}).items():
+        switch = switch | one
+        stages.append((stage, "as_written", switch))
+    return [*stages, ("partition", "as_run", plain | {"rule": "participants"}), ("rule: as run", "as_run", plain)]
+
+
+def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
+    """Return the runs of :func:`path` that are not among the rows of the tables; FLT with k = 2 as well on CIFAR-10."""
+    cifar, result = dataset == "cifar10", []
+    for name in ("fedavg", "flt_enc1") if cifar else ("fedavg", "fedsem", "flt_enc1"):
+        wanted = [(variant, switch) for _, variant, switch in path(name, dataset, shared_classes) if switch]
+        if cifar and name == "flt_enc1":
+            wanted.append(("as_written", {"k": 2, "distance": "matching", "embedding": PLANE}))
+        for variant, switch in wanted:
+            few = cifar and {"rule", "momentum", "graph"} & set(switch)
+            seeds = SEEDS[profile][: 1 if few else None]
+            result += [row(name, dataset, variant, seed, profile, shared_classes, **switch) for seed in seeds]
+    return list({job.id: job for job in result}.values())
 
 
 def picture(dataset: str, variant: str, profile: str, shared_classes: int = 0) -> Job:

@@ -32,6 +32,7 @@ SWITCHES: dict[str, dict[str, Any]] = {
     "members read in leaf order": {"membership": "leaf_order"},
     "one local epoch": {"local_epochs": 1},
 }
+LEVEL = {"level": True, "max_per_class": None}  # federations whose clusters have about the printed sizes
 FOUND_SEEDS = {"demo": range(1), "small": range(10), "paper": range(10)}
 CHANGE_SEEDS = {"demo": range(1), "small": range(2), "paper": range(3)}
 CUT_SEEDS = {"demo": range(1), "small": range(3), "paper": range(10)}
@@ -55,15 +56,45 @@ def jobs(profile: str) -> list[Job]:
         for seed in SEEDS[profile]
         if name == "flt_given" or "leaf" not in switch
     ]
-    return runs + list(_clusterings(profile))
+    return runs + list(_clusterings(profile)) + (_levelled() if profile == "small" else [])
 
 
-def _row(name: str, model: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = "") -> Job:
+def _levelled() -> list[Job]:
+    """Table 4 and Figures 6 and 7 on clusters as near to the printed sizes as ByMerge allows.
+
+    Nine of 10,285 to 10,713 images and one of 4,792 (paper: 12,000 and 4,800); the CNN has 600 clients, as printed.
+    """
+    runs = [
+        _row(name, "mlp", variant, seed, "small", level=True)
+        for variant in VARIANTS
+        for name in (*METHODS, "oracle", *(("flt_given",) if variant == "as_written" else ()))
+        for seed in (SEEDS["small"] if variant == "as_written" or name in SMALL_AS_RUN else (0,))
+    ]
+    runs += [_row(name, "leaf_cnn", "as_written", 0, "small", level=True) for name in METHODS]
+    runs += [
+        _row(name, "mlp", variant, 0, "small", few=True, level=True) for variant in VARIANTS for name in FEW_METHODS
+    ]
+    for seed in CUT_SEEDS["small"]:
+        runs.append(_cuts(federation(DATASETS["small"], FEW["small"], seed, **LEVEL), seed, level=True))
+    return runs
+
+
+def _row(
+    name: str,
+    model: str,
+    variant: str,
+    seed: int,
+    profile: str,
+    few: bool = False,
+    switch: str = "",
+    level: bool = False,
+) -> Job:
     """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
     dataset, demo = DATASETS[profile], profile == "demo"
-    n_clients = FEW[profile] if few else CLIENTS[profile][model]
+    n_clients = FEW[profile] if few else 600 if level and model == "leaf_cnn" else CLIENTS[profile][model]
     change = dict(SWITCHES.get(switch, {}))
-    fed = federation(dataset, n_clients, seed, change.pop("test", "as_run" if variant == "as_run" else "clean"))
+    test = change.pop("test", "as_run" if variant == "as_run" else "clean")
+    fed = federation(dataset, n_clients, seed, test, **(LEVEL if level else {}))
     # the code's files: 1 epoch, FedSEM alone 5
     epochs = change.pop("local_epochs", 5 if variant == "as_written" or name == "fedsem" else 1)
     training = {"model": model, "rounds": 6 if demo else 50 if few else 100, "local_epochs": epochs}
@@ -74,6 +105,7 @@ def _row(name: str, model: str, variant: str, seed: int, profile: str, few: bool
     }
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
+    axes |= {"level": True} if level else {}
     return Job.training(fed, method(name, dataset, variant) | change, **training, seed=seed, axes=axes)
 
 
@@ -115,15 +147,21 @@ def _clusterings(profile: str) -> Iterator[Job]:
             axes = {"dataset": dataset, "method": name, "variant": variant, "clients": few}
             yield Job.clustering(fed, how["clusterer"], how["encoder"], seed=seed, axes=axes)
     for seed in CUT_SEEDS[profile]:
-        settings = {variant: clusterer(dataset, variant, 5) for variant in VARIANTS}
-        settings = {"federation": federation(dataset, few, seed), "clusterers": settings, "encoder": encoder(dataset)}
-        yield Job.study("scenario4.cuts", settings, axes={"dataset": dataset, "seed": seed, "clients": few})
+        yield _cuts(federation(dataset, few, seed), seed)
     for seed in CHANGE_SEEDS[profile]:
         for change, options, what, samples in _changes(dataset):
             for name in ("flt", "flt_given"):
                 how = ways[name, "as_written"]["clusterer"] | options
                 axes = {"dataset": dataset, "method": name, "variant": "as_written", "clients": few, "change": change}
                 yield Job.clustering(federation(dataset, few, seed, **samples), how, what, seed=seed, axes=axes)
+
+
+def _cuts(fed: Settings, seed: int, **axes: bool) -> Job:
+    dataset = fed["dataset"]
+    settings = {variant: clusterer(dataset, variant, 5) for variant in VARIANTS}
+    settings = {"federation": fed, "clusterers": settings, "encoder": encoder(dataset)}
+    axes = {"dataset": dataset, "seed": seed, "clients": fed["n_clients"], **axes}
+    return Job.study("scenario4.cuts", settings, axes=axes)
 
 
 def _changes(dataset: str) -> Iterator[tuple[str, Settings, Settings, Settings]]:
@@ -157,13 +195,13 @@ def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Setting
     for variant, settings in clusterers.items():
         fcr = relatedness.build(settings).fit(embeddings)
         arrays |= {f"{variant}/adjacency": fcr.adjacency_, f"{variant}/leaf_order": fcr.leaf_order_}
-        for way, labels in _cut(fcr, fed.n_clusters).items():
+        for way, labels in ways_to_cut(fcr, fed.n_clusters).items():
             ari = adjusted_rand_index(fed.clusters, labels)
             rows.append({"variant": variant, "cut": way, "n_clusters": len(np.unique(labels)), "ari": ari})
     return {"tables": {"cuts": pd.DataFrame(rows)}, "arrays": arrays}
 
 
-def _cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
+def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     """Return the clusters of each way to cut, by its name."""
     heights = fcr.linkage_[:, 2]
     gap = len(heights) - int(np.argmax(np.diff(heights)))  # clusters that are left below the largest gap
