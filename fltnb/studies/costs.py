@@ -15,6 +15,7 @@ from .. import encoders, federations
 from ..methods import build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
+from . import precision
 from .common import Settings, clusterer, datasets, encoder, federation, method, training
 
 DEMO_ROUNDS = 8
@@ -90,7 +91,7 @@ def jobs(profile: str) -> list[Job]:
     for name, (function, settings) in _SMALL.items():
         own = settings | (_DEMO.get(name, {}) if profile == "demo" else {})
         result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
-    return result
+    return result + precision.jobs(profile)
 
 
 def networks() -> dict[str, Any]:
