@@ -23,6 +23,7 @@ _OBJECTS = {
     "PACFL": "relatedness",
     "PCAKMeans": "relatedness",
     "TransportSignatures": "relatedness",
+    "explore": "plots.explore",
     "run": "rounds",
     "Job": "results",
     "compute": "results",
