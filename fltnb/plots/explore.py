@@ -223,6 +223,9 @@ class ClientsExplorer(Explorer):
         for ax in axes[len(panels) :]:
             ax.remove()
         self._axes = dict(zip(panels, axes, strict=False))
+        for name, ax in self._axes.items():
+            ax.set(xticks=[], yticks=[], frame_on=False)
+            ax.set_title(name, fontsize=9, y=1.01)  # left to find its place, a title takes longer than all the rest
 
     def _draw(self, moved: set[str]) -> None:
         at = self.at
@@ -268,14 +271,15 @@ class ClientsExplorer(Explorer):
 
     def _clean(self, name: str):
         ax = self._axes[name]
-        ax.clear()
-        ax.set_axis_off()
-        ax.set_title(name, fontsize=9)
+        for old in [*ax.collections, *ax.images, *ax.lines]:  # ax.clear() takes as long as drawing everything
+            old.remove()
+        ax.relim()
         return ax
 
     def _draw_groups(self, points: np.ndarray) -> None:
         from matplotlib.collections import LineCollection
         from matplotlib.colors import ListedColormap
+        from matplotlib.ticker import MaxNLocator
         from scipy.cluster.hierarchy import leaves_list
 
         labels, count, spots = self.labels, len(self.labels), []
@@ -300,7 +304,8 @@ class ClientsExplorer(Explorer):
         for left, own in ((-1.5 * wide, labels), (-2.7 * wide, self._truth)):
             if own is not None:
                 ax.imshow(np.asarray(own)[order, None] % len(CLUSTERS), extent=(left, left + wide, count, 0), **look)
-        ax.set(xlim=(-3 * wide, count), ylim=(count, 0), title="links; strips: true, found clusters")
+        ax.set(xlim=(-3 * wide, count), ylim=(count, 0))
+        ax.title.set_text(f"links, and {'' if self._truth is None else 'true and '}found clusters")
         spots.append(_spots(ax, everybody, np.stack([free, rank], 1)))
 
         ax, (parts, of) = self._clean("dendrogram"), _branches(self.tree, rank, labels)
@@ -318,12 +323,12 @@ class ClientsExplorer(Explorer):
         for part, hue in ((few[~across], colors[few[~across, 0]]), (few[across], "#222222")):
             ax.add_collection(LineCollection(ring[part], colors=hue, lw=0.6, alpha=0.6))
         drawn = f", {len(few):,} drawn" if len(few) < len(pairs) else ""
-        ax.set_title(f"client graph: {len(pairs):,} links{drawn}", fontsize=9)
+        ax.title.set_text(f"client graph: {len(pairs):,} links{drawn}")
         dots(ax, ring)
         if self._accuracy is not None:
             ax = self._clean("test accuracy, by cluster")
             dots(ax, np.stack([_spread(labels), self._accuracy], 1))
-            ax.set_axis_on()
+            ax.yaxis.set_major_locator(MaxNLocator(5))
             ax.tick_params("y", direction="in", pad=-22, labelsize=8)
         self.spots = np.concatenate(spots).astype(np.float32)
 
@@ -347,7 +352,7 @@ class RunsExplorer(Explorer):
         at, allowed, runs = self.at, self.allowed, self._runs
         for name in self._columns:  # each column offers what the choices before it leave
             values = runs[name].astype(object).where(runs[name].notna(), "")
-            allowed[name] = sorted(set(values), key=lambda one: (one != "", str(one)))
+            allowed[name] = sorted(dict.fromkeys(values), key=lambda one: one != "")
             at[name] = at[name] if at[name] in allowed[name] else allowed[name][0]
             runs = runs[values == at[name]]
         allowed["methods"] = list(dict.fromkeys(runs["method"]))
