@@ -30,6 +30,7 @@ FITTED, MODULARITY, SILHOUETTE, GAP = "as fitted", "modularity", "silhouette", "
 EQUAL, BELOW, GIVEN = "equal neighbours", "below the threshold", "C given"
 REFITTED = ("k", "n_eigenvectors", "n_vectors")  # options of clusterers that decide what a client sends
 MOST_LINKS, MOST_CELLS = 4000, 320  # more cannot be seen
+NAMES = {"rule": "rule for C", "n_clusters": "C", "y": "measure"}
 HINT = "Move the controls, click a client. A still picture comes alive when its cell is run in JupyterLab."
 
 
@@ -134,7 +135,7 @@ class Explorer:
         data = {} if self.widget is None else self.widget._repr_mimebundle_()
         data |= {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.text}
         display(data, raw=True)
-        display(Markdown(f"{self.text} *{HINT}*"))
+        display(Markdown(f"*{HINT}*" if self.widget else f"{self.text} *{HINT}*"))
 
     def animate(self) -> None:
         """Make the controls, with the picture in a widget."""
@@ -142,13 +143,14 @@ class Explorer:
         self._view, self._said, self._under = picture(), widgets.HTML(), widgets.HTML()
         self._controls = {}
         for name, allowed in self.allowed.items():
-            look = {"description": label(name), "continuous_update": len(self.spots) < 5000}
+            look, smooth = {"description": NAMES.get(name, label(name))}, {"continuous_update": len(self.spots) < 5000}
             if isinstance(allowed, list):
-                control = (widgets.SelectMultiple if name == "methods" else widgets.Dropdown)(description=label(name))
+                control = widgets.SelectMultiple(**look) if name == "methods" else widgets.Dropdown(**look)
             elif isinstance(allowed[1], float):
-                control = widgets.FloatSlider(max=allowed[1], step=allowed[1] / 200, readout_format=".3g", **look)
+                step = 10.0 ** np.floor(np.log10(allowed[1] / 50))  # a round number: the browser rounds to steps
+                control = widgets.FloatSlider(max=allowed[1], step=step, readout_format=".3g", **look, **smooth)
             else:
-                control = widgets.IntSlider(min=allowed[0], max=allowed[1], **look)
+                control = widgets.IntSlider(min=allowed[0], max=allowed[1], **look, **smooth)
             control.observe(functools.partial(self._moved, name), "value")
             self._controls[name] = control
         self._view.observe(functools.partial(self._moved, "client"), "client")
@@ -356,13 +358,14 @@ class RunsExplorer(Explorer):
             at[name] = at[name] if at[name] in allowed[name] else allowed[name][0]
             runs = runs[values == at[name]]
         allowed["methods"] = list(dict.fromkeys(runs["method"]))
-        at["methods"] = tuple(set(at["methods"]) & set(allowed["methods"])) or tuple(allowed["methods"])
+        chosen = [name for name in allowed["methods"] if name in at["methods"]]
+        at["methods"] = tuple(chosen or allowed["methods"])
         runs = runs[runs["method"].isin(at["methods"])]
         by = runs.groupby("method", sort=False)
         means = by[allowed["y"]].mean().dropna(axis=1, how="all").assign(runs=by.size())
         self.table = means.rename(index=label).round(2).to_html(border=0)
-        chosen = ", ".join(f"{label(name)} {label(at[name]) or 'default'}" for name in self._columns)
-        self.text = f"{len(runs)} runs of {len(means)} methods{': ' * bool(chosen)}{chosen}."
+        where = ", ".join(f"{label(name)} {label(at[name]) or 'default'}" for name in self._columns)
+        self.text = f"{len(runs)} runs of {len(means)} methods{': ' * bool(where)}{where}."
 
         left, right = self._axes
         left.clear()
@@ -436,6 +439,7 @@ def _spread(places: np.ndarray) -> np.ndarray:
 def _mosaic(images: np.ndarray) -> np.ndarray:
     """One client's images, evenly spread over its samples, 4 rows of 6."""
     few = images[np.linspace(0, len(images) - 1, 24).astype(int)]
+    few = np.pad(few, [(0, 0), (0, 1), (0, 1), (0, 0)][: few.ndim], constant_values=few.max())  # lines between them
     return np.concatenate([np.concatenate(list(row), axis=1) for row in few.reshape(4, 6, *few.shape[1:])])
 
 
