@@ -21,8 +21,7 @@ def clients(dimension=6):
 
 @pytest.fixture(scope="module")
 def flt():
-    X = clients()
-    return fl.FCR(k=2, n_neighbors=4, random_state=1).fit(X), X
+    return fl.FCR(k=2, n_neighbors=4, random_state=1).fit(clients()), clients()
 
 
 CLUSTERERS = [fl.FCR(k=2, n_neighbors=4, threshold=0.5), fl.PCAKMeans(k=2, threshold=0.1, max_clusters=2)]
@@ -66,16 +65,15 @@ def test_every_client_can_be_picked_in_every_panel_and_picking_redraws_samples_o
     client, left, top, right, bottom = seen.spots.T
     assert np.bincount(client.astype(int)).tolist() == [2 + 1 + 1 + 1 + 1] * 12  # two centroids on the map
     assert (left >= 0).all() and (left <= right).all() and (right <= 1).all() and (top <= bottom).all()
-    first, tree = np.asarray(Image.open(io.BytesIO(seen.png))), seen.tree
-    assert np.asarray(first).shape == (640, 1050, 3) and seen.move(client=7).tree is tree
-    second = np.asarray(Image.open(io.BytesIO(seen.png)))
-    assert (first[:, :700] == second[:, :700]).all() and "accuracy 7.0%" in seen.text
+    tree, pngs = seen.tree, [seen.png, seen.move(client=7).png]
+    first, second = (np.asarray(Image.open(io.BytesIO(png))) for png in pngs)
+    assert first.shape == (640, 1050, 3) and seen.tree is tree and "accuracy 7.0%" in seen.text
+    assert (first[:, :700] == second[:, :700]).all() and (first != second).any()
 
 
 def test_stored_distances_of_emd_cfl_at_the_published_tolerance():
     stored = fl.results("11").where(kind="clustering", tolerance="0.025")
-    for key in [key for key in stored.runs["key"] if "distance" in stored.arrays(key)]:
-        kept = stored.arrays(key)
+    for kept in [stored.arrays(key) for key in stored.runs["key"] if "distance" in stored.arrays(key)]:
         seen = fl.explore(kept, rule=EQUAL, threshold=0.025, live=False)
         assert (seen.labels == kept["labels"]).all() and "ARI" in seen.text
 

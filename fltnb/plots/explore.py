@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,7 +30,6 @@ FITTED, MODULARITY, SILHOUETTE, GAP = "as fitted", "modularity", "silhouette", "
 EQUAL, BELOW, GIVEN = "equal neighbours", "below the threshold", "C given"
 REFITTED = ("k", "n_eigenvectors", "n_vectors")  # options of clusterers that decide what a client sends
 MOST_LINKS, MOST_CELLS = 4000, 320  # more cannot be seen
-NAMES = {"rule": "rule for C", "n_clusters": "C", "y": "measure"}
 HINT = "Move the controls, click a client. A still picture comes alive when its cell is run in JupyterLab."
 
 
@@ -98,7 +97,7 @@ class Explorer:
     widget : ipywidgets.VBox or None, what a live notebook shows
     """
 
-    widget, table, spots = None, "", np.empty((0, 5), dtype=np.float32)
+    widget, table, spots, names = None, "", np.empty((0, 5), dtype=np.float32), {"y": "measure"}
 
     def __init__(self, at: dict[str, Any], allowed: dict[str, list | tuple], size: tuple[float, float]):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -143,7 +142,10 @@ class Explorer:
         self._view, self._said, self._under = picture(), widgets.HTML(), widgets.HTML()
         self._controls = {}
         for name, allowed in self.allowed.items():
-            look, smooth = {"description": NAMES.get(name, label(name))}, {"continuous_update": len(self.spots) < 5000}
+            look, smooth = (
+                {"description": self.names.get(name, label(name))},
+                {"continuous_update": len(self.spots) < 5000},
+            )
             if isinstance(allowed, list):
                 control = widgets.SelectMultiple(**look) if name == "methods" else widgets.Dropdown(**look)
             elif isinstance(allowed[1], float):
@@ -184,6 +186,8 @@ class Explorer:
 
 class ClientsExplorer(Explorer):
     """Map, links, dendrogram, client graph, accuracy and samples; ``links`` (M, M), ``labels`` (M,) as they are now."""
+
+    names: ClassVar = {"rule": "rule for C", "n_clusters": "C"}
 
     def __init__(self, source, X, samples, truth, accuracy):
         kept, of_links = isinstance(source, Mapping), isinstance(source, CentroidClusterer)
@@ -363,7 +367,7 @@ class RunsExplorer(Explorer):
         runs = runs[runs["method"].isin(at["methods"])]
         by = runs.groupby("method", sort=False)
         means = by[allowed["y"]].mean().dropna(axis=1, how="all").assign(runs=by.size())
-        self.table = means.rename(index=label).round(2).to_html(border=0)
+        self.table = means.rename(index=label).round(2).to_html(border=0, na_rep="")
         where = ", ".join(f"{label(name)} {label(at[name]) or 'default'}" for name in self._columns)
         self.text = f"{len(runs)} runs of {len(means)} methods{': ' * bool(where)}{where}."
 
