@@ -24,7 +24,7 @@ from ..relatedness.eigen import REASONABLE, silhouettes
 from ..relatedness.emd import farther
 from ..results import Results
 from .runs import lines
-from .style import CLUSTERS, MEASURES, cluster_color, label, style
+from .style import CLUSTERS, MEASURES, label, style
 
 FITTED, MODULARITY, SILHOUETTE, GAP = "as fitted", "modularity", "silhouette", "largest gap"
 EQUAL, BELOW, GIVEN = "equal neighbours", "below the threshold", "C given"
@@ -284,19 +284,20 @@ class ClientsExplorer(Explorer):
 
     def _draw_groups(self, points: np.ndarray) -> None:
         from matplotlib.collections import LineCollection
-        from matplotlib.colors import ListedColormap
+        from matplotlib.colors import to_rgba_array
         from matplotlib.ticker import MaxNLocator
         from scipy.cluster.hierarchy import leaves_list
 
         labels, count, spots = self.labels, len(self.labels), []
         order, everybody, free = leaves_list(self.tree), np.arange(count), np.full(count, np.nan)
         rank = np.argsort(order) + 0.5
-        colors = np.array([cluster_color(one) for one in labels])
+        palette = to_rgba_array([*CLUSTERS])
+        colors = palette[labels % len(palette)]
 
         def dots(ax, points: np.ndarray) -> None:
             """Points of all clients, (M, 2) or (M, k, 2)."""
             each, flat = points.size // count // 2, points.reshape(-1, 2)
-            ax.scatter(*flat.T, s=max(2.0, min(30.0, 2500 / count)), c=np.repeat(colors, each), lw=0, zorder=3)
+            ax.scatter(*flat.T, s=max(2.0, min(30.0, 2500 / count)), c=np.repeat(colors, each, axis=0), lw=0, zorder=3)
             spots.append(_spots(ax, np.repeat(everybody, each), flat))
 
         dots(self._clean("map"), points)
@@ -304,18 +305,19 @@ class ClientsExplorer(Explorer):
         ax, step, wide = self._clean("links"), -(-count // MOST_CELLS), 0.04 * count  # step: clients to a cell
         cells = np.pad(self.links[np.ix_(order, order)].astype(np.float32), (0, -count % step))
         cells = cells.reshape(len(cells) // step, step, -1, step).mean((1, 3))
-        look = {"interpolation": "nearest", "aspect": "auto", "vmin": 0}
-        ax.imshow(cells, cmap="Greys", vmax=1, extent=(0, len(cells) * step, len(cells) * step, 0), **look)
-        look |= {"cmap": ListedColormap(CLUSTERS), "vmax": len(CLUSTERS) - 1}
+        look = {"interpolation": "nearest", "aspect": "auto"}
+        ax.imshow(cells, cmap="Greys", vmin=0, vmax=1, extent=(0, len(cells) * step, len(cells) * step, 0), **look)
         for left, own in ((-1.5 * wide, labels), (-2.7 * wide, self._truth)):
             if own is not None:
-                ax.imshow(np.asarray(own)[order, None] % len(CLUSTERS), extent=(left, left + wide, count, 0), **look)
+                ax.imshow(
+                    palette[np.asarray(own)[order, None] % len(palette)], extent=(left, left + wide, count, 0), **look
+                )
         ax.set(xlim=(-3 * wide, count), ylim=(count, 0))
         ax.title.set_text(f"links, and {'' if self._truth is None else 'true and '}found clusters")
         spots.append(_spots(ax, everybody, np.stack([free, rank], 1)))
 
         ax, (parts, of) = self._clean("dendrogram"), _branches(self.tree, rank, labels)
-        hues = [cluster_color(one) if one >= 0 else "#555555" for one in of]
+        hues = np.where(of[:, None] < 0, to_rgba_array("0.33"), palette[of % len(palette)])
         ax.add_collection(LineCollection(parts, colors=hues, lw=0.8))
         ax.set(xlim=(0, count), ylim=(0, 1.05 * max(self.tree[-1, 2], 1e-9)))
         if self.at["rule"] == BELOW:
