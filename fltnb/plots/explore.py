@@ -353,7 +353,7 @@ class RunsExplorer(Explorer):
         measures = [name for name in MEASURES if name in runs and runs[name].notna().any()]
         at = dict.fromkeys(self._columns) | {"y": measures[0], "methods": ()}
         super().__init__(at, {name: [] for name in at} | {"y": measures}, (10.5, 3.8))
-        room = {"left": 0.07, "right": 0.99, "bottom": 0.14, "top": 0.93, "wspace": 0.85}  # legend and names between
+        room = {"left": 0.07, "right": 0.99, "bottom": 0.14, "top": 0.93, "wspace": 0.45}
         self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
 
     def _draw(self, moved: set[str]) -> None:
@@ -379,14 +379,18 @@ class RunsExplorer(Explorer):
         curves = self._curves[self._curves["key"].isin(runs["key"]) & (self._curves["split"] == "test")]
         if at["y"] in curves and curves[at["y"]].notna().any():
             lines(curves, "round", at["y"], ax=left)
+            left.get_legend().remove()  # the names beside the clients have the same colours
+            left.set_title("test split; bands: lowest to highest seed", fontsize=9)
         else:
             left.set_title(f"{label(at['y'])}: of the last round only, see the table", fontsize=9)
         clients = self._clients[self._clients["key"].isin(runs["key"])]
         for place, name in enumerate(means.index):
             own = clients.loc[clients["method"] == name, "test"].to_numpy(dtype=float)
             right.plot(own, _spread(np.full(len(own), place)), ".", ms=3, color=style(name).color, alpha=0.5)
-            right.plot(np.nanmedian(own), place, "|", ms=24, color="black")
-        right.set_yticks(range(len(means)), [label(name) for name in means.index])
+            right.plot(np.nanmedian(own), place, "|", ms=200 / (len(means) + 1), color="black")
+        right.set_yticks(range(len(means)), map(label, means.index), fontsize=10 if len(means) < 12 else 7)
+        for name, text in zip(means.index, right.get_yticklabels(), strict=True):
+            text.set(color=style(name).color, weight="bold")
         right.set(ylim=(len(means) - 0.5, -0.5), xlabel="test accuracy of every client, median (%)")
 
 
