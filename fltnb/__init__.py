@@ -20,7 +20,7 @@ _FROM = {
         *("EigenRelevance", "EMDClustering", "FCR", "PACFL", "PCAKMeans", "TransportSignatures"),
         "clustering_gain",
     ),
-    **{"rounds": ("run",), "results": ("Job", "compute")},
+    **{"plots.explore": ("explore",), "rounds": ("run",), "results": ("Job", "compute")},
 }
 _OBJECTS = {name: module for module, names in _FROM.items() for name in names}
 

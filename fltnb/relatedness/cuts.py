@@ -80,7 +80,7 @@ def chance_modularity(adjacency: np.ndarray) -> float:
     best cut of a random graph has sqrt((1 - p) / (p M)) (Reichardt and Bornholdt, "When are networks truly modular?",
     Physica D 224, 2006): ``f + (1 - f) sqrt((1 - p) / (p M))``. Separate complete blocks are taken at their word: 0.
     """
-    _, block = np.unique(adjacency, axis=0, return_inverse=True)
+    _, block = np.unique(np.packbits(adjacency, 1), axis=0, return_inverse=True)
     if np.array_equal(block[:, None] == block[None, :], adjacency.astype(bool)):
         return 0.0
     n, total = len(adjacency), float(adjacency.sum())
