@@ -129,9 +129,7 @@ class EigenRelevance(ClientClusterer):
         """Return what the server sends to every client: everybody's ``vectors``, (d, M p)."""
         return {"vectors": np.concatenate([sketch["vectors"] for sketch in sketches], axis=1)}
 
-    def compare(
-        self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int = 0, place: int | None = None
-    ) -> Sketch:
+    def compare(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int = 0, place: int | None = None) -> Sketch:
         """Return a client's ``relevance`` r(i, j) for the M - 1 others, from its features and its own sketch.
 
         ``place``: where its own are among the relayed vectors; by default at its number.
