@@ -8,7 +8,6 @@ averages inside the clusters. With equal seeds and all nodes in every round, clu
 from __future__ import annotations
 
 import importlib
-import io
 import json
 import logging
 import secrets
@@ -128,13 +127,13 @@ class ClusteredFedAvg:
         self.post = grid if hasattr(grid, "ask") else Post(grid)
         self.initial = np.atleast_2d(initial)
         self.settings = [repr(self.clusterer), array_digest(self.initial)]
-        self.clients, self.history, self.left_out, self.models = [], [], {}, None
+        self.clients, self.history, self.left_out, self.models = [], [], {}, self.initial[:0]  # no clusters yet
         if self.checkpoint and Path(self.checkpoint).exists():
             self._load(Path(self.checkpoint))
         moved = time.monotonic()
-        while self.models is None or len(self.history) < rounds:
+        while not len(self.models) or len(self.history) < rounds:
             self._meet()
-            if self.models is not None and (len(self.history) == rounds or self._round()):
+            if len(self.models) and (len(self.history) == rounds or self._round()):
                 moved = time.monotonic()
             elif time.monotonic() - moved > self.patience:
                 out = "".join(f"; node {node} {why}" for node, why in self.left_out.items())
@@ -148,11 +147,11 @@ class ClusteredFedAvg:
         """Ask nodes that are new for their sketches; form clusters when enough have answered, place late-comers."""
         here, known = self.post.nodes(), {one.node for one in self.clients} | set(self.left_out)
         new = [node for node in here if node not in known]
-        if self.models is None and len(new) + len(self._here()) < self.min_available_nodes:
+        if not len(self.models) and len(new) + len(self._here()) < self.min_available_nodes:
             return
         if self.clusterer is None:
             self.clients += [Client(node, node, {}, label=0) for node in new]
-            self.models = self.initial if self.models is None else self.models
+            self.models = self.models if len(self.models) else self.initial
             return
         asked = Letter({}, {"known": [str(one.number) for one in self.clients]})
         told = self._ask(f"query.{self.query}", dict.fromkeys(new, asked))
@@ -169,7 +168,7 @@ class ClusteredFedAvg:
                 log.warning("Node %d is left out: it %s.", node, fault)
             else:
                 self.clients.append(one)
-        enough = self.models is not None or len(self._here()) >= self.min_available_nodes
+        enough = len(self.models) or len(self._here()) >= self.min_available_nodes
         if enough and any(one.label < 0 for one in self.clients):
             self._cluster()
 
@@ -187,9 +186,8 @@ class ClusteredFedAvg:
         labels = fitted.fit_sketches([one.sketch for one in clients], answers).labels_
         for one, label in zip(clients, placed(np.array([one.label for one in clients]), labels), strict=True):
             one.label = int(label)
-        models = self.initial[:0] if self.models is None else self.models
-        new = 1 + max(one.label for one in self.clients) - len(models)
-        self.models = np.vstack([models, np.repeat(self.initial, new, axis=0)])
+        new = 1 + max(one.label for one in self.clients) - len(self.models)
+        self.models = np.vstack([self.models, np.repeat(self.initial, new, axis=0)])
         log.info("Clusters by client: %s", {one.number: one.label for one in clients})
         self._save()
 
@@ -203,26 +201,24 @@ class ClusteredFedAvg:
                 log.warning("Client %d sent no theta of %d finite numbers: left out.", one.number, self.initial.size)
                 continue
             one.samples = max(int(notes.get("num-examples", 0)), 0)  # without samples no weight
-            used.append(one)
-            theta.append(model)
+            used, theta = [*used, one], [*theta, model]
         if len(used) < self.min_train_nodes:
             return False
         share = np.array([[one.samples * (one.label == row) for one in used] for row in range(len(self.models))])
         self.models = mix_groups(share, np.stack(theta).astype(self.initial.dtype), self.models)
         loss = float(np.mean([told[one.node].notes.get("loss", np.nan) for one in used]))
-        numbers = [one.number for one in used]
-        self.history.append({"round": round, "nodes": len(here), "clients": numbers, "loss": loss})
+        self.history.append({"round": round, "nodes": len(here), "clients": [one.number for one in used], "loss": loss})
         log.info("Round %d: models of %d nodes out of %d", round, len(used), len(here))
         self._save()
         return True
 
     def _here(self) -> list[Client]:
         there = self.post.nodes()
-        return sorted(one for one in self.clients if one.node in there and (one.label >= 0 or self.models is None))
+        return sorted(one for one in self.clients if one.node in there and (one.label >= 0 or not len(self.models)))
 
     def _serve(self, kind: str, round: int) -> tuple[list[Client], dict[int, Letter]]:
-        here, notes = self._here(), {"server-round": round}
-        asked = {one.node: Letter({"theta": self.models[one.label]}, notes) for one in here}
+        here = self._here()
+        asked = {one.node: Letter({"theta": self.models[one.label]}, {"server-round": round}) for one in here}
         return here, self._ask(kind, asked, str(round))
 
     def _ask(self, kind: str, letters: dict[int, Letter], group: str = "") -> dict[int, Letter]:
@@ -243,7 +239,7 @@ class ClusteredFedAvg:
 
     def _load(self, path: Path) -> None:
         try:
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+            with np.load(path, allow_pickle=False) as file:
                 about, models = json.loads(str(file["about"])), file["models"]
                 for one in about["clients"]:
                     one["sketch"] = {name: file[f"{one['number']}/{name}"] for name in one["sketch"]}
