@@ -1,8 +1,7 @@
-"""Clustered federated learning between real machines, with Flower's message API (flwr 1.41, the extra ``flower``).
+"""Clustered federated learning between real machines, with Flower's message API (flwr 1.41): ``docs/flower.md``.
 
 A node answers a query with its sketch (:func:`sketch_query`); the server (:class:`ClusteredFedAvg`) clusters these and
-averages inside the clusters. With equal seeds and all nodes in every round, clusters and models are those of
-``fl.run(fl.methods.FLT(clusterer), ...)``. See ``docs/flower.md``.
+averages inside the clusters. With equal seeds and all nodes there, it gives what ``fl.run`` gives for FLT.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ def sketch_query(clusterer, embed: Callable[[Any], Any]) -> Callable:
     """
 
     def answer(message, context):
-        app, asked, sketch, own = flwr_app(), _read(message.content), {}, clusterer
+        app, asked, sketch, own = flwr_app(), _read(message), {}, clusterer
         number = int(context.node_config.get("partition-id", context.node_id))
         if str(number) not in asked.notes.get("known", ()):
             if getattr(clusterer, "epsilon", None) is not None:
@@ -83,10 +83,11 @@ class Client:
 class ClusteredFedAvg:
     """FedAvg inside clusters that are found once, from the nodes' sketches (FLT, arXiv 2103.15947, Section 3.2).
 
-    A node that joins later is placed by its sketch: all are clustered anew, nobody moves, and it goes where most of its
-    new neighbours are, or founds a cluster, which starts from the initial model. A node that is silent or fails, or
-    sends what cannot be used, is left out of that round. Nodes answer "train" and "evaluate" like those of Flower's own
-    strategies: ``arrays`` (``theta``), ``config`` (``server-round``), ``metrics`` (``num-examples``, ``loss``).
+    Who joins later is placed by its sketch: all are clustered anew, nobody moves, and it goes where most of its new
+    neighbours are, or founds a cluster from the initial model. Who is silent or fails, or sends what cannot be used, is
+    left out of that round. Nodes answer "train" and "evaluate" as for Flower's own strategies: ``arrays`` (``theta``),
+    ``config`` (``server-round``), ``metrics`` (``num-examples``, ``loss``). Afterwards ``models`` (C, P) has a row per
+    cluster, ``history`` says which clients each round was made of, and ``left_out`` why a node is not among them.
 
     Parameters
     ----------
@@ -95,11 +96,6 @@ class ClusteredFedAvg:
     min_available_nodes, min_train_nodes : int, usable sketches that clusters are formed of, models that a round needs
     timeout, patience : float, seconds that nodes have for an answer; without progress, until the server gives up
     checkpoint : path, optional, file that is written after every round, and continued from
-
-    Attributes
-    ----------
-    clients : list of :class:`Client`; models : ndarray (C, P), a row per cluster; left_out : dict, node -> why
-    history : list of dicts: round, nodes (asked), clients (used), loss (mean over these)
     """
 
     clusterer: Any = None
@@ -267,11 +263,11 @@ class Post:
         made = [make(_content(self.app, to), node, kind, ttl=timeout, group_id=group) for node, to in letters.items()]
         waiting = dict(zip(self.grid.push_messages(made), letters, strict=False))  # Flower may refuse to send
         while waiting and time.monotonic() < due:
-            for reply in self.grid.pull_messages([message for message in waiting if message]):
-                node = waiting.pop(reply.metadata.reply_to_message_id)
-                told[node] = reply.error.reason if reply.has_error() else _read(reply.content)
-            there = set(self.nodes())
-            waiting = {message: node for message, node in waiting.items() if message and node in there}
+            with suppress(Exception):  # of Flower's transport, such as a database that is busy: it may go by
+                for reply in self.grid.pull_messages([message for message in waiting if message]):
+                    told[waiting.pop(reply.metadata.reply_to_message_id)] = _read(reply)
+                there = set(self.nodes())
+                waiting = {message: node for message, node in waiting.items() if message and node in there}
             time.sleep(PAUSE if waiting else 0)
         return told
 
@@ -281,8 +277,7 @@ def flwr_app():
     try:
         return importlib.import_module("flwr.app")
     except ImportError as error:
-        how = "type make flower, or install the extra with pip install 'fltnb[flower]'"
-        raise FltnbError(f"Flower (flwr) is not installed: {how}.") from error
+        raise FltnbError("Flower is not installed: type make flower, or pip install 'fltnb[flower]'.") from error
 
 
 def _content(app, letter: Letter):
@@ -290,9 +285,14 @@ def _content(app, letter: Letter):
     return app.RecordDict({"arrays": arrays, "config": app.ConfigRecord(letter.notes)})
 
 
-def _read(content) -> Letter:
-    arrays = {name: array.numpy() for record in content.array_records.values() for name, array in record.items()}
-    records = [*content.config_records.values(), *content.metric_records.values()]
+def _read(message) -> Letter | str:
+    if message.has_error():
+        return message.error.reason
+    try:
+        arrays = {name: a.numpy() for record in message.content.array_records.values() for name, a in record.items()}
+    except (TypeError, ValueError) as error:
+        return f"its arrays cannot be read ({error})"
+    records = [*message.content.config_records.values(), *message.content.metric_records.values()]
     return Letter(arrays, {name: value for record in records for name, value in record.items()})
 
 

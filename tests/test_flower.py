@@ -134,7 +134,7 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
         content = flower._content(flower.flwr_app(), Letter({}, {"known": list(known)}))
         context = Context(1, 5, {"partition-id": 3}, RecordDict(), {})
         answer = flower.sketch_query(clusterer, lambda context: PIXELS[3])
-        return flower._read(answer(Message(content, 5, "query.sketch"), context).content)
+        return flower._read(answer(Message(content, 5, "query.sketch"), context))
 
     sent, notes = ask(SIGNATURES)
     assert notes == {"client": "3"}

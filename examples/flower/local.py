@@ -63,9 +63,9 @@ class Federation:
             )
         self.processes[name] = made
 
-    def link(self) -> None:
+    def link(self, *options: str) -> None:
         """Start the SuperLink and wait until it listens."""
-        where = ("--host", HERE, "--port", str(self.port), "--database", str(self.folder / "link.db"))
+        where = ("--host", HERE, "--port", str(self.port), *options)
         self.begin("superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *where)
         due = time.monotonic() + START
         while time.monotonic() < due and self.processes["superlink"].poll() is None:
@@ -100,7 +100,8 @@ class Federation:
         due, shown = time.monotonic() + seconds, 0
         while not done():
             shown = self._show(shown)
-            if time.monotonic() > due or self.processes["superlink"].poll() is not None:
+            ended = any(self.processes[name].poll() is not None for name in ("superlink", "run")) and not done()
+            if ended or time.monotonic() > due:
                 raise FltnbError(f"Waited in vain for {what}:\n{self.log('run')}\n{self.log('superlink')}")
             time.sleep(0.5)
 
