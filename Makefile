@@ -9,6 +9,7 @@ DASK    ?=
 PYTHON  ?=
 ALL     ?=
 UPGRADE ?=
+DISTURB ?=
 
 # Every notebook has a process of its own: where the shell forbids Python to keep compiled modules, compiling torch,
 # pandas and scikit-learn again costs each of them 6 seconds.
@@ -16,11 +17,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help reproduce report site counts test lab lint bench status clean lock format refresh FORCE
+.PHONY: help reproduce report site counts test lab lint bench flower status clean lock format refresh FORCE
 
 # ---- refuse what cannot work before any time is spent --------------------------------------------------------------
 
-OPTIONS := PROFILE JOBS NB FRESH DATA DASK PYTHON ALL UPGRADE SHELL
+OPTIONS := PROFILE JOBS NB FRESH DATA DASK PYTHON ALL UPGRADE DISTURB SHELL
 UNKNOWN := $(strip $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(filter-out $(OPTIONS),$v))))
 ifneq ($(UNKNOWN),)
   $(error Unknown option $(UNKNOWN): choose from PROFILE, NB, JOBS, FRESH, DATA, DASK (plain `make` explains them))
@@ -71,6 +72,7 @@ help:
 	@echo "  make test        style, tests, and every output of the notebooks (some minutes)"
 	@echo "  make lint        style and the order of the rooms only"
 	@echo "  make bench       speed, as ratios to a plain PyTorch loop in the same run"
+	@echo "  make flower      a federation of 9 processes on this machine, with Flower; with DISTURB=1 some of them are killed"
 	@echo "  make clean       remove stamps, executed notebooks, demo outputs and caches;"
 	@echo "                   with ALL=1 also the store of computed runs and the set-up in .venv"
 	@echo "  make format      tidy the code and the notebooks' metadata"
@@ -195,6 +197,23 @@ endif
 bench: $(READY)
 	$(PY) -m benchmarks.run
 
+# ---- a real federation (docs/flower.md) ----------------------------------------------------------------------------
+# Flower needs older versions of two packages than .venv has: its own folder inside .venv, in which the rest is seen too.
+
+FLOWER := .venv/flower
+
+$(FLOWER)/.ready: examples/flower/requirements.lock $(READY)
+	@set -e; \
+	echo "Set-up: Flower, in $(FLOWER) (some 60 MB are downloaded the first time) ..."; \
+	$(PY) -m venv --clear --without-pip $(FLOWER); \
+	$(PY) -c "import sysconfig; print('import site; site.addsitedir(%r)' % sysconfig.get_path('purelib'))" \
+	  > "$$($(FLOWER)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/over.pth"; \
+	$(PY) -m uv pip install --quiet --python $(FLOWER)/bin/python --no-deps --require-hashes -r $<; \
+	touch $@
+
+flower: $(FLOWER)/.ready
+	@$(FLOWER)/bin/python examples/flower/local.py $(if $(filter-out 0,$(DISTURB)),--disturb)
+
 # ---- housekeeping --------------------------------------------------------------------------------------------------
 
 STRIP := $(PY) -m nbstripout --keep-output --keep-count --keep-id \
@@ -217,6 +236,10 @@ endif
 lock: $(READY)
 	$(PY) -m uv pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
 	  $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock
+	sed -n '/^packaging==/d;/^rich==/d;s/^\([a-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > .venv/flower.txt
+	$(PY) -m uv pip compile pyproject.toml --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
+	  -c .venv/flower.txt $$(sed 's/==.*//;s/^/--no-emit-package /' .venv/flower.txt) \
+	  $(if $(UPGRADE),--upgrade) --quiet -o examples/flower/requirements.lock
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
 
 clean:

@@ -11,7 +11,7 @@ __version__ = "0.2.0"
 
 _MODULES = [
     *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
-    *("rounds", "results", "studies", "papers", "plots", "notebook", "theory"),
+    *("rounds", "results", "studies", "papers", "plots", "notebook", "theory", "flower"),
 ]
 _FROM = {
     "data": ("load", "ImageSet"),

@@ -23,6 +23,7 @@ DIRECT = [
     Requirement(text)
     for group in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
     for text in group
+    if not text.startswith("flwr")  # has a lock of its own
 ]
 
 

@@ -156,6 +156,22 @@ def sketch_bytes(sketch: Sketch) -> int:
     return sum(array.nbytes for name, array in sketch.items() if not name.startswith("_"))
 
 
+def widths(sketch: Sketch) -> tuple:
+    """Return what sketches share: names, and lengths but the number of centroids (rows) or vectors (columns)."""
+    return tuple((name, a.shape[:1] if name == "vectors" else a.shape[1:]) for name, a in sorted(sketch.items()))
+
+
+def fault_of(sketch: Sketch, usual: tuple) -> str:
+    """Say why a sketch from elsewhere cannot be used, or nothing; ``usual`` are the :func:`widths` of most others."""
+    if not sketch:
+        return "sent no sketch"
+    if widths(sketch) != usual:
+        return f"sent a sketch of the widths {dict(widths(sketch))}, most others {dict(usual)}"
+    # the last number of what signatures call "own" is a variance, which a private release does not know
+    finite = all(np.isfinite(array[:2] if name == "own" else array).all() for name, array in sketch.items())
+    return "" if finite else "sent a sketch with NaN or infinite values"
+
+
 def check_clients(clients: Sequence, what: str = "embeddings", width: int | None = None) -> list[np.ndarray]:
     """Return the clients' arrays, each (n_i, d) of finite floats with one common d (``width``, if given).
 

@@ -93,3 +93,18 @@ def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | Non
     allowed = criterion[: None if max_clusters is None else max_clusters + 1]
     highest = np.nanmax(allowed)
     return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(allowed >= highest - 1e-9)[0])
+
+
+def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Labels (M,) after a new clustering: those of ``before`` stay; -1 there takes that of most new neighbours.
+
+    Examples
+    --------
+    >>> placed(np.array([0, 1, 1, -1, -1]), np.array([0, 2, 2, 2, 1])).tolist()
+    [0, 1, 1, 1, 2]
+    """
+    out, seen = before.copy(), before >= 0
+    for cluster in np.unique(labels[~seen]):
+        around = before[(labels == cluster) & seen]
+        out[(labels == cluster) & ~seen] = np.bincount(around).argmax() if len(around) else out.max() + 1
+    return out

@@ -129,18 +129,22 @@ class EigenRelevance(ClientClusterer):
         """Return what the server sends to every client: everybody's ``vectors``, (d, M p)."""
         return {"vectors": np.concatenate([sketch["vectors"] for sketch in sketches], axis=1)}
 
-    def compare(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int = 0) -> Sketch:
-        """Return a client's ``relevance`` r(i, j) for the M - 1 others, from its features and its own sketch."""
+    def compare(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int = 0, place: int | None = None) -> Sketch:
+        """Return a client's ``relevance`` r(i, j) for the M - 1 others, from its features and its own sketch.
+
+        ``place``: where its own are among the relayed vectors; by default at its number.
+        """
         factor = self._gram(x, client) if self.epsilon else norm_factor(x)
         logs = log_ratios(own["_values"], projected_norms(factor, relayed["vectors"]), len(factor.T)).mean(axis=1)
-        return {"relevance": np.exp(np.delete(logs, client))}
+        return {"relevance": np.exp(np.delete(logs, client if place is None else place))}
 
     def _gram(self, x: np.ndarray, client: int) -> np.ndarray:
         return noisy_gram(x, client, int(self.random_state), privacy(self.epsilon, self.delta, self.clip))
 
     def _relate(self, sketches, answers) -> None:
         others = ~np.eye(len(sketches), dtype=bool)
-        self.eigenvalues_ = np.stack([sketch["_values"] for sketch in sketches])
+        if all("_values" in sketch for sketch in sketches):
+            self.eigenvalues_ = np.stack([sketch["_values"] for sketch in sketches])
         self.directed_ = np.ones(others.shape)  # 1 by definition; a client does not send noisy vectors to itself
         self.directed_[others] = np.concatenate([answer["relevance"] for answer in answers])
         self.relevance_ = (self.directed_ + self.directed_.T) / 2

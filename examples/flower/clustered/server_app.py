@@ -1,0 +1,43 @@
+"""The server's side: cluster, train inside the clusters, and say what came out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fltnb.flower import ClusteredFedAvg
+from fltnb.paths import write_atomically
+
+from .task import clusterers, network
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the methods one after the other; after a restart each goes on where it was."""
+    config = context.run_config
+    folder = Path(config["folder"]) if config["folder"] else None
+    model, spec = network(config)
+    trained = config["train"].split()
+    for name in dict.fromkeys(config["cluster"].split() + trained):
+        strategy = ClusteredFedAvg(
+            clusterers().get(name),  # None for "fedavg"
+            query=name,
+            min_available_nodes=config["clients"],
+            min_train_nodes=config["min-train-nodes"],
+            timeout=config["timeout"],
+            patience=config["patience"],
+            checkpoint=folder and folder / f"{name}.npz",
+        )
+        rounds = config["rounds"] if name in trained else 0
+        clients = strategy.start(grid, model.init(spec.seed), rounds)
+        accuracy = [one["accuracy"] for one in clients if "accuracy" in one]
+        tested = f", mean test accuracy {np.mean(accuracy):.2f} %" if accuracy else ""
+        print(f"{name}: clusters {[one['label'] for one in clients]}{tested}", flush=True)
+        if folder:
+            outcome = {"clients": clients, "history": strategy.history, "left_out": strategy.left_out}
+            text = json.dumps(outcome).encode()
+            write_atomically(folder / f"{name}.json", lambda file, text=text: file.write(text))

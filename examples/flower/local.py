@@ -1,0 +1,239 @@
+"""A federation of real processes on this machine: `make flower`, and with DISTURB=1 one in which nodes and server die.
+
+A SuperLink and 8 SuperNodes talk over the loopback only. Each node has a file with the digits of one client; there are
+3 hidden groups, with three digits each. All processes end with this one, and all files are in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+import fltnb as fl
+from fltnb.errors import FltnbError
+
+HERE, APP = "127.0.0.1", Path(__file__).resolve().parent
+CLIENTS, GROUPS = 8, 3
+START = 120  # seconds that processes get to start
+
+
+class Federation:
+    """The processes, and the folder with data, logs, checkpoints and outcomes."""
+
+    def __init__(self, folder: Path, port: int | None, clients: int):
+        self.folder, self.processes = folder, {}
+        images = fl.load("digits")
+        self.fed = fl.federations.label_clusters(images, n_clients=clients, n_clusters=GROUPS, classes_per_cluster=3)
+        for number in range(clients):
+            parts = {f"{name}_{part}": a for part in ("train", "test") for name, a in self._of(number, part).items()}
+            np.savez(folder / f"client{number}.npz", **parts)
+        self.port = port or free_port()
+        with socket.socket() as probe:
+            if probe.connect_ex((HERE, self.port)) == 0:
+                raise FltnbError(f"Port {self.port} is in use: give another one, or leave --port out.")
+        connection = (
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{HERE}:{self.port}"\ninsecure = true\n'
+        )
+        (folder / "config.toml").write_text(connection)
+        # nothing leaves this machine, and nothing is written outside the folder
+        self.env = os.environ | {"FLWR_HOME": str(folder), "FLWR_TELEMETRY_ENABLED": "0"}
+        self.env |= {"FLWR_DISABLE_UPDATE_CHECK": "1", "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2"}
+        self.env |= {"OMP_NUM_THREADS": "1", "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def _of(self, number: int, part: str) -> dict[str, np.ndarray]:
+        x, y = self.fed.client(number, part)
+        return {"x": x[:, 0], "y": y}
+
+    def begin(self, name: str, *command: str) -> None:
+        """Start a process in a group of its own, so that it can be ended with all that it started."""
+        with (self.folder / f"{name}.log").open("ab") as out:
+            made = subprocess.Popen(
+                command, env=self.env, stdout=out, stderr=out, cwd=self.folder, start_new_session=True
+            )
+        self.processes[name] = made
+
+    def link(self, *options: str) -> None:
+        """Start the SuperLink and wait until it listens."""
+        where = ("--host", HERE, "--port", str(self.port), *options)
+        self.begin("superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *where)
+        due = time.monotonic() + START
+        while time.monotonic() < due and self.processes["superlink"].poll() is None:
+            with socket.socket() as probe:
+                if probe.connect_ex((HERE, self.port)) == 0:
+                    return
+            time.sleep(0.2)
+        raise FltnbError(f"The SuperLink did not start:\n{self.log('superlink')}")
+
+    def node(self, number: int) -> None:
+        """Start the SuperNode of a client."""
+        config = f'partition-id={number} data="{self.folder / f"client{number}.npz"}"'
+        where = ("--superlink", f"{HERE}:{self.port}", "--host", HERE, "--port", str(free_port()))
+        self.begin(f"node{number}", "flower-supernode", "--insecure", *where, "--node-config", config)
+
+    def run(self, **config) -> None:
+        """Start the app, as a user would."""
+        given = " ".join(f"{key.replace('_', '-')}={json.dumps(value)}" for key, value in config.items())
+        given += f" folder={json.dumps(str(self.folder))}"
+        self.begin("run", "flwr", "run", str(APP), "here", "--stream", "--run-config", given)
+
+    def rounds(self, name: str) -> int:
+        """Return how many rounds of a method are done."""
+        try:
+            with np.load(self.folder / f"{name}.npz") as file:
+                return len(json.loads(str(file["about"]))["history"])
+        except FileNotFoundError:
+            return -1
+
+    def wait(self, done, seconds: float, what: str) -> None:
+        """Wait for something to come true; FltnbError with the end of the log if it does not."""
+        due, shown = time.monotonic() + seconds, 0
+        while not done():
+            shown = self._show(shown)
+            ended = any(self.processes[name].poll() is not None for name in ("superlink", "run")) and not done()
+            if ended or time.monotonic() > due:
+                raise FltnbError(f"Waited in vain for {what}:\n{self.log('run')}\n{self.log('superlink')}")
+            time.sleep(0.5)
+
+    def _show(self, shown: int) -> int:
+        """Print what the server newly said of clusters and rounds."""
+        said = [line.split(":", 1)[1] for line in self.log("run", None).splitlines() if "INFO" in line]
+        told = [line.strip() for line in said if line.strip().startswith(("Clusters", "Round", "Going on"))]
+        for line in told[max(shown, getattr(self, "shown", 0)) :]:
+            print(f"  {line}", flush=True)
+        self.shown = max(len(told), getattr(self, "shown", 0))
+        return self.shown
+
+    def outcome(self, name: str) -> dict:
+        """Return what the server wrote about a method."""
+        return json.loads((self.folder / f"{name}.json").read_text())
+
+    def log(self, name: str, lines: int | None = 12) -> str:
+        """Return the end of a process' log."""
+        file = self.folder / f"{name}.log"
+        text = file.read_text(errors="replace").splitlines() if file.exists() else []
+        return "\n".join(text if lines is None else text[-lines:])
+
+    def kill(self, *names: str) -> None:
+        """End processes at once, with all that they started."""
+        for name in names:
+            process = self.processes.pop(name)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a port that nobody uses at the moment."""
+    with socket.socket() as probe:
+        probe.bind((HERE, 0))
+        return probe.getsockname()[1]
+
+
+def undisturbed(federation: Federation) -> None:
+    """Let transport signatures and FCR find the groups, train inside them, and with FedAvg."""
+    begun = time.monotonic()
+    federation.run()
+    federation.wait(lambda: (federation.folder / "fedavg.json").exists(), 3600, "the outcome")
+    found = {name: federation.outcome(name)["clients"] for name in ("transport", "fcr", "fedavg")}
+    flat = {one["node"]: one["accuracy"] for one in found["fedavg"]}  # it asks for no sketches, and knows nodes only
+    print("\nclient  digits  transport  FCR   test accuracy: clusters  FedAvg   bytes up: sketch   models")
+    for number, one in enumerate(found["fcr"]):
+        digits = "".join(map(str, np.unique(federation.fed.labels[federation.fed.train[number]])))
+        row = f"{number:6}  {digits:>6}  {found['transport'][number]['label']:9}  {one['label']:3}"
+        row += f"   {one['accuracy']:23.1f}  {flat[one['node']]:6.1f}"
+        print(f"{row}   {one['bytes_sketch']:16,}  {one['bytes_up']:7,}")
+    means = [np.mean([each["accuracy"] for each in found[name]]) for name in ("fcr", "fedavg")]
+    print(f"  mean                          {means[0]:23.1f}  {means[1]:6.1f}")
+    print(f"{time.monotonic() - begun:.0f} s from `flwr run` to here.")
+    for name in ("transport", "fcr"):
+        labels = np.array([each["label"] for each in found[name]])
+        true = federation.fed.clusters
+        if not np.array_equal(labels[:, None] == labels, true[:, None] == true):
+            raise SystemExit(f"{name} did not find the groups: {labels.tolist()} instead of {true.tolist()}.")
+
+
+def disturbed(federation: Federation) -> None:
+    """Kill two nodes in round 2, start one in round 3, kill the server in round 4, and check the final models."""
+    options = {"cluster": "", "train": "fcr", "rounds": 5, "timeout": 120.0}
+    federation.run(**options)
+    federation.wait(lambda: federation.rounds("fcr") >= 1, 1800, "round 1")
+    federation.kill("node1", "node4")
+    print("Killed the nodes of clients 1 and 4 in round 2.", flush=True)
+    federation.wait(lambda: federation.rounds("fcr") >= 2, 1800, "round 2")
+    federation.node(CLIENTS)
+    print(f"Started a node with the data of client {CLIENTS} in round 3.", flush=True)
+    federation.wait(lambda: federation.rounds("fcr") >= 3, 1800, "round 3")
+    federation.kill("superlink", "run")
+    print("Killed the server in round 4, and started it again.", flush=True)
+    federation.link()
+    federation.run(**options)
+    federation.wait(lambda: (federation.folder / "fcr.json").exists(), 3600, "the outcome")
+    outcome = federation.outcome("fcr")
+    for row in outcome["history"]:
+        print(f"round {row['round']}: models of clients {row['clients']}")
+    print("clusters", {one["number"]: one["label"] for one in outcome["clients"]})
+    gap = replayed(federation, outcome)
+    print(f"largest difference to the same rounds computed in one process: {gap:.1e}")
+    if gap > 1e-6:
+        raise SystemExit("The models are not what those rounds give.")
+
+
+def replayed(federation: Federation, outcome: dict) -> float:
+    """Compute the rounds here, with those clients that took part, and return how far the server's models are."""
+    from fltnb import models, training
+
+    label = {one["number"]: one["label"] for one in outcome["clients"]}
+    fed, spec = federation.fed, training.TrainSpec(local_epochs=5, batch_size=10, lr=0.1)
+    model = models.make("mlp_plain", fed.input_shape, fed.n_classes)
+    theta = np.repeat(model.init(0)[None], max(label.values()) + 1, axis=0)
+    with training.make_engine(fed, model, spec, backend="serial", device="cpu") as engine:
+        for row in outcome["history"]:
+            clients = np.array(row["clients"])
+            rows = np.array([label[client] for client in clients])
+            trained = engine.train(theta, rows, clients, row["round"]).theta.astype(np.float64)
+            for cluster in np.unique(rows):
+                theta[cluster] = np.average(
+                    trained[rows == cluster], axis=0, weights=fed.sizes[clients[rows == cluster]]
+                )
+    with np.load(federation.folder / "fcr.npz") as file:
+        return float(np.abs(file["models"] - theta).max())
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--disturb", action="store_true", help="kill nodes and the server on the way")
+    parser.add_argument("--port", type=int, help="the SuperLink's port; default: any that is free")
+    options = parser.parse_args()
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, lambda *_: sys.exit(1))  # so that everything is ended
+    with tempfile.TemporaryDirectory(prefix="fltnb-flower-") as folder:
+        federation = None
+        try:
+            fl.flower.flwr_app()
+            federation = Federation(Path(folder), options.port, CLIENTS + options.disturb)
+            print(f"A SuperLink and {CLIENTS} SuperNodes on this machine; logs in {folder} while they run.", flush=True)
+            federation.link()
+            for number in range(CLIENTS):
+                federation.node(number)
+            (disturbed if options.disturb else undisturbed)(federation)
+        except FltnbError as error:
+            raise SystemExit(str(error)) from None
+        finally:
+            if federation:
+                federation.kill(*federation.processes)
+
+
+if __name__ == "__main__":
+    main()
