@@ -128,6 +128,12 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
         rows += [(name, few, {"lr": lr, "axes": {"lr": lr}}) for name in FASTER]
         sampled = [{"participation": level / 40} for level in LEVELS]
         rows += [(name, SEEDS[profile], {**part, "axes": part}) for part in sampled for name in CLUSTERED]
+        own = {"oracle": {"options": {"rule": "last_local"}}, "emdcfl": {}}  # Table 6 averages everybody's last model
+        rows += [
+            (name, few, {**part, "axes": part, "variant": "as_run", **own[name]})
+            for part in sampled
+            for name in CLUSTERED
+        ]
     for name, seeds, options in rows:
         yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
 
