@@ -98,7 +98,7 @@ def rank_agreement(
     for at, own in whole.groupby(keys[:3], sort=False):
         for column, words in {"as_written": "as written", "mixed": "as run where run"}.items():
             held = own[["number", column]].dropna()
-            if len(held) < least:
+            if len(held) < least or (column == "mixed" and own["as_run"].isna().all()):
                 continue
             seeds = [one.loc[held.index, ["number", column]] for one in single]
             rhos = [one.corr(method="spearman").iloc[0, 1] for one in seeds if one[column].notna().all()]
