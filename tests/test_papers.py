@@ -380,8 +380,10 @@ def test_checks_are_one_line_each(root, capsys):
 
 @pytest.mark.parametrize(
     ("dataset", "model", "weak"),
-    [("pacs", "lenet", True), ("pacs", "resnet18", False), ("pacs", "", False), ("rotated_mnist", "lenet", False)]
-    + [("rotated_cifar10_min", "lenet", True), ("cifar10", "lenet", False)],
+    [
+        *[("pacs", "lenet", True), ("pacs", "resnet18", False), ("pacs", "", False)],
+        *[("rotated_cifar10_min", "lenet", True), ("rotated_mnist", "lenet", False), ("cifar10", "lenet", False)],
+    ],
 )
 def test_a_network_without_the_papers_pretraining_stands_in_for_it(dataset, model, weak):
     assert checks._only_stand_ins(Fake({"dataset": dataset, "model": model})) == weak
