@@ -43,7 +43,6 @@ EVERY_IMAGE = {"cifar10": (4000, 4000)}
 
 FIGURE = ("mthfl", "mthfl_random")  # the two curves of Figures 2 and 3
 OTHERS = ("mthfl_oracle", "mthfl_random_own", "mthfl_separate", "fedavg", "local")
-SMALL_CIFAR10 = ("mthfl_oracle",)
 BY_ROUND = (*FIGURE, "mthfl_separate", "fedavg", "local")
 """Rows whose tasks are tested in every round, in six runs with all images."""
 
@@ -56,11 +55,10 @@ def jobs(profile: str) -> list[Job]:
     runs = []
     for dataset, size in SIZES[profile].items():
         seeds, every = range(size.get("runs", RUNS)), range(3 if profile == "demo" else RUNS)
-        others = SMALL_CIFAR10 if (profile, dataset) == ("small", "cifar10") else OTHERS
         about = {"dataset": dataset, "part": "users", "variant": "as_written"}
         runs += [_curves(name, dataset, s, profile) for s in every for name in BY_ROUND]
         runs.append(Job.study("mthfl_training.users", {"federation": federation(dataset, profile, 0)}, axes=about))
-        runs += [_row(name, dataset, s, profile) for name in (*FIGURE, *others) for s in seeds]
+        runs += [_row(name, dataset, s, profile) for name in (*FIGURE, *OTHERS) for s in seeds]
         if dataset != "cifar10" or profile == "paper":
             runs += [_row("mthfl", dataset, s, profile, local) for local in OTHER_LOCAL_ROUNDS for s in seeds[:3]]
     return runs
