@@ -84,6 +84,20 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
     assert found["arrays"]["clean"].shape == found["arrays"]["trigger"].shape == (3, 8, 8, 3)
 
 
+def test_angles_are_those_of_validation_images_as_networks_see_them():
+    """The table's form of PACFL at its threshold, told K and at its best, on two groups that nobody could miss."""
+    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 6, "angles": [[0], [90]], "scaling": "mnist"}
+    job = emdcfl.pacfl(fed, "rotated_mnist", seeds=1)
+    assert job.settings["threshold"] == 12 and job.settings["federation"]["samples_per_client"] is None
+    cuts = emdcfl.angles(fed, 12.0, seeds=1)["tables"]["cuts"].set_index("told")
+    whole = fl.federations.build(fed | {"seed": 0})
+    images = [whole.inputs(index).reshape(len(index), -1) for index in whole.val]
+    by_hand = fl.PACFL(threshold=12).fit(images, [whole.labels[index] for index in whole.val])
+    assert cuts.loc["threshold", "clusters"] == by_hand.n_clusters_ and cuts.loc["K", "clusters"] == 2
+    assert cuts.loc["threshold", "ari"] == adjusted_rand_index(whole.clusters, by_hand.labels_)
+    assert cuts.loc["best cut", "ari"] == cuts["ari"].max()
+
+
 def test_rows_and_numbers_that_methods_are_told():
     for table in ("T1", "T7", "T8", "T10", "T11"):
         assert set(papers.numbers("emdcfl", table)["method"]) == set(emdcfl.METHODS)

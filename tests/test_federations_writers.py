@@ -232,6 +232,17 @@ def test_digits_by_pseudo_writers(digits):
     assert federations.complete(least) == fed.settings
 
 
+def test_shared_hands_are_the_true_clusters(digits):
+    """Three hands go round: of a client's images only those of its own hand are the same as in anybody's redrawing."""
+    fed = pseudo_writers(digits, n_clients=7, seed=1, mean_samples=60, n_styles=3)
+    assert fed.clusters.tolist() == [0, 1, 2, 0, 1, 2, 0]
+    drawn = [apply_style(digits.images, *style) for style in writer_styles(3, seed=1)]
+    seen = [{image.tobytes() for image in redrawn} for redrawn in drawn]
+    for i, index in enumerate(fed.train):
+        assert all(image.tobytes() in seen[fed.clusters[i]] for image in fed.images[index])
+    assert fed.fingerprint() != pseudo_writers(digits, n_clients=7, seed=1, mean_samples=60).fingerprint()
+
+
 def numbered(n_train=900, n_test=120):
     """Images that say which one they are: their number in one row of four pixels, base 16."""
     n = n_train + n_test
@@ -273,6 +284,7 @@ def test_measured_slant_and_width_order_writers_as_drawn(digits):
         ({"n_clients": 2, "mean_samples": 1000}, "want 1800 train images but digits has 1438"),
         ({"n_clients": 2, "train_fraction": 1.0}, "train_fraction must be a number above 0 and below 1, not 1.0"),
         ({"n_clients": 2, "strength": -1}, "strength must be a number of at least 0 and at most 2, not -1"),
+        ({"n_clients": 2, "n_styles": 3}, "3 styles cannot be shared by 2 clients"),
         ({"n_clients": 2, "mean_samples": 1}, "mean_samples must be a whole number of at least 2"),
     ],
 )

@@ -276,6 +276,27 @@ def test_who_holds_what_by_hand():
     assert own.groupby("user")["samples"].sum().tolist() == 5 * [90] + 3 * [54] + 2 * [36]
 
 
+def test_curves_end_where_the_run_does_and_users_see_their_own_server():
+    """Round by round the same run; on a user's own mixture the model counts that it was put with, not its task's."""
+    settings = dict(study._curves("mthfl_random", "digits", 0, "demo").settings)
+    assert settings.pop("function") == "mthfl_training.curves"
+    found = study.curves(**settings)
+    fed = fl.federations.build(settings["federation"])
+    quick = {name: settings[name] for name in ("model", "batch_size", "lr", "rounds", "seed")} | {"participation": 1.0}
+    done = run(methods.build(settings["method"]), fed, **quick)
+    last = found["tables"]["rounds"].query("round == round.max()")["accuracy"].to_numpy()
+    np.testing.assert_allclose(last, done.clients.groupby("true_cluster")["test"].mean())
+    assert len(found["tables"]["rounds"]) == 3 * (settings["rounds"] + 1)
+
+    own = run(methods.build(settings["method"] | {"view": "own"}), fed, **quick)
+    net = models.make(settings["model"], fed.input_shape, fed.n_classes)
+    everything = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
+    counts = fl.rounds.confusion(net, own.theta, own.rows, everything)[7]
+    shares = fed.label_counts()[7] / fed.sizes[7]
+    by_hand = 100 * (shares * np.diag(counts) / counts.sum(axis=1)).sum()
+    assert found["tables"]["mixture"]["accuracy"][7] == pytest.approx(by_hand)
+
+
 @pytest.mark.parametrize("profile", fl.studies.PROFILES)
 def test_every_run_of_the_notebook_can_be_built(profile):
     jobs = study.jobs(profile)

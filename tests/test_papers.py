@@ -2,7 +2,9 @@
 
 import hashlib
 import re
+import sys
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -373,6 +375,17 @@ def test_checks_are_one_line_each(root, capsys):
     assert list(verdict) == ["holds", "stand-in only", "mixed", "not tested"]
 
 
+@pytest.mark.parametrize(
+    ("dataset", "model", "weak"),
+    [
+        *[("pacs", "lenet", True), ("pacs", "resnet18", False), ("pacs", "", False)],
+        *[("rotated_cifar10_min", "lenet", True), ("rotated_mnist", "lenet", False), ("cifar10", "lenet", False)],
+    ],
+)
+def test_a_network_without_the_papers_pretraining_stands_in_for_it(dataset, model, weak):
+    assert checks._only_stand_ins(Fake({"dataset": dataset, "model": model})) == weak
+
+
 @pytest.mark.parametrize("verdict", [float("nan"), np.array([True]), 1, None, "yes"])
 def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(root, capsys, verdict):
     refused(r"instead of True or False|Unknown verdict", papers.check, "", "x", verdict)
@@ -464,3 +477,31 @@ def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():
     for name, text in papers.report.pages(papers.committed()).items():
         assert text == (paths.ROOT / name).read_text(encoding="utf-8"), f"{name} is old: run `make report`"
     assert len((paths.ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_rank_agreement_by_hand(monkeypatch):
+    """Means over seeds decide rho; a row as run takes the place of its written one; the farthest rows are named."""
+    printed = {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}
+    ours = {"as_written": {"a": (4, 3), "b": (3, 1), "c": (2, 2), "d": (1, 4)}, "as_run": {"d": (0.5,)}}
+
+    def measured(results, *_):
+        about = {"dataset": "pacs", "setting": "", "metric": "avg_accuracy"}
+        cells = [(name, variant, ours[variant].get(name, ())) for name in printed for variant in ours]
+        return pd.DataFrame(
+            about
+            | {"method": name, "variant": variant, "number": printed[name], "mean": pd.Series(own[results.seed]).mean()}
+            for name, variant, own in cells
+        )
+
+    def only(seed=slice(None), kind=None):
+        seed = seed if isinstance(seed, slice) else slice(seed, seed + 1)
+        return SimpleNamespace(seed=seed, where=only, runs=pd.DataFrame({"seed": [0, 1]}))
+
+    monkeypatch.setattr(sys.modules["fltnb.papers.counts"], "measured", measured)
+    found = papers.rank_agreement(only(), "emdcfl", "T7", least=4)
+    assert found["rows"].tolist() == ["as written", "as run where run"]
+    # means 3.5, 2, 2, 2.5 against 4, 3, 2, 1, with d as run 3.5, 2, 2, 0.5; seed 1: 3, 1, 2, 4 and 3, 1, 2, 0.5
+    expected = [[1.5 / 22.5**0.5, -0.4, 1.0], [4.5 / 22.5**0.5, 0.8, 1.0]]
+    np.testing.assert_allclose(found[["rho", "lowest", "highest"]], expected)
+    assert found["off"].tolist() == ["d +2, b -1.5, c -0.5", "b -0.5, c +0.5"]
+    assert papers.rank_agreement(only(), "emdcfl", "T7").empty  # four methods are too few

@@ -58,6 +58,7 @@ def pseudo_writers(
     train_fraction: Rate = 0.9,
     mean_samples: Annotated[int, Whole(2)] | None = None,
     strength: Annotated[float, Within(high=2.0)] = 1.0,
+    n_styles: Count | None = None,
 ) -> Federation:
     """Make clients that write differently, each in a hand drawn at random, out of images without known writers.
 
@@ -76,7 +77,11 @@ def pseudo_writers(
         Mean number of images of a client. Default: :data:`MEAN_SAMPLES`, or as many as the image set is good for.
     strength : float
         Multiplies how far styles are from none; 0 leaves images as they are.
+    n_styles : int, optional
+        So many hands for all clients in place of one each; client i has hand ``i % n_styles``, its true cluster.
     """
+    if n_styles is not None and n_styles > n_clients:
+        raise FltnbError(f"{n_styles} styles cannot be shared by {n_clients} clients: ask for fewer n_styles.")
     if images.images.ndim != 3:
         raise FltnbError(f"Pseudo-writers need grey images but those of {images.name} have colours: take another set.")
     parts = {"train": images.train_index, "test": images.test_index}
@@ -98,13 +103,13 @@ def pseudo_writers(
             raise FltnbError(f"{who} want {there}: ask for fewer clients or a smaller mean_samples.")
         pieces[split] = np.split(stream(seed, "partition", key).permutation(parts[split]), np.cumsum(wanted))
     pool = Pool()
-    for i, style in enumerate(writer_styles(n_clients, seed, strength)):
+    hands = np.arange(n_clients) % (n_styles or n_clients)
+    for i, style in enumerate(writer_styles(n_clients, seed, strength)[hands]):
         for split, of in pieces.items():
             pool.add(split, apply_style(images.images[of[i]], *style), images.labels[of[i]])
-    origin = f"pseudo-writers, not FEMNIST: {n_clients} random styles over images without known writers"
-    return Federation.of(
-        images, name=f"pseudo-writers of {images.name}", origin=f"{origin}; {images.origin}", **pool.fields()
-    )
+    origin = f"pseudo-writers, not FEMNIST: {hands.max() + 1} random styles over images without known writers"
+    named = {"name": f"pseudo-writers of {images.name}", "origin": f"{origin}; {images.origin}"}
+    return Federation.of(images, **named, **pool.fields(), clusters=None if n_styles is None else hands)
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:

@@ -10,7 +10,7 @@ from .. import paths
 from ..errors import FltnbError, choose
 from .names import label
 from .numbers import claims
-from .settings import STAND_INS, TOY, stand_in
+from .settings import PRETRAINED, STAND_INS, TOY, stand_in
 
 VERDICTS = ("holds", "mixed", "does not hold", "stand-in only", "not tested")
 PROFILES = (("stored",), ("paper", "small"))
@@ -43,7 +43,8 @@ def check(
     verdict : bool or str, truth value, with the tolerance in the comparison; or "mixed", "not tested"
     evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
     results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
-    standin : bool, optional, the data only stand in for the paper's: so is the verdict, and the evidence has the other
+    standin : bool, optional, the data, or a network without the paper's pretraining, only stand in for the paper's: so
+        is the verdict, and the evidence has the other
     seeds : int, optional, a single one is said in the evidence
     must : bool, the notebook is wrong if this does not hold
 
@@ -78,12 +79,14 @@ def check(
 
 
 def _only_stand_ins(results: Any) -> bool:
-    """Whether no run had the data of a paper."""
-    runs = results.runs.drop_duplicates("dataset")
-    keys = zip(runs["dataset"], runs["key"], strict=True)
+    """Whether no run had the data of a paper, in a network that can speak for its own."""
+    runs = results.runs.drop_duplicates(["dataset", "model"])
     return all(
-        name in STAND_INS or TOY.search(name) or stand_in("", results.record(key)["provenance"].get("data_origin", ""))
-        for name, key in keys
+        name in STAND_INS
+        or TOY.search(name)
+        or (PRETRAINED.match(name) and model not in ("", "resnet18"))
+        or stand_in("", results.record(key)["provenance"].get("data_origin", ""))
+        for name, model, key in zip(runs["dataset"], runs["model"], runs["key"], strict=True)
     )
 
 

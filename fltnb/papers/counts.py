@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from .compare import measured
-from .names import VARIANTS
+from .names import VARIANTS, label
 from .settings import NOTEBOOKS, in_order
 
 STATUS = ("reproduced", "otherwise", "not_run")
 NEARNESS = ("paper", "variant", "accuracies", "printed_error", "points_1", "points_3", "variances", "percent_25")
+SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy")
+"""Measures by which EMD-CFL's tables order methods."""
 NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 
@@ -69,3 +71,41 @@ def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.Dat
         row |= {"variances": len(variances), "percent_25": (variances["off"] <= NEAR * variances["number"]).sum()}
         rows.append(row)
     return pd.DataFrame(rows, columns=NEARNESS)
+
+
+def rank_agreement(
+    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, least: int = 8
+) -> pd.DataFrame:
+    """Compare the order of a table's methods, reproduced against printed, by Spearman's rank correlation.
+
+    Returns a DataFrame: ``dataset, setting, metric``; ``rows``: "as written", or "as run where run"; ``methods``
+    compared (``least`` or more); ``rho`` of the means over seeds, ``lowest`` and ``highest`` of single seeds; ``off``:
+    the three methods whose rank departs most, with the places by which they are better here than in print. Parameters
+    as for :func:`fltnb.papers.measured`.
+    """
+    keys = ["dataset", "setting", "metric", "method"]
+
+    def both(part: Any) -> pd.DataFrame:
+        found = measured(part, paper, table, datasets)
+        found = found[found["metric"].isin(SCORES)].pivot(index=[*keys, "number"], columns="variant", values="mean")
+        found = found.astype(float).reset_index("number")
+        return found.assign(mixed=found["as_run"].fillna(found["as_written"]))
+
+    whole = both(results)
+    single = [both(results.where(seed=seed)) for seed in sorted(set(results.where(kind="training").runs["seed"]))]
+    for one in single:  # a row as run that lacks this seed has the mean of the others
+        one["mixed"] = one["as_run"].fillna(whole["as_run"]).fillna(one["as_written"])
+    rows = []
+    for at, own in whole.groupby(keys[:3], sort=False):
+        for column, words in {"as_written": "as written", "mixed": "as run where run"}.items():
+            held = own[["number", column]].dropna()
+            if len(held) < least or (column == "mixed" and own["as_run"].isna().all()):
+                continue
+            seeds = [one.loc[held.index, ["number", column]] for one in single]
+            rhos = [one.corr(method="spearman").iloc[0, 1] for one in seeds if one[column].notna().all()]
+            places = held.rank().diff(axis=1)[column].droplevel(keys[:3])
+            far = places.reindex(places.abs().sort_values(ascending=False, kind="stable").index[:3])
+            off = ", ".join(f"{label(name)} {value:+g}" for name, value in far.items() if value)
+            rho = held.corr(method="spearman").iloc[0, 1]
+            rows.append((*at, words, len(held), rho, min(rhos, default=rho), max(rhos, default=rho), off))
+    return pd.DataFrame(rows, columns=[*keys[:3], "rows", "methods", "rho", "lowest", "highest", "off"])

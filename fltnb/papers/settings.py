@@ -61,6 +61,10 @@ SAME = {"emnist_balanced": STRUCTURED}
 TOY = re.compile("digits|renderings")
 """Names of the embedded toy data, which stand beside no printed number."""
 
+PRETRAINED = re.compile("(rotated_cifar10|pacs|backdoor_cifar10)")
+"""EMD-CFL's data sets on which its ResNet-18 starts from ImageNet's weights, which carry the numbers there: a run of
+any other network stands in for it."""
+
 NETWORKS = {"mlp": "mlp", "cnn": "leaf_cnn", "simple_cnn": "emdcfl_cnn", "resnet18": "resnet18"}
 """Printed name of a network -> ours."""
 

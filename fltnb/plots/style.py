@@ -70,6 +70,7 @@ METHODS: dict[str, Style] = {
     "emdcfl": Style("EMD-CFL", "#117733", "d"),
     "emdcfl_auto": Style("EMD-CFL, ε from the data", "#7CB342", "D"),
     "eigen": Style("Eigen-relevance", "#5E35B1", "v"),
+    "mean_image": Style("Mean image", "#795548", "X"),
     "pacfl": Style("PACFL", "#44AA99", "8"),
     "fedclust": Style("FedClust", "#4040D0", "<"),
     "flexcfl": Style("FlexCFL", "#55CC33", "p"),

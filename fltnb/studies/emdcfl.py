@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from ..results import Job
 from .common import Settings
 
@@ -20,13 +23,15 @@ METHODS = (
 HARD = METHODS[1:9]  # those with an ARI, besides the oracle
 GIVEN_K = ("flexcfl", "cflgp", "ifca", "fesem", "fedem", "fedsoft", "fedrc", "fedce")
 CUT = ("pacfl", "fedclust")  # the paper tunes their threshold until the first split fits the truth best
-DEPARTS = ("fedclust", "flexcfl", "fedem", "fedrc", "cflgp", "pacfl", "fedsoft", "fedce")
+DEPARTS = ("fedclust", "flexcfl", "fedem", "fedrc", "cflgp", "pacfl", "fedsoft", "fedce", "pfedgraph", "fedsac")
 """Rows whose published number comes from code that is not the method as described (docs/differences.md), run both ways.
 FeSEM's departure, a first k-means on models that are all equal, is not part of our FeSEM."""
 
 TRAINING = {"rounds": 10, "local_epochs": 10, "participation": 1.0, "batch_size": 64, "momentum": 0.9}
 TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
 TOLERANCE = 0.025
+DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar10": 10.5}
+"""Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
 CNNS = ("emdcfl_cnn", "cnn_small")  # the paper's own network, and its light stand-in
 
 
@@ -61,7 +66,8 @@ def method(name: str, n_clusters: int, variant: str = "as_written", **options: A
     """Return the settings of one row of :data:`METHODS`, as its own paper describes it or as the table's code ran it.
 
     ``n_clusters`` is K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
-    tuned their thresholds to the truth instead, which need not give the same. ``options`` go to the method.
+    tuned their thresholds to the truth instead, which need not give the same: :func:`angles` and notebook 14 have
+    these. ``options`` go to the method.
     """
     sampled = {"rule": "participants"}
     own: dict[str, Settings] = {
@@ -116,3 +122,36 @@ def clustering(
     made = {"name": "EMDClustering", "tolerance": tolerance}
     axes = {"dataset": dataset, "method": "emdcfl"} | axes
     return Job.clustering(federation, made, encoder, seed=seed, axes=axes, keep=keep)
+
+
+def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
+    """Return the study :func:`angles` of a data set, of all its images, at the printed threshold."""
+    threshold = next(value for name, value in DEGREES.items() if dataset.startswith(name))
+    grey = dataset.startswith("rotated_mnist")
+    whole = federation | {"samples_per_client": None, "scaling": "mnist" if grey else "imagenet"}
+    axes = {"dataset": dataset, "method": "pacfl", "variant": "as_run", "part": "thresholds"}
+    return Job.study("emdcfl.angles", {"federation": whole, "threshold": threshold, "seeds": seeds}, axes=axes)
+
+
+def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]:
+    """PACFL's clusters of validation images as networks see them, which is what the tables' code looked at.
+
+    Returns a dict: Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the ``threshold``, into the
+    true number of clusters, and where the ARI is highest.
+    """
+    from .. import federations
+    from ..methods.flt import client_images
+    from ..metrics import adjusted_rand_index
+    from ..relatedness import PACFL
+    from ..relatedness.cuts import cut
+
+    rows = []
+    for seed in range(seeds):
+        fed = federations.build(federation | {"seed": seed})
+        made = PACFL(threshold).fit(*client_images(fed, "val", scaled=True))
+        cuts = [cut(made.linkage_, k) for k in range(1, fed.n_clients + 1)]
+        best = max(cuts, key=lambda labels: adjusted_rand_index(fed.clusters, labels))
+        told = {"threshold": made.labels_, "K": cuts[len(np.unique(fed.clusters)) - 1], "best cut": best}
+        for name, labels in told.items():
+            rows.append((seed, name, len(np.unique(labels)), adjusted_rand_index(fed.clusters, labels)))
+    return {"tables": {"cuts": pd.DataFrame(rows, columns=["seed", "told", "clusters", "ari"])}}

@@ -25,8 +25,7 @@ from .common import FEWER_SEEDS, Settings
 CLUSTERS = 3  # targets, attackers, others
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
-BOTH_WAYS = {"demo": (), "small": ("fedclust", "flexcfl", "fedem", "fedrc"), "paper": emdcfl.DEPARTS}
-"""Rows that are run as the table's code ran them, too; notebook 11 has all of them at the smaller profiles."""
+LONGER = ("as_written", "as_run")  # FlexCFL in the published rounds, where fewer cannot show its fall
 LIGHT = ("oracle", "emdcfl", "fedavg", "fedprox", "pacfl")
 
 PUBLISHED = {"clients": 30, "samples": None, "batch_size": 64, "lr": 0.01}
@@ -76,13 +75,20 @@ def jobs(profile: str) -> list[Job]:
     rows, others = [], []
     for data, size in SIZES[profile].items():
         wanted = [("as_written", name) for name in size.get("methods", emdcfl.METHODS)]
-        wanted += [("as_run", name) for name in BOTH_WAYS[profile] if "methods" not in size]
+        wanted += [("as_run", name) for name in emdcfl.DEPARTS if "methods" not in size and profile != "demo"]
         rows += [
             emdcfl.row(name, federation(profile, data, seed), f"backdoor_{data}", seed, size, CLUSTERS, variant)
             for variant, name in wanted
             for seed in FEWER_SEEDS[profile]
         ]
+        if profile == "small" and "methods" not in size:
+            size, about = size | {"rounds": emdcfl.TRAINING["rounds"]}, {"axes": {"rounds": emdcfl.TRAINING["rounds"]}}
+            fed = federation(profile, data, 0)
+            rows += [emdcfl.row("flexcfl", fed, f"backdoor_{data}", 0, size, CLUSTERS, how, **about) for how in LONGER]
         others += [*_clusterings(profile, data), *_distances(profile, data)]
+        if profile != "demo":
+            whole = federation(profile, data, 0, **{"clients": PUBLISHED["clients"]} if data == "mnist" else {})
+            others.append(emdcfl.pacfl(whole | {"test": "clean"}, f"backdoor_{data}"))
         others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
     return [*rows, *others, _by_class(profile)]
 

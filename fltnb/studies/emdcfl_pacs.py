@@ -49,6 +49,8 @@ def jobs(profile: str) -> list[Job]:
             fed, about = federation(profile, seed), {"features": "own models", "given": given}
             found.append(emdcfl.clustering(fed, dataset, seed, size, tolerance, about))
     found += _others(profile)
+    if profile != "demo":
+        found.append(emdcfl.pacfl(federation(profile, 0) | SHARES, dataset))
     for changes in size["figure"]:
         own = size | changes
         fed = federation(profile, 0) | {"samples_per_client": own["samples"]}

@@ -32,6 +32,8 @@ DEMO_DEPARTS = ("fedclust", "flexcfl")
 FESEM = {"lam": 0.1}  # of these runs, twice the pull that notebooks 12 and 13 give it
 FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
+STEPS = ("oracle", "emdcfl", "fedavg", "fedce")
+"""Once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
@@ -73,6 +75,9 @@ def jobs(profile: str) -> list[Job]:
             found += [row(profile, data, version, name, seed) for name in methods for seed in here]
         if "methods" not in size:
             found += _beside(profile, data)
+    for data in SIZES[profile] if profile != "demo" else ():
+        for version in VERSIONS:
+            found.append(emdcfl.pacfl(federation(profile, data, version, 0), dataset(data, version)))
     return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
 
 
@@ -117,11 +122,18 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
     departs = DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS
-    rows = [(name, few, {"variant": "as_run"}) for name in departs]
+    rows = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
+    rows += [(name, few, {"batch_size": 8, "axes": {"batch": 8}}) for name in STEPS if profile == "small"]
     if profile != "demo":
         rows += [(name, few, {"lr": lr, "axes": {"lr": lr}}) for name in FASTER]
         sampled = [{"participation": level / 40} for level in LEVELS]
         rows += [(name, SEEDS[profile], {**part, "axes": part}) for part in sampled for name in CLUSTERED]
+        own = {"oracle": {"options": {"rule": "last_local"}}, "emdcfl": {}}  # Table 6 averages everybody's last model
+        rows += [
+            (name, few, {**part, "axes": part, "variant": "as_run", **own[name]})
+            for part in sampled
+            for name in CLUSTERED
+        ]
     for name, seeds, options in rows:
         yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
 

@@ -22,6 +22,9 @@ METHODS = (
 ONE_SHOT = ("flt", "transport", "pacfl", "emdcfl")
 SWITCHES: tuple[Settings, ...] = ({"lam": 0.0}, {"weighting": "samples"})
 """Single switches of FeSEM(3): what Equation 7's term and Equation 9's equal weights do."""
+TOGETHER: tuple[Settings, ...] = ({}, *SWITCHES, SWITCHES[0] | SWITCHES[1])
+"""All four of them, for every K, on clients with one hand each and on clients that share :data:`STYLES` hands."""
+STYLES = 3
 
 SIZES: dict[str, Settings] = {
     "demo": {"federations": ("digits writers",), "clients": 12, "tried": (1, 2, 3, 4)}
@@ -40,10 +43,15 @@ centres K that are tried; training; the clients, draws and rounds of the short r
 local models are drawn."""
 OF_FEDERATION = {"fedceleba": {"model": "cnn_small", "local_epochs": 10, "lr": 0.03}}
 """What departs from the profile; LEAF's CNN for FEMNIST would have 58 million parameters on CelebA's pictures."""
-DATASETS = {"digits writers": "digits", "digits mixtures": "digits", "pseudo-writers": "emnist_byclass"}
+DATASETS = {
+    "digits writers": "digits",
+    "digits mixtures": "digits",
+    "pseudo-writers": "emnist_byclass",
+    "shared hands": "emnist_byclass",
+}
 DATASETS |= {"dirichlet": "emnist_balanced", "femnist": "femnist", "fedceleba": "celeba"}
 """Federation -> image set."""
-HANDS = ("pseudo-writers", "digits writers")  # clients whose images are kept for pictures: no persons'
+HANDS = ("pseudo-writers", "digits writers", "shared hands")  # clients whose images are kept for pictures: no persons'
 
 
 def jobs(profile: str) -> list[Job]:
@@ -65,7 +73,11 @@ def jobs(profile: str) -> list[Job]:
         for method in ("nofed", "fedavg", *FESEM) if first else ():
             result.append(row(profile, name, method, seeds[0], shuffled=True))
         result += _studies(profile, name, seeds[0], first)
-    return result
+    for name in ("shared hands", "pseudo-writers") if profile == "small" else ():
+        result += [row(profile, name, method, 0) for method in ("fedavg", "oracle") if name != "pseudo-writers"]
+        grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
+        result += [row(profile, name, method, 0, **switch) for method, switch in grid]
+    return list({job.id: job for job in result}.values())
 
 
 def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
@@ -97,6 +109,7 @@ def federation(profile: str, name: str, seed: int = 0, shuffled: bool = False, v
     whole: Settings = {"n_clients": SIZES[profile]["clients"], "seed": seed}
     if name in HANDS:
         whole |= {"kind": "pseudo_writers", "train_fraction": 0.8}
+        whole |= {"n_styles": STYLES, "strength": 2.0} if name == "shared hands" else {}
     else:
         kind = {"kind": "dirichlet", "alpha": 0.5}
         # with the test part, which is dealt out whole, about 170 samples each

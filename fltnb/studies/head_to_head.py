@@ -47,7 +47,7 @@ CLUSTERERS: dict[str, dict[str, Any]] = {
     "pca_km_hc": {"name": "PCAKMeans"},
 }
 """Clusterers in their papers' settings, without a number of clusters."""
-OWN_THRESHOLD = ("emdcfl", "emdcfl_auto")  # no number of clusters can be given
+OWN_THRESHOLD = ("emdcfl", "emdcfl_auto")  # as a clusterer it takes no number of clusters; :func:`cut_at_k` does
 ON_PIXELS = ("eigen", "pacfl", "pca_km_hc")
 NO_NOISE = ("pca_km_hc",)  # fails on these federations without any
 NOT_IN_DEMO = ("fcr_written", "emdcfl_auto", "pca_km_hc")  # to be short
@@ -87,21 +87,32 @@ def jobs(profile: str) -> list[Job]:
     Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
     demo = profile == "demo"
-    return [
-        _clustering(name, axis, level, profile, seed, given)
-        for axis, levels in LEVELS[profile].items()
-        for seed in CURVE_SEEDS[profile]
-        for level in levels
-        for name in CLUSTERERS
-        for given in ((False,) if name in OWN_THRESHOLD else (False, True))
-        if not (axis == "noise" and name in NO_NOISE) and not (demo and name in NOT_IN_DEMO)
-    ] + [
-        _training(name, shown, kind, profile, seed)
-        for shown, kind in kinds(profile).items()
-        for name in (DEMO_METHODS if demo else METHODS)
-        for seed in SEEDS[profile]
-        if not (name == "oracle" and shown in UNKNOWN)
-    ]
+    return (
+        [
+            _clustering(name, axis, level, profile, seed, given)
+            for axis, levels in LEVELS[profile].items()
+            for seed in CURVE_SEEDS[profile]
+            for level in levels
+            for name in CLUSTERERS
+            for given in ((False,) if name in OWN_THRESHOLD else (False, True))
+            if not (axis == "noise" and name in NO_NOISE) and not (demo and name in NOT_IN_DEMO)
+        ]
+        + [
+            _cut_at_k(name, axis, level, profile, seed)
+            for axis, levels in LEVELS[profile].items()
+            for seed in CURVE_SEEDS[profile]
+            for level in levels
+            for name in ("mean_image", "emdcfl")
+            if axis != "noise" and not demo
+        ]
+        + [
+            _training(name, shown, kind, profile, seed)
+            for shown, kind in kinds(profile).items()
+            for name in (DEMO_METHODS if demo else METHODS)
+            for seed in SEEDS[profile]
+            if not (name == "oracle" and shown in UNKNOWN)
+        ]
+    )
 
 
 def _clustering(name: str, axis: str, level: float, profile: str, seed: int, given: bool) -> Job:
@@ -112,6 +123,41 @@ def _clustering(name: str, axis: str, level: float, profile: str, seed: int, giv
     axes = {"dataset": fed["dataset"], "method": name, "difficulty": axis, "level": float(level), "k_given": given}
     see, noise = encoder(name, fed["dataset"], axis == "backdoor", seed), level if axis == "noise" else 0.0
     return Job.clustering(fed, settings, see, seed=seed, noise=noise, axes=axes)
+
+
+def _cut_at_k(name: str, axis: str, level: float, profile: str, seed: int) -> Job:
+    fed, clusters = graded(axis, level, profile, seed)
+    axes = {"dataset": fed["dataset"], "method": name, "difficulty": axis, "level": float(level), "k_given": True}
+    return Job.study(
+        "head_to_head.cut_at_k",
+        {"federation": fed, "clusters": clusters, "name": name, "seed": seed},
+        axes=axes | {"seed": seed},
+    )
+
+
+def cut_at_k(federation: dict[str, Any], clusters: int, name: str, seed: int) -> dict[str, Any]:
+    """Cut a tree into K = ``clusters``: of clients' mean images (average linkage), or EMD-CFL's (complete).
+
+    Returns a dict: numbers ``ari, n_clusters``.
+    """
+    from scipy.cluster.hierarchy import linkage
+
+    from .. import encoders, federations
+    from ..methods.ownmodels import OwnModels
+    from ..metrics import adjusted_rand_index
+    from ..relatedness import EMDClustering
+    from ..relatedness.cuts import cut
+
+    fed = federations.build(federation)
+    if name == "mean_image":
+        z = encoders.embed_clients(fed, encoders.EncoderSpec(**pixels()), n_jobs=1)
+        tree = linkage(np.stack([x.mean(axis=0) for x in z]), "average")
+    else:
+        train, validation = OwnModels(seed=seed).embed(fed)
+        tree = EMDClustering(random_state=seed).fit(train, validation).linkage_
+    labels = cut(tree, clusters)
+    numbers = {"ari": adjusted_rand_index(fed.clusters, labels), "n_clusters": len(np.unique(labels))}
+    return {"numbers": {key: float(value) for key, value in numbers.items()}}
 
 
 def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job:

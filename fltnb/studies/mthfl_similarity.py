@@ -38,6 +38,8 @@ SCALES = {
     "[-1, 1]": (0.5, 0.5),
     "ImageNet moments": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+PER_USER = (50, 200, 1000)
+"""Samples of each of Table I's users, beside the scale of its pixels and the number of eigenvectors."""
 _ONE = (tuple(range(10)),)
 _TASKS = {
     "digits": {
@@ -103,6 +105,10 @@ def _tables(profile: str) -> Iterator[Job]:
         three = {"kind": "cross_tasks", "dataset": "cifar10", "other": "cifar100", "samples_per_user": 1000, "seed": 0}
         yield study("table2", "cifar10_cifar100", how | {"federation": three}, table="TII")
         yield study("scales", objects, {"federation": five, "seeds": 3}, part="scales")
+        yield study("margins", objects, {"federation": five, "seeds": 2}, part="margins")
+        for users, fed in {"Table I": five, "Table II": three}.items():
+            at = {"dataset": objects, "users": users, "part": "mean image", "variant": "as_written"}
+            yield Job.study("mthfl_similarity.mean_image", {"federation": fed, "seeds": 10}, axes=at)
     ten, sent = federation(dataset, 3), features(dataset)["PCA" if dataset == "digits" else "ConvAE"]
     yield study("figure4", dataset, {"federation": ten}, tasks=3, part="figure 4")
     yield study("cost", dataset, {"federation": ten, "sent": sent}, tasks=3, part="cost")
@@ -290,6 +296,27 @@ def scales(federation: Settings, seeds: int) -> dict[str, Any]:
             R = EigenRelevance(1, EIGENVECTORS).fit(moved).relevance_
             rows.append({"scale": name, **separation(R, tasks)})
     return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
+
+
+def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
+    """Similarity within and across tasks by scale of the pixels, samples of a user, and number of eigenvectors.
+
+    The scale "centred" takes each user's mean image away before its eigenvectors. Returns a dict: Table ``margins``:
+    ``scale, samples, eigenvectors``, means of :func:`separation` over seeds and ``gap``: ``within - across``.
+    """
+    rows = []
+    for samples in PER_USER:
+        for seed in range(seeds):
+            z, tasks = users(federation | {"samples_per_user": [samples, samples], "seed": seed})
+            scaled = {
+                name: [((x.reshape(len(x), -1, 3) - less) / over).reshape(x.shape) for x in z]
+                for name, (less, over) in SCALES.items()
+            }
+            for name, moved in (scaled | {"centred": [x - x.mean(axis=0) for x in z]}).items():
+                for p, R in enumerate(eigen.relevance_curve(moved, most), 1):
+                    rows.append({"scale": name, "samples": samples, "eigenvectors": p, **separation(R, tasks)})
+    table = pd.DataFrame(rows).groupby(["scale", "samples", "eigenvectors"], sort=False).mean().reset_index()
+    return {"tables": {"margins": table.assign(gap=table["within"] - table["across"])}}
 
 
 def figure4(federation: Settings) -> dict[str, Any]:

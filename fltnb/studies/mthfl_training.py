@@ -6,11 +6,13 @@ batch size, samples, rounds and how often the global server acts are not stated:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from .. import federations
+from .. import federations, methods
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
 from .common import pixels
@@ -24,52 +26,52 @@ TASKS = {
 USERS = {"digits": (5, 3, 2), "fashion_mnist": (5, 3, 2), "cifar10": (5, 5)}
 LOCAL_ROUNDS = 2  # FedAvg rounds of every task's server between two rounds of the global one
 OTHER_LOCAL_ROUNDS = (1, 10)  # tried beside it
-_DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "stops": (2, 6), "runs": 3}
-_FASHION = {"model": "mlp32", "batch_size": 32, "lr": 0.05, "samples": (6000, 4000, 2000), "stops": (2, 4, 10, 20)}
+_DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "rounds": 6, "runs": 3}
+_FASHION = {"model": "mlp32", "batch_size": 32, "lr": 0.05, "samples": (6000, 4000, 2000), "rounds": 20}
 # a tenth of the images, 20 rounds and three runs: what two cores can do in minutes
-_CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05, "samples": (400, 400), "stops": (4, 10, 20), "runs": 3}
-_LONG = {"stops": (2, 4, 10, 20, 50, 100), "runs": RUNS}
+_CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05, "samples": (400, 400), "rounds": 20, "runs": 3}
+_LONG = {"rounds": 100, "runs": RUNS}
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {"digits": _DIGITS},
     "small": {"fashion_mnist": _FASHION, "cifar10": _CIFAR},
     # of CIFAR-10 all images of vehicles
     "paper": {"fashion_mnist": _FASHION | _LONG, "cifar10": _CIFAR | _LONG | {"samples": (4000, 4000)}},
 }
-"""Settings by profile and data set; ``stops`` are the rounds at which tasks are looked at one by one."""
+"""Settings by profile and data set."""
+EVERY_IMAGE = {"cifar10": (4000, 4000)}
+"""Samples of a user in the curves of Figures 2 and 3, where a profile has fewer."""
 
 FIGURE = ("mthfl", "mthfl_random")  # the two curves of Figures 2 and 3
-OTHERS = ("mthfl_oracle", "mthfl_random_own", "mthfl_separate", "fedavg", "local")  # at the last round only
-SMALL_CIFAR10 = ("mthfl_oracle",)
+OTHERS = ("mthfl_oracle", "mthfl_random_own", "mthfl_separate", "fedavg", "local")
+BY_ROUND = (*FIGURE, "mthfl_separate", "fedavg", "local")
+"""Rows whose tasks are tested in every round, in six runs with all images."""
 
 
 def jobs(profile: str) -> list[Job]:
-    """Return who holds what, the runs of both figures, the other methods, and other numbers of local rounds.
+    """Return the curves of both figures, who holds what, other methods, and other numbers of local rounds.
 
-    A run keeps the accuracy of single users for its last round alone, so a curve for each task is put together from
-    runs that end earlier: the rounds of a shorter run are those of the longer one.
+    A training keeps the accuracy of single users for its last round alone; the curves are a study, :func:`curves`.
     """
     runs = []
     for dataset, size in SIZES[profile].items():
-        seeds, last = range(size.get("runs", RUNS)), size["stops"][-1]
-        others = SMALL_CIFAR10 if (profile, dataset) == ("small", "cifar10") else OTHERS
+        seeds, every = range(size.get("runs", RUNS)), range(3 if profile == "demo" else RUNS)
         about = {"dataset": dataset, "part": "users", "variant": "as_written"}
+        runs += [_curves(name, dataset, s, profile) for s in every for name in BY_ROUND]
         runs.append(Job.study("mthfl_training.users", {"federation": federation(dataset, profile, 0)}, axes=about))
-        runs += [_row(name, dataset, s, profile, stop) for name in FIGURE for s in seeds for stop in size["stops"]]
-        runs += [_row(name, dataset, s, profile, last) for name in others for s in seeds]
+        runs += [_row(name, dataset, s, profile) for name in (*FIGURE, *OTHERS) for s in seeds]
         if dataset != "cifar10" or profile == "paper":
-            runs += [_row("mthfl", dataset, s, profile, last, local) for local in OTHER_LOCAL_ROUNDS for s in seeds[:3]]
+            runs += [_row("mthfl", dataset, s, profile, local) for local in OTHER_LOCAL_ROUNDS for s in seeds[:3]]
     return runs
 
 
-def _row(name: str, dataset: str, seed: int, profile: str, rounds: int, local_rounds: int = LOCAL_ROUNDS) -> Job:
-    """One run; those that go to the last round in the usual settings have no axes of their own."""
+def _row(name: str, dataset: str, seed: int, profile: str, local_rounds: int = LOCAL_ROUNDS) -> Job:
+    """One run; those in the usual settings have no axes of their own."""
     size = SIZES[profile][dataset]
     axes: dict[str, Any] = {"dataset": dataset, "variant": "as_written"}
-    axes |= {"stopped_at": rounds} if rounds < size["stops"][-1] else {}
     axes |= {"local_rounds": local_rounds} if local_rounds != LOCAL_ROUNDS else {}
-    training = {name: size[name] for name in ("model", "batch_size", "lr")} | {"participation": 1.0, "rounds": rounds}
+    training = {name: size[name] for name in ("model", "batch_size", "lr", "rounds")} | {"participation": 1.0}
     fed, how = federation(dataset, profile, seed), method(name, dataset, local_rounds)
-    return Job.training(fed, how, **training, seed=seed, eval_every=rounds, axes=axes)
+    return Job.training(fed, how, **training, seed=seed, eval_every=size["rounds"], axes=axes)
 
 
 def users(federation: dict[str, Any]) -> dict[str, Any]:
@@ -83,11 +85,63 @@ def users(federation: dict[str, Any]) -> dict[str, Any]:
     return {"tables": {"labels": pd.DataFrame(rows, columns=["user", "task", "label", "samples"])}}
 
 
+def _curves(name: str, dataset: str, seed: int, profile: str) -> Job:
+    size = SIZES[profile][dataset]
+    settings = {name: size[name] for name in ("model", "batch_size", "lr", "rounds")} | {"seed": seed}
+    fed = federation(dataset, profile, seed) | {"samples_per_user": list(EVERY_IMAGE.get(dataset, size["samples"]))}
+    axes = {"dataset": dataset, "method": name, "model": size["model"], "variant": "as_written", "part": "curves"}
+    how = settings | {"federation": fed, "method": method(name, dataset)}
+    return Job.study("mthfl_training.curves", how, axes=axes | {"seed": seed})
+
+
+def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **training: Any) -> dict[str, Any]:
+    """Train, and test every task in every round.
+
+    Returns a dict: Tables ``rounds``: ``round, task, accuracy`` (percent, of the server that the method shows for a
+    task; mean over its users) and ``mixture``: ``user, task, accuracy``, of the model that a user was put with on a
+    test set that has labels in the shares of the user's own training samples. Numbers: ``ari`` of the groups.
+    """
+    from .. import models
+    from ..metrics import adjusted_rand_index
+    from ..rounds import confusion, run
+
+    fed, made = federations.build(federation), methods.build(method)
+    seen, states, usual = [], [], made.evaluate
+
+    def evaluate(state, engine, split):
+        """As the method does; keeps what it saw, and the last state."""
+        found = usual(state, engine, split)
+        if split == "test":
+            seen.append(100 * found.correct / found.total)
+            states[:] = [state]
+        return found
+
+    made.evaluate = evaluate
+    done = run(made, fed, model, participation=1.0, **training, progress=False)
+    rows = [
+        (t, task, own[fed.clusters == task].mean()) for t, own in enumerate(seen) for task in np.unique(fed.clusters)
+    ]
+    # everybody on all test images, under the server that it was put with: the view "task" is left out
+    theta, served = made.serve({name: value for name, value in states[0].items() if name != "tasks"})
+    whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
+    counts = confusion(models.make(model, fed.input_shape, fed.n_classes), theta, served, whole)
+    right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
+    held = fed.label_counts()
+    own = 100 * (right * held).sum(axis=1) / held.sum(axis=1)
+    tables = {"rounds": pd.DataFrame(rows, columns=["round", "task", "accuracy"])}
+    tables["mixture"] = pd.DataFrame({"user": range(fed.n_clients), "task": fed.clusters, "accuracy": own})
+    ari = 1.0 if done.labels is None else adjusted_rand_index(fed.clusters, done.labels)
+    return {"tables": tables, "numbers": {"ari": float(ari)}}
+
+
 def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set."""
     return {
         **{"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in TASKS[dataset].values()]},
-        **{"users_per_task": list(USERS[dataset]), "samples_per_user": list(SIZES[profile][dataset]["samples"])},
+        **{
+            "users_per_task": list(USERS[dataset]),
+            "samples_per_user": list(SIZES[profile][dataset]["samples"]),
+        },
         **{"minority": 0.1, "seed": seed},
     }
 
