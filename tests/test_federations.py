@@ -161,7 +161,7 @@ def test_described_by_hand():
     assert fed.settings == {
         **{"kind": "label_clusters", "dataset": "toy", "content": images.digest, "n_clients": 4, "n_clusters": 2},
         **{"classes_per_cluster": 2, "shared_classes": 0, "seed": 5, "variant": "as_written"},
-        **{"samples_per_client": None, "max_train": None},
+        **{"samples_per_client": None, "max_train": None, "overlap": False},
     }
     # 2 clients, 1 cluster, classes of 4 and 10: 7 wanted, 2 of the small class and so 5 of the large one
     assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [[2, 5], [2, 5]]
