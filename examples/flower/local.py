@@ -64,7 +64,7 @@ class Federation:
         self.processes[name] = made
 
     def link(self, lasting: bool) -> None:
-        """Start the SuperLink and wait until it listens; with a ``lasting`` memory it knows its nodes after a restart."""
+        """Start the SuperLink, and wait until it listens; one with a ``lasting`` memory knows its nodes later."""
         memory = ("--database", str(self.folder / "link.db")) if lasting else ()
         where = ("--host", HERE, "--port", str(self.port), *memory)
         self.begin("superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *where)
