@@ -2,7 +2,7 @@
 
 Flower's clients train as its PyTorch quickstart has it: a module, a DataLoader, torch.optim.SGD, on one thread; its
 strategy is its own FedAvg, with 20 of 100 nodes in a round. One Ray actor per core. What counts is the time of a round
-once everything runs: two rounds of warm-up, and evaluation, are left out.
+once everything runs: two rounds of warm-up, and evaluation, are left out. The contenders take turns.
 """
 
 from __future__ import annotations
@@ -14,56 +14,45 @@ import statistics
 import sys
 import time
 
-import numpy as np
-
 from ..common import load, save
-from ..workloads import LR, EngineRound, ModuleLoop, Workload, workloads
+from ..workloads import EngineRound, ModuleLoop, Workload, workloads
 
 WARM_UP = 2  # rounds that are not timed
+OURS, THEIRS = "fltnb pool", "Flower simulation"
 
 
-def flower_seconds(work: Workload, rounds: int, cores: int) -> list[float]:
-    """Seconds of every round in Flower's simulation, but those of warm-up."""
-    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
+def take_turns(work: Workload, ours: dict, rounds: int, cores: int) -> dict[str, list[float]]:
+    """Seconds of every round: Flower's server calls back after each of its rounds, and then the others do theirs."""
+    from flwr.app import ArrayRecord
     from flwr.serverapp import ServerApp
     from flwr.serverapp.strategy import FedAvg
     from flwr.simulation import run_simulation
 
-    client, server, ends = ClientApp(), ServerApp(), []
-    module = work.model.build()
-    initial = module.state_dict()
+    from .flower_client import app
 
-    @client.train()
-    def train(message: Message, context) -> Message:
-        import torch
-        from torch.utils.data import DataLoader, TensorDataset
+    server, theta = ServerApp(), work.model.init(seed=0)
+    seconds: dict[str, list[float]] = {name: [] for name in (*ours, THEIRS)}
+    begun = 0.0
 
-        torch.set_num_threads(1)
-        number = int(context.node_config["partition-id"])
-        module = work.model.build()
-        module.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        data = TensorDataset(*(torch.from_numpy(array) for array in work.fed.client(number)))
-        sgd, loss = torch.optim.SGD(module.parameters(), lr=LR), torch.nn.CrossEntropyLoss()
-        for x, y in DataLoader(data, batch_size=work.batch, shuffle=True):
-            sgd.zero_grad()
-            loss(module(x), y).backward()
-            sgd.step()
-        content = {"arrays": ArrayRecord(module.state_dict()), "metrics": MetricRecord({"num-examples": len(data)})}
-        return Message(RecordDict(content), reply_to=message)
-
-    def ended(round, arrays):
-        ends.append(time.perf_counter())
+    def after(round, arrays):
+        nonlocal begun
+        if round:  # before the first one there is a call as well
+            seconds[THEIRS].append(time.perf_counter() - begun)
+            for name, one in ours.items():
+                begin = time.perf_counter()
+                one.round(theta, round)
+                seconds[name].append(time.perf_counter() - begin)
+        begun = time.perf_counter()
 
     @server.main()
     def main(grid, context):
-        share = work.per_round / work.fed.n_clients
+        share, initial = work.per_round / work.fed.n_clients, ArrayRecord(work.model.build().state_dict())
         strategy = FedAvg(fraction_train=share, fraction_evaluate=0.0, min_train_nodes=work.per_round)
-        strategy.start(grid, ArrayRecord(initial), num_rounds=rounds + WARM_UP, evaluate_fn=ended)
+        strategy.start(grid, initial, num_rounds=rounds + WARM_UP, evaluate_fn=after)
 
     one_each = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": cores}}
-    run_simulation(server, client, work.fed.n_clients, backend_config=one_each)
-    return np.diff(ends)[WARM_UP:].tolist()
+    run_simulation(server, app, work.fed.n_clients, backend_config=one_each)
+    return {name: values[WARM_UP:] for name, values in seconds.items()}
 
 
 def main() -> None:
@@ -80,18 +69,13 @@ def main() -> None:
     os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
     work, cores = workloads()["W1"](), os.cpu_count() or 1
     print(f"{work.what}\n    data: {work.origin}; {cores} cores, load average {load():.2f}, {platform.platform()}")
-    theta, seconds = work.model.init(seed=0), {}
-    ours = {"DataLoader loop": ModuleLoop(work, loader=True), "fltnb pool": EngineRound(work, "pool")}
-    for name, one in ours.items():
-        seconds[name] = []
-        for round in range(options.rounds + WARM_UP):
-            begin = time.perf_counter()
-            one.round(theta, round)
-            seconds[name].append(time.perf_counter() - begin)
-        del seconds[name][:WARM_UP]
-        one.close()
-    seconds[f"Flower {flwr.__version__} simulation"] = flower_seconds(work, options.rounds, cores)
-    base, rows = statistics.median(seconds["fltnb pool"]), []
+    ours = {"DataLoader loop": ModuleLoop(work, loader=True), OURS: EngineRound(work, "pool")}
+    try:
+        seconds = take_turns(work, ours, options.rounds, cores)
+    finally:
+        for one in ours.values():
+            one.close()
+    base, rows = statistics.median(seconds[OURS]), []
     for name, values in seconds.items():
         median = statistics.median(values)
         print(

@@ -63,9 +63,10 @@ class Federation:
             )
         self.processes[name] = made
 
-    def link(self, *options: str) -> None:
-        """Start the SuperLink and wait until it listens."""
-        where = ("--host", HERE, "--port", str(self.port), *options)
+    def link(self, lasting: bool) -> None:
+        """Start the SuperLink, and wait until it listens; one with a ``lasting`` memory knows its nodes later."""
+        memory = ("--database", str(self.folder / "link.db")) if lasting else ()
+        where = ("--host", HERE, "--port", str(self.port), *memory)
         self.begin("superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation", *where)
         due = time.monotonic() + START
         while time.monotonic() < due and self.processes["superlink"].poll() is None:
@@ -176,7 +177,7 @@ def disturbed(federation: Federation) -> None:
     federation.wait(lambda: federation.rounds("fcr") >= 3, 1800, "round 3")
     federation.kill("superlink", "run")
     print("Killed the server in round 4, and started it again.", flush=True)
-    federation.link()
+    federation.link(lasting=True)
     federation.run(**options)
     federation.wait(lambda: (federation.folder / "fcr.json").exists(), 3600, "the outcome")
     outcome = federation.outcome("fcr")
@@ -224,7 +225,7 @@ def main() -> None:
             fl.flower.flwr_app()
             federation = Federation(Path(folder), options.port, CLIENTS + options.disturb)
             print(f"A SuperLink and {CLIENTS} SuperNodes on this machine; logs in {folder} while they run.", flush=True)
-            federation.link()
+            federation.link(lasting=options.disturb)
             for number in range(CLIENTS):
                 federation.node(number)
             (disturbed if options.disturb else undisturbed)(federation)
