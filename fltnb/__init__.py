@@ -20,6 +20,7 @@ _OBJECTS = {
     "EigenRelevance": "relatedness",
     "EMDClustering": "relatedness",
     "FCR": "relatedness",
+    "MergeGain": "relatedness",
     "PACFL": "relatedness",
     "PCAKMeans": "relatedness",
     "TransportSignatures": "relatedness",

@@ -11,11 +11,13 @@ from .base import ClientClusterer, sketch_bytes
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
+from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .pca_kmeans import PCAKMeans
 from .transport import TransportSignatures
 
-_CLASSES = {made.__name__: made for made in (EMDClustering, EigenRelevance, FCR, PACFL, PCAKMeans, TransportSignatures)}
+_MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, TransportSignatures)
+_CLASSES = {made.__name__: made for made in _MADE}
 CLUSTERERS = tuple(_CLASSES)
 
 __all__ = ["CLUSTERERS", "ClientClusterer", "build", "canonical", "sketch_bytes", *CLUSTERERS]
