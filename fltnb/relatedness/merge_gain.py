@@ -19,8 +19,8 @@ from .base import ClientClusterer, Sketch, check_clients
 from .ridge import Sums, losses, nearest, served
 
 SCALE = 3.0  # of the random features, which see x / sqrt(p)
-EXACT = 250  # clusters up to which all pairs are evaluated
-NEAREST = 6  # candidates of each cluster where there are more
+EXACT = 250  # clients up to which all pairs are evaluated
+LEFT, NEAREST = 60, 6  # with more: candidates of each cluster, until so few clusters are left that all pairs are
 AT_ONCE = 16  # pairs evaluated together: they fit the cache
 FEATURES, FOLDS, RELEASE = 22, 23, 24  # keys of the draws
 NEW = -1  # answer of MergeGain.predict_sketch: no cluster gains
@@ -40,9 +40,9 @@ class MergeGain(ClientClusterer):
     .. math:: L(S) = \sum_{i \in S} \sum_f [\mathrm{tr} W_f' A_{if} W_f - 2 \mathrm{tr} W_f' B_{if} + |Y_{if}|^2] / n_i
 
     **Merging.** Greedy on the gain :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)`; where no merge gains it ends, so
-    there is no threshold and no number of clusters. While there are more than 250, those that are each other's best
-    among their nearest are merged at a time. A gain needs sums over S and T only; to search, the server needs those of
-    single clients first.
+    there is no threshold and no number of clusters. With more than 250 clients, those that are each other's best among
+    their nearest are merged at a time, until 60 clusters are left. A gain needs sums over S and T only; to search, the
+    server needs those of single clients first.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ class MergeGain(ClientClusterer):
         gain, known = np.full((m, m), -np.inf), np.eye(m, dtype=bool)
         self.distance_, rows, found = np.where(known, 0.0, np.nan), [], 1
         while len(alive := np.flatnonzero(size)) > 1:
-            every = len(alive) <= EXACT
+            every = len(alive) <= (EXACT if m <= EXACT else LEFT)
             asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(sums.take(alive), NEAREST)
             a, b = (alive[at] for at in np.nonzero(asked & ~known[np.ix_(alive, alive)]))
             gain[a, b] = gain[b, a] = (loss[a] + loss[b] - self._losses(sums, a, b)) / (size[a] + size[b])
@@ -258,7 +258,6 @@ def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     return fold
 
 
-@threadpool_limits.wrap(limits=1)
 def _part(sums: Sums, a: np.ndarray, b: np.ndarray | None, folds: int) -> np.ndarray:
     rows = sums.take(a)
     return losses(rows if b is None else rows.plus(sums.take(b)), folds)[0]

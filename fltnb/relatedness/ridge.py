@@ -49,14 +49,16 @@ def losses(sums: Sums, folds: int) -> tuple[np.ndarray, np.ndarray]:
     unit = np.maximum(unit, 1e-12)[:, :, None]
     turned = np.swapaxes(axes, 2, 3)
     target, slope = turned @ others(sums.products), turned @ sums.mean_products
-    curve = turned @ sums.mean_moments @ axes
-    best, weights = np.full(m, np.inf), np.zeros_like(target)
+    # with W = axes diag(r) target, r the only thing that a ridge changes, the loss is r' inner r - 2 r' outer
+    inner = (turned @ sums.mean_moments @ axes) * (target @ np.swapaxes(target, 2, 3))
+    outer = (target * slope).sum(3)
+    best, shrunk = np.full(m, np.inf), np.zeros_like(outer)
     for ridge in RIDGE:
-        w = target / (np.maximum(values, 0) + lift + ridge * unit)[..., None]
-        loss = (w * (curve @ w - 2 * slope)).sum((1, 2, 3))
+        r = 1 / (np.maximum(values, 0) + lift + ridge * unit)
+        loss = (r * ((inner @ r[..., None])[..., 0] - 2 * outer)).sum((1, 2))
         better = loss < best
-        best[better], weights[better] = loss[better], w[better]
-    return (best + sums.mean_squares.sum(1)) / (q // folds), axes @ weights
+        best[better], shrunk[better] = loss[better], r[better]
+    return (best + sums.mean_squares.sum(1)) / (q // folds), axes @ (shrunk[..., None] * target)
 
 
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
