@@ -1,4 +1,4 @@
-"""Jobs of notebook 17: merge by gain on seeds that chose nothing, on federations it has never seen, and where it breaks.
+"""Jobs of notebook 17: merge by gain on seeds that chose nothing, on federations new to it, and where it breaks.
 
 This project's own method, not part of any paper. The ten federations and the axes are those of notebook 15.
 """
