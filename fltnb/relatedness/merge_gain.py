@@ -5,6 +5,7 @@ This project's own, not of any paper. Its constants were frozen before the test 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -90,9 +91,14 @@ class MergeGain(ClientClusterer):
         if y is None or len(y) != len(X):
             raise FltnbError("MergeGain asks what merging does to predictions: give y, the classes of every client.")
         y, n_classes = [np.asarray(one) for one in y], self.n_classes
-        if n_classes is None and all(one.ndim == 1 and one.dtype.kind in "iu" and len(one) for one in y):
-            n_classes = max(2, 1 + max(int(one.max()) for one in y))
+        whole = [int(one.max()) for one in y if one.ndim == 1 and one.dtype.kind in "iu" and len(one)]
+        if n_classes is None and whole:
+            n_classes = max(2, 1 + max(whole))
         y = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
+        for i, one in enumerate(y, first):
+            if one.shape[1] > 1 and (one == one[0]).all():
+                alone = "it predicts that one without error and gains from nobody who holds others."
+                warnings.warn(f"Client {i} holds one class only: {alone}", stacklevel=3)
         return self._each("sketch", zip(X, y, strict=True), first)
 
     def sketch(self, x: np.ndarray, y: np.ndarray, client: int = 0) -> Sketch:
