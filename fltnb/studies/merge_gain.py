@@ -117,13 +117,15 @@ def _new(profile: str) -> Iterator[Job]:
 def _unseen(profile: str) -> dict[str, Settings]:
     if profile == "demo":
         return {"scenario 1": federation("digits", "as_written", 0)}
+    labels = federation("mnist", "as_written", 0)
     few = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 20, "test_per_client": 10}
     odd = {"kind": "tasks", "dataset": "fashion_mnist", "tasks": [list(t) for t in FASHION_TASKS[:2]]}
     return {
         "scenario 1": federation("cifar10", "as_written", 0),
         "scenario 2": federation("cifar10", "as_written", 0, 1),
         "one odd client": odd | {"users_per_task": [19, 1], "samples_per_user": 150},
-        **{f"{n} samples a client": few | {"samples_per_client": n} for n in (5, 10, 20)},
+        "labels, 5 samples a client": labels | {"n_clients": 20, "samples_per_client": 5},
+        **{f"rotated, {n} samples a client": few | {"samples_per_client": n} for n in (10, 20)},
         "PACS": {"kind": "domains", "dataset": "pacs"},
         **{
             f"scenario 4, {n:,} clients": {"kind": "structured", "dataset": "emnist_bymerge", "n_clients": n}
