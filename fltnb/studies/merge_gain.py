@@ -124,8 +124,8 @@ def _unseen(profile: str) -> dict[str, Settings]:
         "scenario 1": federation("cifar10", "as_written", 0),
         "scenario 2": federation("cifar10", "as_written", 0, 1),
         "one odd client": odd | {"users_per_task": [19, 1], "samples_per_user": 150},
-        "labels, 5 samples a client": labels | {"n_clients": 20, "samples_per_client": 5},
-        **{f"rotated, {n} samples a client": few | {"samples_per_client": n} for n in (10, 20)},
+        "5 samples a client, two classes": labels | {"n_clients": 20, "samples_per_client": 5},
+        **{f"{n} samples a client": few | {"samples_per_client": n} for n in (10, 20)},
         "PACS": {"kind": "domains", "dataset": "pacs"},
         **{
             f"scenario 4, {n:,} clients": {"kind": "structured", "dataset": "emnist_bymerge", "n_clients": n}
