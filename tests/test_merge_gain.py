@@ -121,7 +121,12 @@ def test_private_release():
     sigma = merge_gain.noise_multiplier(40.0, 1e-5)
     rho = 4 / sigma**2
     assert rho + 2 * np.sqrt(rho * np.log(1e5)) == pytest.approx(40)
-    one, other = (made.sketch(x[0] / 10, y[0]) for made in (plain, private))  # too short to be clipped
+    own, alike = x[0] / 10, 0 * y[0]  # too short to be clipped; of one class, so that plain folds are the same
+    one, other = (made.sketch(own, alike) for made in (plain, private))
+    secret = fl.MergeGain(**private.get_params() | {"secret": 1}).sketch(own, alike)
+    assert not np.allclose(secret["moments"], other["moments"])
+    changed = private.sketch(own, (np.arange(len(own)) == 0).astype(int))
+    np.testing.assert_array_equal(changed["moments"], other["moments"])  # a class decides nobody's fold
     moved = other["moments"] - one["moments"]
     assert np.std(moved) == pytest.approx(sigma * 16, rel=0.2) and other["about"][3] == sigma * 16
     assert np.std(other["products"] - one["products"]) == pytest.approx(sigma * 4, rel=0.3)

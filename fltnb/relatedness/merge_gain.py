@@ -52,7 +52,10 @@ class MergeGain(ClientClusterer):
     n_classes : int or None, classes are 0 to ``n_classes - 1``; ``fit`` can tell them from all clients' y
     epsilon, delta, clip : float or None
         A private release, with features clipped to norm ``clip`` and Gaussian noise on A and B
-        (:func:`noise_multiplier`). How many samples of which class a fold has is noisy too, its size is not hidden.
+        (:func:`noise_multiplier`); folds are then dealt without regard to classes, and their sizes are not hidden.
+    secret : int
+        Seed of that noise. The server knows ``random_state``, so each client of a real release needs one of its own
+        that nobody else knows; the default is for simulations.
     random_state, n_jobs : see there; the seed decides R, which must be everybody's, and with the client the folds
 
     Attributes
@@ -76,6 +79,7 @@ class MergeGain(ClientClusterer):
         epsilon: Positive | None = None,
         delta: Rate = 1e-5,
         clip: Positive | None = None,
+        secret: Natural = 0,
         n_jobs: int | None = None,
     ):
         self._store(locals())
@@ -110,7 +114,9 @@ class MergeGain(ClientClusterer):
         (x,), y = check_clients([x], self.content), _targets(np.asarray(y), self.n_classes, client)
         if len(y) != len(x):
             raise FltnbError(f"Client {client} has {len(x)} samples but classes of {len(y)}: give one for each.")
-        fold = _folds(y, int(self.folds), stream(self.random_state, "split", FOLDS, client))
+        # in a private release no sample may decide another one's fold, so classes are not dealt evenly
+        alike = y if self.epsilon is None else np.zeros((len(y), 1))
+        fold = _folds(alike, int(self.folds), stream(self.random_state, "split", FOLDS, client))
         parts = [fold == f for f in range(self.folds)]
         phis = [self._features(x, draw) for draw in range(self.n_draws)]
         squares, sigma = [(y[part] ** 2).sum() for part in parts], 0.0
@@ -122,7 +128,7 @@ class MergeGain(ClientClusterer):
         moments = np.array([phi[part].T @ phi[part] for phi in phis for part in parts])
         products = np.array([phi[part].T @ y[part] for phi in phis for part in parts])
         moments = moments[(slice(None), *np.triu_indices(moments.shape[1]))]
-        noise, rng = sigma * (self.clip or 1), stream(self.random_state, "method", RELEASE, client)
+        noise, rng = sigma * (self.clip or 1), stream(self.secret, "method", RELEASE, client)
         if sigma:
             moments = moments + noise * self.clip * rng.normal(size=moments.shape)
             products = products + noise * rng.normal(size=products.shape)
@@ -156,18 +162,7 @@ class MergeGain(ClientClusterer):
             if shape != like:
                 found = f"Client {i} sends arrays of shape {shape}, others {like}"
                 raise FltnbError(f"{found}: give everybody the same features, folds, draws and classes.")
-        packed, products, squares, about = (
-            np.array([one[name] for one in sketches], dtype=np.float64)
-            for name in ("moments", "products", "squares", "about")
-        )
-        width, size = products.shape[2], about[:, 0]
-        rows, columns = np.triu_indices(width)
-        moments = np.empty((*packed.shape[:2], width, width))
-        moments[:, :, rows, columns] = moments[:, :, columns, rows] = packed
-        each = size[:, None, None, None]
-        return Sums(
-            moments, products, moments / each, products / each, squares / each[..., 0, 0], size, about[:, 3] ** 2
-        )
+        return Sums.of(sketches)
 
     def _relate(self, sketches, answers) -> None:
         sums, m = self._sums(sketches), len(sketches)

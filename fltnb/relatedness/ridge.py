@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,18 @@ class Sums(NamedTuple):
     mean_squares: np.ndarray  # (m, Q), sums of |y|^2, divided likewise
     size: np.ndarray  # (m,), samples
     noise: np.ndarray  # (m,), variance of the noise on an entry of `moments`
+
+    @classmethod
+    def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Sums:
+        """Unpack what clients sent (:meth:`fltnb.relatedness.MergeGain.sketch`), one row each."""
+        names = ("moments", "products", "squares", "about")
+        packed, products, squares, about = (np.array([one[name] for one in sketches], float) for name in names)
+        width, size = products.shape[2], about[:, 0]
+        rows, columns = np.triu_indices(width)
+        moments = np.empty((*packed.shape[:2], width, width))
+        moments[:, :, rows, columns] = moments[:, :, columns, rows] = packed
+        means = (part / size.reshape(-1, *[1] * (part.ndim - 1)) for part in (moments, products, squares))
+        return cls(moments, products, *means, size, about[:, 3] ** 2)
 
     def take(self, rows) -> Sums:
         """Return some rows."""
