@@ -141,6 +141,20 @@ def test_flt_trains_on_its_clusters(digits):
     assert labels.tolist() == fed.clusters.tolist() and sent["sent"].tolist() == [6 * (3 * (153 + 17 * 4 + 1) + 4), 0]
 
 
+def test_studies_make_federations_of_their_own(digits):
+    from fltnb.studies import merge_gain as study
+
+    found = study.made("permuted labels", "digits", 10, 5, n_clients=8)["numbers"]
+    assert found["true_clusters"] == 4 and found["ari"] == 1
+    assert study.made("styles", "digits", 2, 5, n_clients=6)["numbers"]["true_clusters"] == 2
+    tasks = {"kind": "tasks", "tasks": [[0, 1], [2, 3]], "users_per_task": [2, 2], "samples_per_user": 40}
+    blind = study.without_labels({"dataset": "digits", "seed": 0} | tasks)["numbers"]
+    assert blind["true_clusters"] == 2 and blind["floats_up"] > 0
+    assert {job.axes.get("part", "training") for job in study.jobs("demo")} == {
+        *("federations", "ablation", "privacy", "axes", "new", "training")
+    }
+
+
 BAD = {
     "needs at least 2 clients, got 1": lambda x, y: (x[:1], y[:1], {}),
     "from 1 to the number of clients, 6, got 7": lambda x, y: (x, y, {"n_clusters": 7}),

@@ -27,16 +27,13 @@ STORED = {"demo": (), "small": (0, 1, 2), "paper": (0, 1, 2)}
 NEW_SEEDS = {"demo": (5,), "small": (5, 6, 7), "paper": HELD_BACK["paper"]}
 METHODS = ("fedavg", "local", "pfedgraph", "cfl", "pacfl", "flt", "transport", "merge_gain", "oracle")
 DEMO_METHODS = ("fedavg", "transport", "merge_gain", "oracle")
-OURS = {"name": "MergeGain", "random_state": 0}
-CLUSTERERS = {"merge_gain": OURS, "transport": {"name": "TransportSignatures"}, "eigen": {"name": "EigenRelevance"}}
-CLUSTERERS |= {"flt": {"name": "FCR"}, "pacfl": {"name": "PACFL", "threshold": 12}}
-ON_PIXELS = ("merge_gain", "eigen", "pacfl")
+CLUSTERERS = {"merge_gain": {"name": "MergeGain", "random_state": 0}, "transport": {"name": "TransportSignatures"}}
+CLUSTERERS |= {"eigen": {"name": "EigenRelevance"}, "pacfl": {"name": "PACFL", "threshold": 12}}
 EPSILONS = (3, 10, 30, 100, 300)
 CLIP = 4.0  # chosen without looking at any client's data
 SWITCHES: dict[str, Settings] = {
     **{f"d = {d}": {"n_features": d} for d in (16, 32, 128)},
-    "F = 2": {"folds": 2},
-    "F = 5": {"folds": 5},
+    **{f"F = {folds}": {"folds": folds} for folds in (2, 5)},
     "another draw": {"random_state": 1},
     "4 draws of d = 32": {"n_features": 32, "n_draws": 4},
 }
@@ -61,7 +58,7 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _clustering(name: str, fed: Settings, options: Settings | None = None, noise: float = 0.0, **axes: Any) -> Job:
-    encoder = pixels() if name in ON_PIXELS else unseen(fed["dataset"])
+    encoder = unseen(fed["dataset"]) if name == "transport" else pixels()
     axes = {"dataset": fed["dataset"], "method": name, **axes}
     how, seed = CLUSTERERS[name] | (options or {}), fed["seed"]
     return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes)
@@ -102,10 +99,8 @@ def _new(profile: str) -> Iterator[Job]:
     """Federations that nobody looked at while the rule was made, beside the other clusterers."""
     for seed in NEW_SEEDS[profile]:
         for shown, fed in _unseen(profile).items():
-            many = fed.get("n_clients", 0) > 1000
-            for name in ("merge_gain", "transport") if many else CLUSTERERS:
-                settings = fed | {"seed": seed}
-                yield _clustering(name, settings, part="new", federation=shown)
+            for name in CLUSTERERS:
+                yield _clustering(name, fed | {"seed": seed}, part="new", federation=shown)
         dataset = "digits" if profile == "demo" else "mnist"
         for what, levels in {"permuted labels": (2, 4, 10), "styles": (2, 3, 4)}.items():
             for level in levels:
@@ -119,6 +114,7 @@ def _unseen(profile: str) -> dict[str, Settings]:
         return {"scenario 1": federation("digits", "as_written", 0)}
     labels = federation("mnist", "as_written", 0)
     few = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 20, "test_per_client": 10}
+    structured = {"kind": "structured", "dataset": "emnist_bymerge", "max_per_class": 2400}
     odd = {"kind": "tasks", "dataset": "fashion_mnist", "tasks": [list(t) for t in FASHION_TASKS[:2]]}
     return {
         "scenario 1": federation("cifar10", "as_written", 0),
@@ -127,11 +123,7 @@ def _unseen(profile: str) -> dict[str, Settings]:
         "5 samples a client, two classes": labels | {"n_clients": 20, "samples_per_client": 5},
         **{f"{n} samples a client": few | {"samples_per_client": n} for n in (10, 20)},
         "PACS": {"kind": "domains", "dataset": "pacs"},
-        **{
-            f"scenario 4, {n:,} clients": {"kind": "structured", "dataset": "emnist_bymerge", "n_clients": n}
-            | {"max_per_class": 2400}
-            for n in (240, 2400)
-        },
+        **{f"scenario 4, {n:,} clients": structured | {"n_clients": n} for n in (240, 2400)},
     }
 
 
