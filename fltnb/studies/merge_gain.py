@@ -58,7 +58,8 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _clustering(name: str, fed: Settings, options: Settings | None = None, noise: float = 0.0, **axes: Any) -> Job:
-    encoder = unseen(fed["dataset"]) if name == "transport" else pixels()
+    grey = fed["kind"] != "backdoor_colours"  # there is no encoder of coloured digits
+    encoder = unseen(fed["dataset"]) if name == "transport" and grey else pixels()
     axes = {"dataset": fed["dataset"], "method": name, **axes}
     how, seed = CLUSTERERS[name] | (options or {}), fed["seed"]
     return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes)
