@@ -17,7 +17,7 @@ _FROM = {
     "data": ("load", "ImageSet"),
     "federations": ("Federation",),
     "relatedness": (
-        *("EigenRelevance", "EMDClustering", "FCR", "PACFL", "PCAKMeans", "TransportSignatures"),
+        *("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans", "TransportSignatures"),
         "clustering_gain",
     ),
     **{"plots.explore": ("explore",), "rounds": ("run",), "results": ("Job", "compute")},

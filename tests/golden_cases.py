@@ -86,6 +86,8 @@ CLUSTERERS = {
     "EigenRelevance": {"n_eigenvectors": 3},
     "EigenRelevance given": {"n_eigenvectors": 3, "n_clusters": 3},
     "EigenRelevance private": {"n_eigenvectors": 3, "n_clusters": 3, "epsilon": 5.0, "clip": 30.0},
+    "MergeGain": {"n_features": 8},
+    "MergeGain private": {"n_features": 8, "n_clusters": 3, "epsilon": 200.0, "clip": 30.0},
     "PACFL": {"threshold": 20},
     "PACFL given": {"n_clusters": 3, "angle": "principal", "n_vectors": 1},
     "TransportSignatures": {"k": 3},
@@ -94,6 +96,7 @@ CLUSTERERS = {
     "noise FCR": {"n_clusters": 3},
     "noise EMDClustering": {"tolerance": 0.5},
     "noise EigenRelevance": {"n_clusters": 3},
+    "noise MergeGain": {"n_features": 8, "n_clusters": 3},
     "noise PACFL": {"n_clusters": 3},
     "noise TransportSignatures": {"k": 3},
 }

@@ -95,6 +95,8 @@ def clustered(name):
     noise, words = name.startswith("noise "), name.removeprefix("noise ").split()
     clusterer = getattr(relatedness, words[0])(**CLUSTERERS[name])
     second = {"EMDClustering": [held] * 9, "PACFL": [np.arange(40) % 2] * 9}.get(words[0])
+    if words[0] == "MergeGain":
+        second = [(own[:, kind] > own[:, kind].mean()).astype(int) for own, kind in zip(clients, kinds, strict=True)]
     found = (noisy(clusterer, 0.2, 1) if noise else clusterer).fit(clients, second)
     out = {"labels": found.labels_.tolist(), "clusters": int(found.n_clusters_)}
     out["links"] = digest(found.adjacency_)

@@ -29,6 +29,7 @@ CASES = [
     fl.EigenRelevance(n_eigenvectors=3, noise=0.2, random_state=3),
     fl.EigenRelevance(2, 3, epsilon=9.0, clip=2.0),
     fl.EMDClustering(0.01),
+    fl.MergeGain(4, n_classes=2),
     fl.EMDClustering(0.01, projection=None, reference="client", max_samples=7),
     fl.PACFL(n_clusters=2),
     fl.TransportSignatures(k=2),
@@ -40,7 +41,13 @@ def learned(clusterer):
     return {name: value for name, value in vars(clusterer).items() if name.endswith("_")}
 
 
-def validation(clusterer):
+def classes(x):
+    return (x[:, 0] > x[:, 1]).astype(int)
+
+
+def validation(clusterer, clients=CLIENTS):
+    if isinstance(clusterer, fl.MergeGain):
+        return [classes(x) for x in clients]
     return [HELD] * 6 if isinstance(clusterer, EMDClustering) else None
 
 
@@ -50,7 +57,8 @@ def by_hand(clusterer):
     more = {"validation": HELD} if isinstance(clusterer, EMDClustering) else {}
     if getattr(clusterer, "shared_basis", False):
         more = {"basis": clusterer.basis(np.concatenate(CLIENTS))}
-    sketches = [one.sketch(x, client=i, **more) for i, (one, x) in enumerate(zip(own, CLIENTS, strict=True))]
+    of = (lambda x: {"y": classes(x)}) if isinstance(clusterer, fl.MergeGain) else lambda x: more
+    sketches = [one.sketch(x, client=i, **of(x)) for i, (one, x) in enumerate(zip(own, CLIENTS, strict=True))]
     answers = []
     if hasattr(clusterer, "compare"):
         relayed = clusterer.relay(sketches)
@@ -78,7 +86,7 @@ def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
     if getattr(clusterer, "shared_basis", False):
         clusterer = clone(clusterer).set_params(shared_basis=False)  # a basis that all share looks at all
     others = [CLIENTS[0], *(x[::-1][:12] for x in CLIENTS[1:])]
-    one, other = (clone(clusterer).sketches(own, validation(clusterer))[0] for own in (CLIENTS, others))
+    one, other = (clone(clusterer).sketches(own, validation(clusterer, own))[0] for own in (CLIENTS, others))
     assert all(isinstance(value, np.ndarray) and value.dtype.kind in "fi" for value in one.values())
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name])
@@ -149,10 +157,11 @@ REFUSED = {  # values of options
         **{"tolerance": [-0.1, NAN, "automatic"], "projection": [0.0, 1.5], "reference": ["none"], "max_samples": [0]},
         **{"distance": ["euclidean"], "regularisation": [0], "n_directions": [2.5], "random_state": [None]},
     },
+    fl.MergeGain: {"n_features": [0], "folds": [1], "n_draws": [0], "n_classes": [1]},
     fl.PACFL: {"threshold": [NAN], "linkage": ["ward"]},
     fl.TransportSignatures: {"alpha": [0, 1], "k": [0], "n_splits": [1], "tolerance": [NAN]},
 }
-PRIVATE_ONES = (fl.EigenRelevance, fl.TransportSignatures)
+PRIVATE_ONES = (fl.EigenRelevance, fl.MergeGain, fl.TransportSignatures)
 CHOSEN = (fl.FCR, fl.PCAKMeans, *PRIVATE_ONES)
 
 

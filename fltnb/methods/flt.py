@@ -69,7 +69,8 @@ class OneShot(GraphMethod):
         if getattr(clusterer, "n_jobs", 0) is None:
             # Starting processes takes seconds, which small federations do not need for all of their k-means.
             clusterer.n_jobs = 1 if sum(map(len, embeddings)) < 10_000 else (context.n_jobs or -1)
-        clusterer.fit(embeddings)
+        classes = [fed.labels[index] for index in fed.train] if getattr(clusterer, "labelled", False) else None
+        clusterer.fit(embeddings, classes)
 
     def fitted(self, fed: Federation, context: Context):
         """Return the clusterer, fitted on the clients as they are."""

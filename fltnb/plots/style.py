@@ -60,6 +60,7 @@ METHODS: dict[str, Style] = {
     "fcr_run": Style("FCR as run", "#EE7733", "v"),
     "fcr_run_given": Style("FCR as run, C given", "#F4B183", ">"),
     "transport": Style("Transport signatures", "#661100", "h"),
+    "merge_gain": Style("Merge by gain", "#FF1744", "X"),
     "mthfl": Style("MT-HFL", "#332288", "p"),
     "mthfl_random": Style("MT-HFL, random groups", "#C2185B", "v"),
     "mthfl_random_own": Style("random groups, user's server", "#F06292", "^"),

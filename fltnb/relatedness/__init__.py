@@ -12,11 +12,13 @@ from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
 from .gain import Gain, clustering_gain
+from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .pca_kmeans import PCAKMeans
 from .transport import TransportSignatures
 
-_CLASSES = {made.__name__: made for made in (EMDClustering, EigenRelevance, FCR, PACFL, PCAKMeans, TransportSignatures)}
+_MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, TransportSignatures)
+_CLASSES = {made.__name__: made for made in _MADE}
 CLUSTERERS = tuple(_CLASSES)
 
 __all__ = [

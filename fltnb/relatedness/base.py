@@ -59,6 +59,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     """
 
     content = "embeddings"  # what errors call the clients' arrays
+    labelled = False  # whether ``y`` are the classes of all samples
     per_task, prefer = 32, None  # clients of one task of joblib, and whether tasks are threads
 
     def _store(self, options: dict) -> None:
@@ -88,7 +89,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
         """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
 
-        ``y``: what ``sketches`` takes besides, classes (PACFL) or validation samples (EMDClustering); else ignored.
+        ``y``: what ``sketches`` takes besides, classes (MergeGain, PACFL) or validation samples (EMDClustering), or
+        nothing.
         FltnbError, which names the client: options or arrays that cannot work.
         """
         X = check_clients(X, self.content)

@@ -15,10 +15,11 @@ from ..settings import NonNegative, check
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
+from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .transport import TransportSignatures
 
-SENT, SPLITS = 20, 21  # keys of the draws, apart from those of the clusterers
+SENT, SPLITS, SUMS = 20, 21, 25  # keys of the draws, apart from those of the clusterers
 
 
 def noisy(clusterer, level: float, seed: int = 0):
@@ -26,6 +27,7 @@ def noisy(clusterer, level: float, seed: int = 0):
 
     - FCR: to the centroids. TransportSignatures: to those of both halves; a client compares its *noisy* halves.
     - EMDClustering: to all embeddings, training and validation, in units of those of the client whose network it is.
+    - MergeGain: to A and B of every fold, per sample; the server knows how much, as in a private release.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
 
     FltnbError: another clusterer, or a level that is no such number.
@@ -70,6 +72,20 @@ class _Transport(TransportSignatures):
         ]
 
 
+class _MergeGain(MergeGain):
+    def sketches(self, X, y=None, first=0):
+        clean = super().sketches(X, y, first)
+        flat = [np.hstack([s[name].reshape(len(s["squares"]), -1) for name in ("moments", "products")]) for s in clean]
+        each = [len(x) / self.folds for x in X]
+        length = self.level * typical_length(np.concatenate([one / n for one, n in zip(flat, each, strict=True)]))
+        for i, (sketch, one, n) in enumerate(zip(clean, flat, each, strict=True)):
+            rough = roughened(one, n * length, self.noise_seed, first + i, SUMS)
+            cut = sketch["moments"].shape[1]
+            sketch["moments"], sketch["products"] = rough[:, :cut], rough[:, cut:].reshape(sketch["products"].shape)
+            sketch["about"][3] = n * length / np.sqrt(one.shape[1])
+        return clean
+
+
 class _EMD(EMDClustering):
     def sketches(self, X, y=None, first=0):
         if y is None:
@@ -91,4 +107,4 @@ class _PACFL(PACFL):
         return {"vectors": rough / np.linalg.norm(rough, axis=0)}
 
 
-_KINDS = {FCR: _FCR, TransportSignatures: _Transport, EMDClustering: _EMD, PACFL: _PACFL}
+_KINDS = {FCR: _FCR, MergeGain: _MergeGain, TransportSignatures: _Transport, EMDClustering: _EMD, PACFL: _PACFL}

@@ -47,7 +47,7 @@ class PACFL(ClientClusterer):
     ):
         self._store(locals())
 
-    content = "pixels"
+    content, labelled = "pixels", True
 
     def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients, of flattened images (n_i, d) and their classes (n_i,); without these all are one."""

@@ -152,7 +152,7 @@ def _record(made: Prepared, seconds: float) -> dict[str, Any]:
 
 def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
-    from .. import encoders, relatedness
+    from .. import encoders
     from ..methods.ownmodels import OwnModels
 
     fed, how = group[0].fed, group[0].job.settings["encoder"]
@@ -169,7 +169,7 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
         begun = time.perf_counter()
         with warnings.catch_warnings():  # the table says how many clusters were found
             warnings.filterwarnings("ignore", message=".*clusters were asked for but")
-            clusterer.fit(embeddings, classes if isinstance(clusterer, relatedness.PACFL) else validation)
+            clusterer.fit(embeddings, classes if clusterer.labelled else validation)
         seconds = time.perf_counter() - begun
         numbers = {**clustering_numbers(clusterer, fed.clusters), "seconds": round(seconds, 3)}
         arrays = {"labels": np.asarray(clusterer.labels_, dtype=np.int32)}

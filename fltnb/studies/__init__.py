@@ -34,6 +34,7 @@ NOTEBOOKS = {
     "14_emdcfl_robustness": "emdcfl_robustness",
     "15_head_to_head": "head_to_head",
     "16_transport_signatures": "transport",
+    "17_merge_by_gain": "merge_gain",
 }
 """Notebook -> module of this package whose ``jobs(profile)`` gives its jobs."""
 

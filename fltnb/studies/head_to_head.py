@@ -231,6 +231,7 @@ def method(name: str, kind: Kind) -> dict[str, Any]:
         "flt_given": on("FCR", see, random_state=0, **told) | {"kind": "FLT"},
         "flt_soft": on("FCR", see, random_state=0) | {"kind": "SoftFLT"},
         "transport": on("TransportSignatures", see, random_state=0) | {"kind": "FLT"},
+        "merge_gain": on("MergeGain", pixels(), random_state=0) | {"kind": "FLT"},
     }
     return {"name": name} | own.get(name, {})
 

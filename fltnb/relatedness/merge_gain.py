@@ -1,0 +1,264 @@
+"""Merge by gain: one-shot clustering by what merging does to the error, instead of how far apart data are.
+
+This project's own, not of any paper. Its constants were frozen before the test (docs/merge_gain.md).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import numpy as np
+from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
+
+from ..errors import FltnbError
+from ..randomness import stream
+from ..settings import Count, Natural, Positive, Rate, Whole
+from .base import ClientClusterer, Sketch, check_clients
+from .ridge import Sums, losses, nearest, served
+
+SCALE = 3.0  # of the random features, which see x / sqrt(p)
+EXACT = 250  # clients up to which all pairs are evaluated
+LEFT, NEAREST = 60, 6  # with more: candidates of each cluster, until so few clusters are left that all pairs are
+AT_ONCE = 16  # pairs evaluated together: they fit the cache
+FEATURES, FOLDS, RELEASE = 22, 23, 24  # keys of the draws
+NEW = -1  # answer of MergeGain.predict_sketch: no cluster gains
+
+
+class MergeGain(ClientClusterer):
+    r"""Cluster clients by whether one model for both has a lower error than one each.
+
+    **Client.** Random features :math:`\phi(x) = [\mathrm{ReLU}(3 R x / \sqrt p), 1]`, R (p, d) Gaussian from the shared
+    seed. Samples are dealt into F folds, every class evenly; of each fold f the client sends :math:`A_f = \Phi'\Phi`,
+    :math:`B_f = \Phi'Y` (Y one-hot classes) and :math:`|Y|^2`: no sample, no model.
+
+    **Server.** It knows exactly how well a ridge regression fitted by any set S of clients predicts what it has not
+    seen: :math:`W_f = (\sum_S A_{-f} + c \tau I)^{-1} \sum_S B_{-f}`, with :math:`\tau` the mean diagonal of A per
+    sample and c from a grid by the loss itself,
+
+    .. math:: L(S) = \sum_{i \in S} \sum_f [\mathrm{tr} W_f' A_{if} W_f - 2 \mathrm{tr} W_f' B_{if} + |Y_{if}|^2] / n_i
+
+    **Merging.** Greedy on the gain :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)`; where no merge gains it ends, so
+    there is no threshold and no number of clusters. With more than 250 clients, those that are each other's best among
+    their nearest are merged at a time, until 60 clusters are left. A gain needs sums over S and T only; to search, the
+    server needs those of single clients first.
+
+    Parameters
+    ----------
+    n_features, folds, n_draws : int, d; F; draws of R, over which losses are averaged
+    n_clusters : int or None, where it is known: merging ends there
+    n_classes : int or None, classes are 0 to ``n_classes - 1``; ``fit`` can tell them from all clients' y
+    epsilon, delta, clip : float or None
+        A private release, with features clipped to norm ``clip`` and Gaussian noise on A and B
+        (:func:`noise_multiplier`); folds are then dealt without regard to classes, and their sizes are not hidden.
+    secret : int
+        Seed of that noise. The server knows ``random_state``, so each client of a real release needs one of its own
+        that nobody else knows; the default is for simulations.
+    random_state, n_jobs : see there; the seed decides R, which must be everybody's, and with the client the folds
+
+    Attributes
+    ----------
+    gain_ : ndarray (M - 1,), gain of each merge in the order of ``linkage_``, which goes on beyond ``n_clusters_``
+    linkage_ : its heights are the running maximum of ``-gain_``, from 0
+    loss_ : ndarray (M,), cross-validated squared error of each client under its cluster's regression
+    distance_ : ndarray (M, M), ``-gain`` of merging two clients, negative where they gain; NaN where not evaluated
+    """
+
+    content, labelled = "samples", True
+
+    def __init__(
+        self,
+        n_features: Count = 64,
+        folds: Annotated[int, Whole(2)] = 3,
+        n_draws: Count = 1,
+        n_clusters: Count | None = None,
+        random_state: Natural = 0,
+        n_classes: Annotated[int, Whole(2)] | None = None,
+        epsilon: Positive | None = None,
+        delta: Rate = 1e-5,
+        clip: Positive | None = None,
+        secret: Natural = 0,
+        n_jobs: int | None = None,
+    ):
+        self._store(locals())
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        for i, size in enumerate(sizes):
+            if size < self.folds:
+                few = f"Client {i} has {size} samples, fewer than folds={self.folds}"
+                raise FltnbError(f"{few}: leave it out or lower folds.")
+
+    def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
+        """Sketches of all clients, of their samples (n_i, p) and classes (n_i,) or numbers to predict (n_i, K)."""
+        if y is None or len(y) != len(X):
+            raise FltnbError("MergeGain asks what merging does to predictions: give y, the classes of every client.")
+        y, n_classes = [np.asarray(one) for one in y], self.n_classes
+        whole = [int(one.max()) for one in y if one.ndim == 1 and one.dtype.kind in "iu" and len(one)]
+        if n_classes is None and whole:
+            n_classes = max(2, 1 + max(whole))
+        y = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
+        for i, one in enumerate(y, first):
+            if one.shape[1] > 1 and (one == one[0]).all():
+                alone = "it predicts that one without error and gains from nobody who holds others."
+                warnings.warn(f"Client {i} holds one class only: {alone}", stacklevel=3)
+        return self._each("sketch", zip(X, y, strict=True), first)
+
+    def sketch(self, x: np.ndarray, y: np.ndarray, client: int = 0) -> Sketch:
+        """Return what a client sends, of samples (n, p) and classes (n,) or numbers to predict (n, K).
+
+        ``moments`` (Q, D (D + 1) / 2), upper triangles of A; ``products`` (Q, D, K); ``squares`` (Q,), all float32;
+        ``about`` (4,): number of samples, p, seed, standard deviation of the noise on an entry of A.
+        """
+        (x,), y = check_clients([x], self.content), _targets(np.asarray(y), self.n_classes, client)
+        if len(y) != len(x):
+            raise FltnbError(f"Client {client} has {len(x)} samples but classes of {len(y)}: give one for each.")
+        # in a private release no sample may decide another one's fold, so classes are not dealt evenly
+        alike = y if self.epsilon is None else np.zeros((len(y), 1))
+        fold = _folds(alike, int(self.folds), stream(self.random_state, "split", FOLDS, client))
+        parts = [fold == f for f in range(self.folds)]
+        phis = [self._features(x, draw) for draw in range(self.n_draws)]
+        squares, sigma = [(y[part] ** 2).sum() for part in parts], 0.0
+        if self.epsilon is not None:
+            sigma = noise_multiplier(self.epsilon, self.delta, self.n_draws)
+            phis = [phi * np.minimum(1, self.clip / np.linalg.norm(phi, axis=1))[:, None] for phi in phis]
+            y = y / np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1)
+            squares = [part.sum() for part in parts]  # a constant of every gain
+        moments = np.array([phi[part].T @ phi[part] for phi in phis for part in parts])
+        products = np.array([phi[part].T @ y[part] for phi in phis for part in parts])
+        moments = moments[(slice(None), *np.triu_indices(moments.shape[1]))]
+        noise, rng = sigma * (self.clip or 1), stream(self.secret, "method", RELEASE, client)
+        if sigma:
+            moments = moments + noise * self.clip * rng.normal(size=moments.shape)
+            products = products + noise * rng.normal(size=products.shape)
+        sent = {"moments": moments, "products": products, "squares": np.tile(squares, self.n_draws)}
+        about = np.array([len(x), x.shape[1], self.random_state, noise * (self.clip or 1)])
+        return {name: array.astype(np.float32) for name, array in sent.items()} | {"about": about}
+
+    def _features(self, x: np.ndarray, draw: int) -> np.ndarray:
+        projection = stream(self.random_state, "method", FEATURES, draw).normal(size=(x.shape[1], self.n_features))
+        phi = np.maximum(np.asarray(x, dtype=np.float64) @ projection * (SCALE / np.sqrt(x.shape[1])), 0)
+        return np.hstack([phi, np.ones((len(x), 1))])
+
+    def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
+        """Place newcomers, int64: the cluster that gains most in all by taking one in; -1, a new one, if none gains."""
+        if not hasattr(self, "labels_"):
+            raise FltnbError("This MergeGain has not seen any clients yet: call fit first.")
+        new, place = self._sums(sketches, self._like), []
+        for i, alone in enumerate(losses(new, self.folds)[0]):
+            joined = self._clusters.plus(new.take([i]))
+            gain = self._cluster_losses + alone - losses(joined, self.folds)[0]
+            place.append(gain.argmax() if gain.max() > 0 else NEW)
+        return np.array(place, dtype=np.int64)
+
+    def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
+        for i, one in enumerate(sketches):
+            if one["about"][2] != self.random_state:
+                seeds = f"drew its features from seed {one['about'][2]:g}, the server has {self.random_state}"
+                raise FltnbError(f"Client {i} {seeds}: give everybody the same random_state.")
+            shape = (*one["moments"].shape, *one["products"].shape, int(one["about"][1]))
+            self._like = like = like or shape
+            if shape != like:
+                found = f"Client {i} sends arrays of shape {shape}, others {like}"
+                raise FltnbError(f"{found}: give everybody the same features, folds, draws and classes.")
+        return Sums.of(sketches)
+
+    def _relate(self, sketches, answers) -> None:
+        sums, m = self._sums(sketches), len(sketches)
+        with threadpool_limits(1):
+            tree, found = self._merge(Sums(*(part.copy() for part in sums)))
+            groups, labels = [[i] for i in range(m)], np.arange(m)
+            for a, b in tree[: m - (self.n_clusters or found), :2].astype(int):
+                groups.append(groups[a] + groups[b])
+                labels[groups[-1]] = len(groups)
+            self._keep(self.distance_, tree, labels)
+            member = np.eye(self.n_clusters_)[self.labels_].T
+            self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
+            self._cluster_losses, weights = losses(self._clusters, self.folds)
+            own = [served(sums.take([i]), weights[c], self.folds)[0] for i, c in enumerate(self.labels_)]
+            self.loss_ = np.array(own)
+
+    def _losses(self, sums: Sums, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+        """Losses of rows of sums, or of pairs of rows joined."""
+        parts = [slice(at, at + AT_ONCE) for at in range(0, len(a), AT_ONCE)]
+        work = (delayed(_part)(sums, a[part], None if b is None else b[part], self.folds) for part in parts)
+        return np.concatenate([np.empty(0), *Parallel(n_jobs=self.n_jobs, prefer="threads")(work)])
+
+    def _merge(self, sums: Sums) -> tuple[np.ndarray, int]:
+        """Merge up to one cluster, adding up ``sums`` in place; return the tree and how many clusters had no gain."""
+        m = len(sums.size)
+        loss, name, size = self._losses(sums, np.arange(m)), np.arange(m), np.ones(m, dtype=int)
+        gain, known = np.full((m, m), -np.inf), np.eye(m, dtype=bool)
+        self.distance_, rows, found = np.where(known, 0.0, np.nan), [], 1
+        while len(alive := np.flatnonzero(size)) > 1:
+            every = len(alive) <= (EXACT if m <= EXACT else LEFT)
+            asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(sums.take(alive), NEAREST)
+            a, b = (alive[at] for at in np.nonzero(asked & ~known[np.ix_(alive, alive)]))
+            gain[a, b] = gain[b, a] = (loss[a] + loss[b] - self._losses(sums, a, b)) / (size[a] + size[b])
+            known[a, b] = known[b, a] = True
+            if not rows:
+                self.distance_[a, b] = self.distance_[b, a] = -gain[a, b]
+            here = gain[np.ix_(alive, alive)]
+            best, top = here.argmax(1), here.max(1)
+            found = len(alive) if found == 1 and top.max() <= 0 else found
+            mutual = np.flatnonzero((best[best] == np.arange(len(alive))) & (np.arange(len(alive)) < best))
+            mutual = mutual[np.argsort(-top[mutual], kind="stable")]
+            if every:
+                mutual = mutual[:1]
+            elif top.max() > 0:
+                mutual = mutual[top[mutual] > 0]
+            for i, j in zip(alive[mutual], alive[best[mutual]], strict=True):
+                size[i], size[j] = size[i] + size[j], 0
+                rows.append((name[i], name[j], gain[i, j], size[i]))
+                loss[i] += loss[j] - gain[i, j] * size[i]
+                for part in sums:
+                    part[i] += part[j]
+                name[i] = m + len(rows) - 1
+                gain[i] = gain[:, i] = gain[:, j] = -np.inf
+                known[i] = known[:, i] = False
+                known[i, i] = True
+        tree = np.array(rows)
+        self.gain_ = tree[:, 2].copy()
+        tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
+        return tree, found
+
+
+def noise_multiplier(epsilon: float, delta: float, n_draws: int = 1) -> float:
+    """Return the standard deviation of the noise on ``(A / clip^2, B / clip)`` of a private release.
+
+    Replacing one sample, whose features have norm ``clip`` at most and whose targets 1, moves these by at most
+    2 sqrt(2 draws): rho-zCDP with rho = 4 draws / sigma^2, which implies (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun
+    and Steinke, TCC 2016, Propositions 1.3 and 1.6).
+    """
+    log = np.log(1 / delta)
+    return float(2 * np.sqrt(n_draws) / (np.sqrt(log + epsilon) - np.sqrt(log)))
+
+
+def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
+    """Return classes as (n, K) of zeros and ones; numbers to predict as they are."""
+    if y.ndim == 2 and y.dtype.kind == "f" and np.isfinite(y).all():
+        return y
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        found = f"got {y.dtype} of shape {y.shape}"
+        raise FltnbError(f"Client {client} needs whole numbers as classes, or finite (n, K) to predict, {found}.")
+    if n_classes is None:
+        raise FltnbError("A sketch of classes needs to know how many there are: give n_classes.")
+    if len(y) and not 0 <= y.min() <= y.max() < n_classes:
+        found = f"labels from {y.min()} to {y.max()}"
+        raise FltnbError(f"Client {client} has {found}, but classes are 0 to {n_classes - 1}: mend them or n_classes.")
+    return np.eye(n_classes)[y]
+
+
+def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
+    """Fold of every sample (n,), drawn at random, sizes and classes even."""
+    order = rng.permutation(len(y))
+    order = order[np.argsort(y[order].argmax(1), kind="stable")]
+    fold = np.empty(len(y), dtype=int)
+    fold[order] = np.arange(len(y)) % folds
+    return fold
+
+
+def _part(sums: Sums, a: np.ndarray, b: np.ndarray | None, folds: int) -> np.ndarray:
+    rows = sums.take(a)
+    return losses(rows if b is None else rows.plus(sums.take(b)), folds)[0]

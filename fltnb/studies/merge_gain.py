@@ -1,0 +1,165 @@
+"""Jobs of notebook 17: merge by gain on seeds that chose nothing, on federations new to it, and where it breaks.
+
+This project's own method, not part of any paper. The ten federations and the axes are those of notebook 15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import metrics
+from ..data import load
+from ..federations import FASHION_TASKS, apply_style, build, writer_styles
+from ..randomness import stream
+from ..relatedness import MergeGain
+from ..results import Job
+from . import head_to_head as rival
+from .common import Settings, federation, pixels, unseen
+
+HELD_BACK = {"demo": (5,), "small": (5, 6, 7, 8, 9), "paper": (5, 6, 7, 8, 9)}
+"""Seeds that were not looked at before the constants were frozen (docs/merge_gain.md)."""
+CHOSEN = (0, 1, 2, 3, 4)
+STORED = {"demo": (), "small": (0, 1, 2), "paper": (0, 1, 2)}
+"""Seeds on which notebook 15 has trained all other methods."""
+NEW_SEEDS = {"demo": (5,), "small": (5, 6, 7), "paper": HELD_BACK["paper"]}
+METHODS = ("fedavg", "local", "pfedgraph", "cfl", "pacfl", "flt", "transport", "merge_gain", "oracle")
+DEMO_METHODS = ("fedavg", "transport", "merge_gain", "oracle")
+CLUSTERERS = {"merge_gain": {"name": "MergeGain", "random_state": 0}, "transport": {"name": "TransportSignatures"}}
+CLUSTERERS |= {"eigen": {"name": "EigenRelevance"}, "pacfl": {"name": "PACFL", "threshold": 12}}
+EPSILONS = (3, 10, 30, 100, 300)
+CLIP = 4.0  # chosen without looking at any client's data
+SWITCHES: dict[str, Settings] = {
+    **{f"d = {d}": {"n_features": d} for d in (16, 32, 128)},
+    **{f"F = {folds}": {"folds": folds} for folds in (2, 5)},
+    "another draw": {"random_state": 1},
+    "4 draws of d = 32": {"n_features": 32, "n_draws": 4},
+}
+ABLATED = ("mixtures", "power law", "tasks", "rotated", "backdoor patches")
+
+
+def jobs(profile: str) -> list[Job]:
+    """Clusterings of all parts, the studies, then trainings on the ten federations."""
+    methods = DEMO_METHODS if profile == "demo" else METHODS
+    return [
+        *_federations(profile),
+        *_axes(profile),
+        *_new(profile),
+        *(
+            rival._training(name, shown, kind, profile, seed)
+            for name in methods
+            for shown, kind in rival.kinds(profile).items()
+            for seed in (*STORED[profile] * (name == "merge_gain"), *HELD_BACK[profile])
+            if not (name == "oracle" and shown in rival.UNKNOWN)
+        ),
+    ]
+
+
+def _clustering(name: str, fed: Settings, options: Settings | None = None, noise: float = 0.0, **axes: Any) -> Job:
+    grey = fed["kind"] != "backdoor_colours"  # there is no encoder of coloured digits
+    encoder = unseen(fed["dataset"]) if name == "transport" and grey else pixels()
+    axes = {"dataset": fed["dataset"], "method": name, **axes}
+    how, seed = CLUSTERERS[name] | (options or {}), fed["seed"]
+    return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes)
+
+
+def _federations(profile: str) -> Iterator[Job]:
+    """Clusterings of the ten federations; with other options and with noise for privacy on some of them."""
+    demo = profile == "demo"
+    for shown, kind in rival.kinds(profile).items():
+        for seed in HELD_BACK[profile] if demo else (*CHOSEN, *HELD_BACK[profile]):
+            fed = kind.settings | {"seed": seed}
+            if "base" in fed:
+                fed["base"] = fed["base"] | {"seed": seed}
+            yield _clustering("merge_gain", fed, part="federations", federation=shown)
+            if seed not in NEW_SEEDS[profile] or shown not in ABLATED:
+                continue
+            for switch, options in {} if demo else SWITCHES.items():
+                yield _clustering("merge_gain", fed, options, part="ablation", federation=shown, switch=switch)
+            about = {"dataset": fed["dataset"], "method": "merge_gain", "part": "ablation", "federation": shown}
+            about |= {"seed": seed, "switch": "without labels"}
+            yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about)
+            for epsilon in EPSILONS[-1:] if demo else EPSILONS:
+                options = {"epsilon": epsilon, "clip": CLIP}
+                yield _clustering("merge_gain", fed, options, part="privacy", federation=shown, level=float(epsilon))
+
+
+def _axes(profile: str) -> Iterator[Job]:
+    for axis, levels in rival.LEVELS[profile].items():
+        for seed in HELD_BACK[profile]:
+            for level in levels:
+                fed, _ = rival.graded(axis, level, profile, seed)
+                for name in ("merge_gain", "transport"):
+                    noise = level if axis == "noise" else 0.0
+                    yield _clustering(name, fed, None, noise, part="axes", difficulty=axis, level=float(level))
+
+
+def _new(profile: str) -> Iterator[Job]:
+    """Federations that nobody looked at while the rule was made, beside the other clusterers."""
+    for seed in NEW_SEEDS[profile]:
+        for shown, fed in _unseen(profile).items():
+            for name in CLUSTERERS:
+                yield _clustering(name, fed | {"seed": seed}, part="new", federation=shown)
+        dataset = "digits" if profile == "demo" else "mnist"
+        for what, levels in {"permuted labels": (2, 4, 10), "styles": (2, 3, 4)}.items():
+            for level in levels:
+                axes = {"dataset": dataset, "method": "merge_gain", "part": "new", "federation": what, "seed": seed}
+                settings = {"what": what, "dataset": dataset, "level": level, "seed": seed}
+                yield Job.study("merge_gain.made", settings, axes=axes | {"level": float(level)})
+
+
+def _unseen(profile: str) -> dict[str, Settings]:
+    if profile == "demo":
+        return {"scenario 1": federation("digits", "as_written", 0)}
+    labels = federation("mnist", "as_written", 0)
+    few = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 20, "test_per_client": 10}
+    structured = {"kind": "structured", "dataset": "emnist_bymerge", "max_per_class": 2400}
+    odd = {"kind": "tasks", "dataset": "fashion_mnist", "tasks": [list(t) for t in FASHION_TASKS[:2]]}
+    return {
+        "scenario 1": federation("cifar10", "as_written", 0),
+        "scenario 2": federation("cifar10", "as_written", 0, 1),
+        "one odd client": odd | {"users_per_task": [19, 1], "samples_per_user": 150},
+        "5 samples a client, two classes": labels | {"n_clients": 20, "samples_per_client": 5},
+        **{f"{n} samples a client": few | {"samples_per_client": n} for n in (10, 20)},
+        "PACS": {"kind": "domains", "dataset": "pacs"},
+        **{f"scenario 4, {n:,} clients": structured | {"n_clients": n} for n in (240, 2400)},
+    }
+
+
+def made(what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135) -> dict[str, Any]:
+    """Cluster clients of like images that disagree: on the names of ``level`` classes (4 groups), or in 2 to 4 hands.
+
+    Returns ``numbers``: ``ari``, ``n_clusters``, ``true_clusters``.
+    """
+    images, groups = load(dataset), 4 if what == "permuted labels" else level
+    each = min(each, len(images.train_index) // n_clients)
+    held = stream(seed, "partition", 8).permutation(images.train_index)[: n_clients * each].reshape(n_clients, each)
+    truth, x, y = np.arange(n_clients) * groups // n_clients, [], []
+    names, hands = np.tile(np.arange(images.n_classes), (groups, 1)), writer_styles(groups, seed)
+    for group in range(groups if what == "permuted labels" else 0):
+        names[group, :level] = np.roll(names[group, :level], group)
+    for group, own in zip(truth, held, strict=True):
+        drawn = images.images[own] if what == "permuted labels" else apply_style(images.images[own], *hands[group])
+        x.append(drawn.reshape(each, -1) / 255)
+        y.append(names[group][images.labels[own]])
+    found = MergeGain().fit(x, y)
+    truth = np.unique(names, axis=0, return_inverse=True)[1][truth] if what == "permuted labels" else truth
+    return {"numbers": _compared(truth, found)}
+
+
+def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
+    """Cluster by the same rule where models predict random projections of a sample's pixels in place of its class."""
+    fed = build(federation)
+    x = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
+    project = stream(federation["seed"], "method", 26).normal(size=(x[0].shape[1], targets))
+    y = [own @ project for own in x]
+    middle, spread = np.concatenate(y).mean(0), np.concatenate(y).std()
+    found = MergeGain().fit(x, [(own - middle) / spread for own in y])
+    return {"numbers": _compared(fed.clusters, found)}
+
+
+def _compared(truth: np.ndarray, found: MergeGain) -> dict[str, Any]:
+    numbers = {"ari": metrics.adjusted_rand_index(truth, found.labels_), "n_clusters": found.n_clusters_}
+    return numbers | {"true_clusters": len(np.unique(truth)), "floats_up": float(found.sent_.mean())}
