@@ -130,9 +130,12 @@ class Explorer:
 
     def _ipython_display_(self) -> None:
         from IPython.display import Markdown, display
+        from PIL import Image
 
+        file = io.BytesIO()  # what a notebook keeps may take longer to write, and less room
+        Image.open(io.BytesIO(self.png)).quantize(64).save(file, "png", optimize=True)
         data = {} if self.widget is None else self.widget._repr_mimebundle_()
-        data |= {"image/png": base64.b64encode(self.png).decode(), "text/plain": self.text}
+        data |= {"image/png": base64.b64encode(file.getvalue()).decode(), "text/plain": self.text}
         display(data, raw=True)
         display(Markdown(f"*{HINT}*" if self.widget else f"{self.text} *{HINT}*"))
 
