@@ -30,7 +30,7 @@ def engine_of(context):
     from fltnb import training
 
     fed, number = own_data(context)
-    with training.make_engine(fed, *network(context.run_config), backend="serial", device="cpu") as engine:
+    with training.make_engine(fed, *network(context.run_config), backend="pool", device="cpu", n_workers=1) as engine:
         yield engine, number
 
 
