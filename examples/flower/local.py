@@ -26,6 +26,7 @@ from fltnb.errors import FltnbError
 HERE, APP = "127.0.0.1", Path(__file__).resolve().parent
 CLIENTS, GROUPS = 8, 3
 START = 120  # seconds that processes get to start
+EPOCHS = 5  # of each round, where nodes and server die
 
 
 class Federation:
@@ -166,7 +167,7 @@ def undisturbed(federation: Federation) -> None:
 
 def disturbed(federation: Federation) -> None:
     """Kill two nodes in round 2, start one in round 3, kill the server in round 4, and check the final models."""
-    options = {"cluster": "", "train": "fcr", "rounds": 5, "timeout": 120.0}
+    options = {"cluster": "", "train": "fcr", "rounds": 5, "local-epochs": EPOCHS, "timeout": 120.0}
     federation.run(**options)
     federation.wait(lambda: federation.rounds("fcr") >= 1, 1800, "round 1")
     federation.kill("node1", "node4")
@@ -195,7 +196,7 @@ def replayed(federation: Federation, outcome: dict) -> float:
     from fltnb import models, training
 
     label = {one["number"]: one["label"] for one in outcome["clients"]}
-    fed, spec = federation.fed, training.TrainSpec(local_epochs=5, batch_size=10, lr=0.1)
+    fed, spec = federation.fed, training.TrainSpec(local_epochs=EPOCHS, batch_size=10, lr=0.1)
     model = models.make("mlp_plain", fed.input_shape, fed.n_classes)
     theta = np.repeat(model.init(0)[None], max(label.values()) + 1, axis=0)
     with training.make_engine(fed, model, spec, backend="serial", device="cpu") as engine:
