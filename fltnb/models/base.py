@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..federations import Federation
 
 POOL = 2  # every pooling of the papers is 2x2
-CACHED = 100  # samples whose activations fit a core's cache
+CACHED, SLICED = 12e6, 250  # bytes of the widest activation, and samples, that are computed together: they fit the cache
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,11 @@ class Model:
         return out
 
     @cached_property
+    def widest(self) -> int:
+        """Numbers of the largest activation of a sample."""
+        return max(map(math.prod, self.activations))
+
+    @cached_property
     def dropout(self) -> list[tuple[tuple[int, ...], float]]:
         """Per-sample mask shape and drop probability of every dropout layer."""
         return [
@@ -271,8 +276,9 @@ class Model:
         ``max_pool2d`` takes as long as a convolution. For ``torch.inference_mode``: ties would share a gradient.
         ``kernels``: type that convolutions compute in; default that of the parameters.
         """
-        if len(x) > CACHED and self.convolutional:
-            return torch.cat([self.predict(params, part, kernels) for part in x.split(CACHED)])
+        size = max(1, min(SLICED, int(CACHED / (self.widest * (kernels or x.dtype).itemsize))))
+        if len(x) > size and self.convolutional:
+            return torch.cat([self.predict(params, part, kernels) for part in x.split(size)])
         for stage, weight, bias in zip(self.stages, params[::2], params[1::2], strict=True):
             if isinstance(stage.linear, Dense):
                 x = functional.linear(x.flatten(1).to(weight.dtype), weight, bias)

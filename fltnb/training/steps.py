@@ -9,6 +9,7 @@ Convolutions keep torch's kernels, channels last, pooled before ReLU and dropout
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,8 +20,10 @@ from .contract import TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 
 SLAB = 1000  # samples gathered at a time; bounds the working copy where a client holds many
-LARGE = 2**19  # numbers in a weight matrix from which the product is faster the other way round (measured)
+LARGE = 2**19  # numbers in a weight matrix from which the product is faster the other way round (docs/engine.md)
 SMALL_BATCH = 16
+_CPU = Path("/proc/cpuinfo")
+TURNED = not (_CPU.exists() and "AuthenticAMD" in _CPU.read_text())  # there it takes twice as long that way
 
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
@@ -123,7 +126,7 @@ class _Dense:
         return whole, whole[:, :-1]
 
     def forward(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        if self.large and len(x) <= SMALL_BATCH:
+        if TURNED and self.large and len(x) <= SMALL_BATCH:
             out.copy_(torch.mm(self.weight, x.t()).t())
         else:
             torch.mm(x, self.transposed, out=out)
