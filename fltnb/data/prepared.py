@@ -22,6 +22,7 @@ import numpy as np
 from .. import paths
 from ..errors import FltnbError, choose
 from .celeba import CELEBA, read_celeba
+from .features import features
 from .images import ARRAYS, ImageSet, fixed_split
 from .leaf import FEMNIST, read_leaf
 from .pacs import DOMAINS, read_pacs
@@ -66,7 +67,9 @@ RELEASES = {
         f" ({', '.join(DOMAINS)})",
     ),
 }
-NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES)
+FEATURES = {"pacs_features": "pacs"}
+"""Sets of features -> the pictures that they are made of."""
+NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES, *FEATURES)
 """Names that :func:`load` knows."""
 
 # CIFAR-100 class ids of FLT's public code; the paper only says how many.
@@ -105,7 +108,8 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
 
     Three sets have no download; their prepared files are written once from a folder beside the other sets:
     ``femnist`` (62 classes by writers) and ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA; 4.2 GB) from the
-    files that LEAF's own scripts make, ``pacs`` from the official folders in ``PACS``.
+    files that LEAF's own scripts make, ``pacs`` from the official folders in ``PACS``. ``pacs_features`` is PACS as an
+    ImageNet network sees it (:func:`fltnb.data.features.features`), computed once.
 
     ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then ``data/``; a download goes to the first.
     Raises FltnbError for a name not in :data:`NAMES`, bad files, or nothing prepared and no network.
@@ -116,10 +120,12 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     folders = [Path(root)] if root is not None else paths.data()
     names = [name, *(stand_in for stand_in, (official, _) in STAND_INS.items() if official == name)]
     path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
+    if path is None and name in FEATURES:
+        path = _write(folders[0] / f"{name}.npz", features(load(FEATURES[name], root), name))
     if path is None:
         path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])
     images = _read(path)
-    if name == "pacs" and (images.domains is None or {*images.domains.tolist()} != {*range(len(DOMAINS))}):
+    if name.startswith("pacs") and (images.domains is None or {*images.domains.tolist()} != {*range(len(DOMAINS))}):
         raise FltnbError(f"{path} does not hold the domains 0 to {len(DOMAINS) - 1} of PACS: prepare it anew.")
     return images
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..federations import Federation
 
 POOL = 2  # every pooling of the papers is 2x2
-CACHED, SLICED = 12e6, 250  # bytes of the widest activation, and samples, that are computed together: they fit the cache
+CACHED = 12e6  # bytes of the widest activation that are computed together: they fit the cache
+SLICED = 250  # and samples at most
 
 
 @dataclass(frozen=True)

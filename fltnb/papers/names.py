@@ -15,6 +15,7 @@ NAMES = {
     **{"emnist_balanced": "EMNIST Balanced", "emnist_byclass": "EMNIST ByClass", "emnist_bymerge": "EMNIST ByMerge"},
     "emnist_balanced_small": "EMNIST Balanced, in part",
     **{"structured_noniid_femnist": "Structured Non-IID FEMNIST", "pseudo_writers": "pseudo-writers"},
+    "pacs_features": "PACS, ImageNet features of EfficientNet-Lite0",
     **{"dirichlet": "Dirichlet mixtures", "renderings": "digits in four styles"},
     # networks
     **{"mlp": "MLP", "mlp_plain": "plain MLP", "mlp32": "MLP of 32 units", "cnn": "CNN", "cnn_small": "light CNN"},

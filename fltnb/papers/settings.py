@@ -52,6 +52,7 @@ STRUCTURED = "structured_noniid_femnist"
 STAND_INS = {
     "emnist_bymerge": STRUCTURED,  # cut to EMNIST Balanced's sizes, where its release is not at hand
     "pseudo_writers": "femnist",
+    "pacs_features": "pacs",  # as another ImageNet network than the paper's sees it
     "pseudo-writers": "femnist",  # FeSEM's, with 80 % of a client's images for training
 }
 """Data set of a run -> data set of the printed table that it stands in for."""
