@@ -359,6 +359,20 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     assert np.array_equal(own.clients["test"], 100 * np.choose(own.labels, right) / 30)
 
 
+def test_fesem_from_equal_centres_loses_only_who_goes_the_other_way():
+    fed = digits((20,) * 4)
+    method, net = m.FeSEM(2, grouping="equal"), fl.models.make("mlp_plain", fed.input_shape, 10)
+    first = method.start(fed, net, m.Context(seed=0))
+    step = np.zeros_like(first["initial"])
+    step[0] = 1
+    # their mean is half a step from the start: nearer to those who went there, farther from the one who did not
+    theta = first["initial"] + np.array([[1], [1], [1], [-1]], dtype=np.float32) * step
+    once = method.collect(first, np.arange(4), theta, 1)
+    assert list(once["labels"]) == [0, 0, 0, 0] and np.array_equal(once["models"][1], first["initial"])
+    assert np.allclose(once["models"][0], first["initial"] + step / 2)
+    assert list(method.collect(once, np.arange(4), theta, 2)["labels"]) == [0, 0, 0, 1]
+
+
 def test_fesem_ma_of_aligned_clients_is_fesem():
     fed = digits(SIZES)
     for options in ({"weighting": "samples"}, {"rule": "last_local"}):

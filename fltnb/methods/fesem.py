@@ -36,7 +36,10 @@ class FeSEM(HardMethod):
     rule : {"participants", "last_local", "last_aggregate"}
         Whose models enter the M-step where only some take part (the paper has everybody in every round). The E-step
         places each client by the last model known of it: trained, or under ``last_aggregate`` served.
-    grouping : {"em", "random"}, "random": no E-step, clients stay in K groups of equal size, drawn before round 1
+    grouping : {"em", "random", "equal"}
+        "random": no E-step, clients stay in K groups of equal size, drawn before round 1. "equal": the K centres start
+        as copies of the common model with everybody in the first, which is what k-means of equal models gives, and how
+        EMD-CFL (arXiv 2506.07769) ran it; only who is pulled away from the others' mean ever leaves.
     report : {"own", "best"}, "best": a test is that of the centre with the most right answers on *all* clients
     variant : {"as_written", "as_run"}
         "as_run" is what the shipped code does, ``lam=0, grouping="random", report="best"``: its clusters start from
@@ -53,7 +56,7 @@ class FeSEM(HardMethod):
         weighting: Literal["plain", "samples"] = "plain",
         rule: Rule = "participants",
         variant: Variant = "as_written",
-        grouping: Literal["em", "random"] = "em",
+        grouping: Literal["em", "random", "equal"] = "em",
         report: Literal["own", "best"] = "own",
     ):
         self.tests_served = report == "own"
@@ -64,9 +67,8 @@ class FeSEM(HardMethod):
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; there is one centre, or K equal ones of groups drawn at random."""
-        drawn = self.grouping == "random"
-        state = unclustered(fed, model, context, self.n_clusters if drawn else 1)
-        if drawn:
+        state = unclustered(fed, model, context, 1 if self.grouping == "em" else self.n_clusters)
+        if self.grouping == "random":
             row = stream(context.seed, "method").permutation(fed.n_clients) % self.n_clusters
             state |= {"row": row, "labels": row}
         return state | {"memory": np.repeat(state["initial"][None], fed.n_clients, axis=0)}
@@ -81,7 +83,7 @@ class FeSEM(HardMethod):
             known, once, seed = memory[heard], np.ones(heard.sum(), int), integer(int(state["seed"]), "method", round)
             labels = best_start(known[:, :n], once, state["initial"][:n], K, seed)
             models = cluster_means(labels, once, known, np.repeat(models, K, axis=0))
-        if self.grouping == "em":
+        if self.grouping != "random":
             row = scores(memory[:, :n], models[:, :n], state["initial"][:n]).argmin(axis=1)
         if self.rule == "participants":
             own, trained, sizes = row[clients], theta, state["weights"][clients]
