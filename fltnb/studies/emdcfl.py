@@ -25,7 +25,7 @@ GIVEN_K = ("flexcfl", "cflgp", "ifca", "fesem", "fedem", "fedsoft", "fedrc", "fe
 CUT = ("pacfl", "fedclust")  # the paper tunes their threshold until the first split fits the truth best
 DEPARTS = ("fedclust", "flexcfl", "fedem", "fedrc", "cflgp", "pacfl", "fedsoft", "fedce", "pfedgraph", "fedsac")
 DEPARTS += ("fesem",)
-"""Rows whose printed number comes from code that is not the method as described (docs/differences.md), run both ways."""
+"""Rows whose printed number comes from code that is not the method as described (docs/differences.md), run twice."""
 
 TRAINING = {"rounds": 10, "local_epochs": 10, "participation": 1.0, "batch_size": 64, "momentum": 0.9}
 TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}

@@ -32,8 +32,9 @@ DEMO_DEPARTS = ("fedclust", "flexcfl")
 FESEM = {"lam": 0.1}  # of these runs, twice the pull that notebooks 12 and 13 give it
 FASTER = ("fedem", "fedrc")
 """Trained with shares of the loss: once more with K times the learning rate."""
-STEPS = ("oracle", "emdcfl", "fedavg", "fedce")
-"""Once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
+STEPS = [("as_run" if name in emdcfl.DEPARTS else "as_written", name) for name in emdcfl.METHODS]
+STEPS.append(("as_written", "fedce"))
+"""All rows once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
 
 SIZES: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
@@ -114,7 +115,7 @@ def row(profile: str, data: str, version: str, name: str, seed: int, **options: 
     """Return one run; ``options`` as in :func:`fltnb.studies.emdcfl.row`."""
     size, fed = SIZES[profile][data], federation(profile, data, version, seed)
     rounds = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
-    own = {"options": FESEM if name == "fesem" else None, "rounds": rounds}
+    own = {"options": FESEM if name == "fesem" and options.get("variant") != "as_run" else None, "rounds": rounds}
     return emdcfl.row(name, fed, dataset(data, version), seed, size, told(name, version), **own | options)
 
 
@@ -123,7 +124,8 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
     few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
     departs = DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS
     rows = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
-    rows += [(name, few, {"batch_size": 8, "axes": {"batch": 8}}) for name in STEPS if profile == "small"]
+    kept = {"batch_size": 8, "axes": {"batch": 8}}
+    rows += [(name, few, kept | {"variant": variant}) for variant, name in STEPS if profile == "small"]
     if profile != "demo":
         rows += [(name, few, {"lr": lr, "axes": {"lr": lr}}) for name in FASTER]
         sampled = [{"participation": level / 40} for level in LEVELS]
