@@ -7,6 +7,7 @@ this is Eq. (2), where every user multiplies its own Gram matrix with the other'
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
@@ -28,6 +29,7 @@ _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
 _COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever the number of clients
 
 
+@dataclass(eq=False, repr=False)
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors (arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2).
 
@@ -75,20 +77,16 @@ class EigenRelevance(ClientClusterer):
     [0, 1, 0, 1]
     """
 
-    def __init__(
-        self,
-        n_clusters: Count | None = None,
-        n_eigenvectors: Count | None = 5,
-        linkage: Linkage = "average",
-        max_clusters: Count | None = None,
-        noise: NonNegative = 0.0,
-        epsilon: Positive | None = None,
-        delta: Rate = 1e-5,
-        clip: Positive | None = None,
-        random_state: Natural = 0,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    n_clusters: Count | None = None
+    n_eigenvectors: Count | None = 5
+    linkage: Linkage = "average"
+    max_clusters: Count | None = None
+    noise: NonNegative = 0.0
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    random_state: Natural = 0
+    n_jobs: int | None = None
 
     content = "features"
     per_task, prefer = 1, "threads"  # the work is done by BLAS, outside the interpreter

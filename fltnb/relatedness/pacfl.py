@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from .base import ClientClusterer, Sketch
 from .cuts import canonical, cut
 
 
+@dataclass(eq=False, repr=False)
 class PACFL(ClientClusterer):
     """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 
@@ -37,15 +39,11 @@ class PACFL(ClientClusterer):
         between the subspaces that the columns span.
     """
 
-    def __init__(
-        self,
-        threshold: Real = 4.9,
-        n_clusters: Count | None = None,
-        n_vectors: Count = 3,
-        linkage: Literal["weighted", "complete", "single"] = "weighted",
-        angle: Literal["columns", "principal"] = "columns",
-    ):
-        self._store(locals())
+    threshold: Real = 4.9
+    n_clusters: Count | None = None
+    n_vectors: Count = 3
+    linkage: Literal["weighted", "complete", "single"] = "weighted"
+    angle: Literal["columns", "principal"] = "columns"
 
     content, labelled = "pixels", True
 

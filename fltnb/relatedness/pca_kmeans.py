@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from sklearn.decomposition import PCA
@@ -15,6 +16,7 @@ from .cuts import Linkage
 from .distances import matching_distances
 
 
+@dataclass(eq=False, repr=False)
 class PCAKMeans(CentroidClusterer):
     """PCA on pixels, k-means, matching distance and Ward: FLT's baseline (arXiv 2103.15947, Section 4.3).
 
@@ -29,20 +31,16 @@ class PCAKMeans(CentroidClusterer):
     linkage, max_clusters, n_init, random_state, n_jobs, and attributes : as in :class:`FCR`
     """
 
-    def __init__(
-        self,
-        n_clusters: Count | None = None,
-        k: int | Sequence[int] = 5,
-        n_components: Count = 128,
-        threshold: NonNegative = 1.2,
-        shared_basis: bool = False,
-        linkage: Linkage = "ward",
-        max_clusters: Count | None = None,
-        n_init: Count = 10,
-        random_state: Natural = 0,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    n_clusters: Count | None = None
+    k: int | Sequence[int] = 5
+    n_components: Count = 128
+    threshold: NonNegative = 1.2
+    shared_basis: bool = False
+    linkage: Linkage = "ward"
+    max_clusters: Count | None = None
+    n_init: Count = 10
+    random_state: Natural = 0
+    n_jobs: int | None = None
 
     content = "pixels"
 

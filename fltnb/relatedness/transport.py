@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -20,6 +21,7 @@ from .signatures import FEWEST, describe, gaussian_noise, stacked, transport
 NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
+@dataclass(eq=False, repr=False)
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
@@ -68,20 +70,16 @@ class TransportSignatures(ClientClusterer):
     gap_, limit_ : ndarray (M - 1,), mean Z between the groups of each merge of ``linkage_``, and what is allowed
     """
 
-    def __init__(
-        self,
-        k: Count = 10,
-        alpha: Rate = 0.01,
-        n_clusters: Count | None = None,
-        n_splits: Annotated[int, Whole(2)] = 5,
-        random_state: Natural = 0,
-        tolerance: NonNegative = 0.5,
-        epsilon: Positive | None = None,
-        delta: Rate = 1e-5,
-        clip: Positive | None = None,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    k: Count = 10
+    alpha: Rate = 0.01
+    n_clusters: Count | None = None
+    n_splits: Annotated[int, Whole(2)] = 5
+    random_state: Natural = 0
+    tolerance: NonNegative = 0.5
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    n_jobs: int | None = None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         for i, size in enumerate(sizes):
