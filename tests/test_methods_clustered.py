@@ -10,7 +10,7 @@ from toys import QUICK, final, held_out, refused, served, steps
 import fltnb as fl
 from fltnb import methods
 from fltnb.methods import CFLGP, Context, FedAvg, FedClust, FlexCFL, build
-from fltnb.methods.coldstart import decomposed_cosines, newest_weight, pull, renamed
+from fltnb.methods.coldstart import decomposed_cosines, pull, renamed
 from fltnb.methods.modelspace import leading_features
 from fltnb.metrics import adjusted_rand_index
 from fltnb.relatedness import PACFL
@@ -238,7 +238,6 @@ def test_cflgp_profile_is_a_running_mean_and_labels_freeze():
     moved = np.array(swapped[0]) - a["models"][a["row"][0]]
     assert np.allclose(b["profile"][0, 0], 0.5 * np.array([1, 0]) + 0.5 * moved)  # beta: 1 at t = 0, a half at t = 1
     assert np.array_equal(b["profile"], c["profile"]) and np.array_equal(b["labels"], c["labels"])
-    assert [newest_weight(t, 4, 1) for t in range(8)] == [1, 1, 1, 0.5, 0.5, 0.5, 0.5, 1 / 3]
 
 
 def test_cflgp_own_blocks_make_labels_stick():

@@ -244,7 +244,7 @@ class CFLGP(HardMethod):
         row, heard, profile = state["row"], state["heard"], state["profile"]
         if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
             heard, profile = heard.copy(), profile.copy()
-            weight = newest_weight(round - 1, self.n_clusters, self.period)
+            weight = 1 / (round // (self.n_clusters * self.period) + 1)  # beta, of the newest update
             for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
                 profile[client, block] *= 1 - weight
                 profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
@@ -271,11 +271,6 @@ class CFLGPAsRun(CFLGP, as_run=True):
 
     def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
         pass
-
-
-def newest_weight(t: int, n_clusters: int, period: int) -> float:
-    """Weight beta of the newest update in the profile at round ``t``, counted from 0."""
-    return 1.0 / ((t + 1) // (n_clusters * period) + 1)
 
 
 def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import squareform
 from scipy.special import log_ndtr, ndtr
 from sklearn.metrics import silhouette_score
-from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -132,9 +131,16 @@ class EigenRelevance(ClientClusterer):
 
         ``place``: where its own are among the relayed vectors; by default at its number.
         """
-        factor = self._gram(x, client) if self.epsilon else norm_factor(x)
-        logs = log_ratios(own["_values"], projected_norms(factor, relayed["vectors"]), len(factor.T)).mean(axis=1)
+        logs = self._logs(x, own, relayed, client).mean(axis=1)
         return {"relevance": np.exp(np.delete(logs, client if place is None else place))}
+
+    def _logs(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int) -> np.ndarray:
+        """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios of a client's eigenvalues and norms."""
+        factor = self._gram(x, client) if self.epsilon else norm_factor(x)
+        values, norms = own["_values"], projected_norms(factor, relayed["vectors"])
+        floor = values[0] * len(factor.T) * np.finfo(float).eps
+        norms = np.maximum(norms, floor).reshape(-1, len(values))
+        return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
 
     def _gram(self, x: np.ndarray, client: int) -> np.ndarray:
         return noisy_gram(x, client, int(self.random_state), privacy(self.epsilon, self.delta, self.clip))
@@ -195,26 +201,15 @@ def projected_norms(factor: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return out
 
 
-def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
-    """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios: a client's eigenvalues (p,), norms (M * p,)."""
-    floor = values[0] * width * np.finfo(float).eps
-    norms = np.maximum(norms, floor).reshape(-1, len(values))
-    return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
-
-
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     """R for 1 to p eigenvectors (Figure 4), (p, M, M), from one decomposition: ``relevance_`` at each number."""
     X = check_clients(clients, "features")
     clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])
     sketches = clusterer.sketches(X)
-    sent = clusterer.relay(sketches)["vectors"]
-    directed = np.ones((p, len(X), len(X)))
-    for i, (x, sketch) in enumerate(zip(X, sketches, strict=True)):
-        with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
-            logs = log_ratios(sketch["_values"], projected_norms(norm_factor(x), sent), x.shape[1])
-        directed[:, i] = np.exp(np.cumsum(logs, axis=1) / np.arange(1, p + 1)).T
-        directed[:, i, i] = 1.0
+    logs = np.array(clusterer._each("_logs", zip(X, sketches, strict=True), relayed=clusterer.relay(sketches)))
+    directed = np.exp(np.cumsum(logs, axis=2) / np.arange(1, p + 1)).transpose(2, 0, 1)
+    directed[:, np.eye(len(X), dtype=bool)] = 1.0
     return (directed + directed.transpose(0, 2, 1)) / 2
 
 
