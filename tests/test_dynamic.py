@@ -16,8 +16,8 @@ from fltnb.errors import FltnbError
 from fltnb.federations import SPLITS, with_events
 from fltnb.federations.phases import phases
 from fltnb.methods import FLT, Context, DynamicFLT, FedAvg, Local, Oracle, SoftFLT
-from fltnb.methods.graph import distinct_rows, rewire, widened
-from fltnb.methods.soft import soft_graph
+from fltnb.methods.flt import soft_graph
+from fltnb.methods.graph import distinct_rows, rewire
 from fltnb.relatedness import FCR
 from fltnb.rounds import participants, run
 from fltnb.studies import dynamic
@@ -168,8 +168,7 @@ def test_rewiring_by_hand():
 
     # newcomers bring the mean of all models
     state = state_of([[0.0], [8.0]], [0, 1], [10, 30]) | {"memory": np.array([[1.0], [2.0]])}
-    adjacency = widened(np.eye(2, dtype=np.uint8), 3)
-    new = rewire(state, adjacency, None, [10, 30, 5], np.ones(3, dtype=bool))
+    new = rewire(state, np.eye(3, dtype=np.uint8), None, [10, 30, 5], np.ones(3, dtype=bool))
     assert new["models"][new["row"]].ravel().tolist() == [0, 8, 6]
     assert new["memory"].ravel().tolist() == [1, 2, 6]
 

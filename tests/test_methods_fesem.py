@@ -20,7 +20,7 @@ from fltnb import methods as m
 from fltnb import metrics as scores
 from fltnb import models, rounds, training
 from fltnb.methods.autograd import corrected_training, full_gradient
-from fltnb.methods.cfl import cosines, halves, separation
+from fltnb.methods.cfl import cosines, halves
 from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
 from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
 from fltnb.metrics import adjusted_rand_index
@@ -172,10 +172,9 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
 
 
 def test_fedcluster_cuts_known_cosines_after_the_period_from_the_model_before():
-    assert [round(separation(s), 4) for s in (1.0, 0.0, -1.0)] == [0.0, 0.7071, 1.0]
     two = cosines(np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]), np.arange(4))
     assert halves(two, 0.6).tolist() == [False, False, True, True]
-    assert halves(two, separation(two[1, 3]) + 1e-9) is None  # the closest pair across decides: 1 and 3
+    assert halves(two, np.sqrt((1 - two[1, 3]) / 2) + 1e-9) is None  # the closest pair across decides: 1 and 3
     pull = [[1.0, 3.0], [3.0, 5.0], [5.0, -3.0], [7.0, -5.0]]  # last layers go up for two clients, down for two
     method = m.FedCluster(period=1)
     rounds = [(range(4), pull), (range(4), np.add(pull, [4.0, 0.0])), (range(4), pull)]

@@ -19,9 +19,7 @@ from ..relatedness.cuts import canonical
 from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative, Variant
 from .base import Context, HardMethod, Method, State, unclustered
-from .modelspace import cluster_means, gram, leading_features, quick_kmeans, with_rows
-
-BLOCK = 65536  # weights per step: bounds the float64 copies
+from .modelspace import BLOCK, cluster_means, gram, leading_features, quick_kmeans, with_rows
 
 
 class ColdStart(HardMethod):
@@ -104,7 +102,7 @@ class FedClust(ColdStart):
         sent = theta[:, slice(*state["head"])]
         squared = 0.0
         for begin in range(0, sent.shape[1], BLOCK):
-            squared += pdist(sent[:, begin : begin + BLOCK].astype(np.float64), "sqeuclidean")
+            squared += pdist(sent[:, begin : begin + BLOCK], "sqeuclidean")
         tree = linkage(np.sqrt(squared), "complete")
         labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
         means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
@@ -251,7 +249,7 @@ class CFLGP(HardMethod):
             heard[clients] = True
             if heard.sum() >= self.n_clusters:
                 points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
-                features = leading_features(gram(points, np.zeros_like(points[0])), self.n_clusters)
+                features = leading_features(gram(points), self.n_clusters)
                 labels = quick_kmeans(features, self.n_clusters, integer(int(state["seed"]), "method", round))
                 row = with_rows(row, heard, renamed(labels, row[heard]))
         weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))

@@ -41,11 +41,8 @@ class FedEM(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
-        return {
-            "models": several(model, context, self.n_clusters),
-            "shares": np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-        }
+        shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
+        return one_cluster(fed, several(model, context, self.n_clusters)) | {"shares": shares}
 
     def scores(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
         """Log-weights (K, n) of the components for a client's samples, from the losses (K, n) and its shares."""
@@ -189,14 +186,12 @@ class FedSoft(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent centres, no client measured yet."""
-        K = self.n_clusters
-        return {
-            "models": several(model, context, K),
-            "own": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
+        K, models = self.n_clusters, several(model, context, self.n_clusters)
+        return one_cluster(fed, models) | {
+            "own": np.repeat(models[:1], fed.n_clients, axis=0),
             "importance": np.full((fed.n_clients, K), 1 / K),
             "counts": np.zeros((fed.n_clients, K)),
             "measured": np.zeros(fed.n_clients, dtype=bool),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:

@@ -28,12 +28,13 @@ def cluster_means(labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, mo
     return mix_groups((labels == np.arange(len(models))[:, None]) * weights, theta, models)
 
 
-def gram(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Inner products (D, D), in float64, of the models less ``origin``."""
-    out = np.zeros((len(points), len(points)))
+def gram(points: np.ndarray, origin: np.ndarray | None = None, own: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Inner products (m, m), in float64, of some (default: all) of the models, less ``origin`` where it is given."""
+    out = 0.0
     for begin in range(0, points.shape[1], BLOCK):
-        part = points[:, begin : begin + BLOCK] - origin[begin : begin + BLOCK]
-        out += part @ part.T
+        part = points[own, begin : begin + BLOCK]
+        part = part if origin is None else part - origin[begin : begin + BLOCK]
+        out = out + (part @ part.T).astype(np.float64)
     return out
 
 
