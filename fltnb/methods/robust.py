@@ -13,7 +13,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
 from .base import Context, HardMethod, State, mix_groups, unclustered
-from .modelspace import BLOCK, coordinates, scores, with_rows
+from .modelspace import coordinates, scores, with_rows
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
@@ -153,12 +153,8 @@ def lloyd(
 def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
     """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end."""
     cut = _cut(len(theta), trim)
-    out = np.empty(theta.shape[1], dtype=theta.dtype)
-    for begin in range(0, theta.shape[1], BLOCK):
-        part = theta[:, begin : begin + BLOCK]
-        part = np.sort(part, axis=0)[cut : len(theta) - cut] if cut else part
-        out[begin : begin + BLOCK] = part.mean(axis=0, dtype=np.float64)
-    return out
+    kept = np.sort(theta, axis=0)[cut : len(theta) - cut] if cut else theta
+    return kept.mean(axis=0, dtype=np.float64).astype(theta.dtype)
 
 
 def _cut(n: int, trim: float) -> int:

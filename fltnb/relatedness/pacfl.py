@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.linalg import orth
 from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
@@ -80,7 +81,7 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
 def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.ndarray:
     """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i), see :class:`PACFL`."""
     if angle == "principal":
-        bases = [_orthonormal(basis) for basis in bases]
+        bases = [orth(basis, rcond=1e-9) for basis in bases]
     starts = np.cumsum([0, *(basis.shape[1] for basis in bases)])
     side_by_side = np.hstack(bases)
     largest = np.empty((len(bases), len(bases)))
@@ -94,11 +95,6 @@ def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.nda
     degrees = np.degrees(np.arccos(np.clip((largest + largest.T) / 2, -1, 1)))
     np.fill_diagonal(degrees, 0)
     return degrees
-
-
-def _orthonormal(basis: np.ndarray) -> np.ndarray:
-    left, values, _ = np.linalg.svd(basis, full_matrices=False)
-    return left[:, values > 1e-9 * values[0]]
 
 
 def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None = None) -> np.ndarray:
