@@ -19,7 +19,7 @@ import fltnb as fl
 from fltnb import methods as m
 from fltnb import metrics as scores
 from fltnb import models, rounds, training
-from fltnb.methods.autograd import corrected_training, full_gradient
+from fltnb.methods.autograd import CorrectedEngine
 from fltnb.methods.cfl import cosines, halves
 from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
 from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
@@ -48,7 +48,7 @@ def now(state):
 
 def engine_of(fed, name="mlp_plain", **options):
     net = models.make(name, fed.input_shape, fed.n_classes)
-    return training.make_engine(fed, net, training.TrainSpec(**{"dtype": "float64"} | options), "serial")
+    return CorrectedEngine(fed, net, training.TrainSpec(**{"dtype": "float64"} | options))
 
 
 def test_fedsgd_is_gradient_descent_on_the_pooled_data():
@@ -57,7 +57,7 @@ def test_fedsgd_is_gradient_descent_on_the_pooled_data():
     with engine_of(pooled) as engine:
         theta = engine.model.init(0).astype(np.float64)
         for _ in range(2):
-            theta = theta - 0.1 * full_gradient(engine, theta, 0)
+            theta = theta - 0.1 * engine.gradient(theta, 0)
     for setting in ({}, {"local_epochs": 5, "batch_size": 7}):
         assert np.allclose(run(m.FedSGD(), fed, **setting).theta[0], theta, rtol=0, atol=1e-12)
     once = run(m.FedAvg(), fed, local_epochs=1)
@@ -115,13 +115,22 @@ def quadratic(targets, sizes, monkeypatch, **options):
         inputs=lambda index: np.zeros((len(index), 1), dtype=np.float32),
     )
     model = SimpleNamespace(
-        dropout=[],
-        layers=("any",),
+        **{"dropout": [], "layers": ("any",), "n_parameters": 2, "large": True, "build": Constant},
         init=lambda seed: np.array([5.0, -5.0]),
         unflatten=lambda theta: [torch.as_tensor(theta)],
-        forward=lambda params, x, masks=None: params[0].expand(len(x), 2),
     )
-    return SimpleNamespace(fed=fed, model=model, spec=training.TrainSpec(dtype="float64", **options))
+    return SimpleNamespace(fed=fed, model=model, spec=training.TrainSpec(dtype="float64", **options), device="cpu")
+
+
+class Constant(torch.nn.Module):
+    """A network that says the same of every sample: its two parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.theta = torch.nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return self.theta.expand(len(x), 2)
 
 
 def test_feddane_without_penalty_reaches_the_mean_of_quadratics_in_one_round(monkeypatch):
@@ -158,17 +167,17 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
     assert same(run(m.FedDANE(0.7), fed, local_epochs=1), run(m.FedSGD(), fed))
     with engine_of(fed, lr=0.1, local_epochs=2, batch_size=1000, proximal=0.7) as engine:
         start = engine.model.init(0).astype(np.float64)
-        own = np.stack([full_gradient(engine, start, i) for i in range(4)])
+        own = np.stack([engine.gradient(start, i) for i in range(4)])
         g = np.average(own, axis=0, weights=SIZES)
         once = start - 0.1 * g
-        expected = [once - 0.1 * (full_gradient(engine, once, i) + g - own[i] + 0.7 * (once - start)) for i in range(4)]
-        found = [corrected_training(engine, start, i, 1, g - own[i])[0] for i in range(4)]
+        expected = [once - 0.1 * (engine.gradient(once, i) + g - own[i] + 0.7 * (once - start)) for i in range(4)]
+        found = [engine.corrected(start, i, 1, g - own[i]).theta[0] for i in range(4)]
     assert np.allclose(found, expected, rtol=0, atol=1e-12)
     assert np.allclose(run(m.FedDANE(0.7), fed, rounds=1).theta[0], np.average(expected, axis=0, weights=SIZES))
     with engine_of(fed, "cnn_small", lr=1.0, batch_size=1000) as engine:  # its gradient is what one step moves by
         start = engine.model.init(0)[None].astype(np.float64)
         moved = engine.train(start, [0], [1], 1).theta
-        assert np.allclose(full_gradient(engine, start[0], 1), (start - moved)[0], rtol=0, atol=1e-12)
+        assert np.allclose(engine.gradient(start[0], 1), (start - moved)[0], rtol=0, atol=1e-12)
 
 
 def test_fedcluster_cuts_known_cosines_after_the_period_from_the_model_before():
