@@ -472,8 +472,6 @@ def start_with(method, name):
     )
 
 
-ONE = [(np.ones((3, 2)), np.ones(3)), (np.ones((1, 3)), np.ones(1))]
-WIDER = [(np.ones((4, 2)), np.ones(4)), (np.ones((1, 4)), np.ones(1))]
 
 
 def test_bad_input_is_refused_in_one_sentence():
@@ -486,9 +484,6 @@ def test_bad_input_is_refused_in_one_sentence():
     refused("5 clusters for 4 clients", run, m.RobustTKM(5), digits())
     refused(re.escape("trim=0.5 would leave nothing"), m.RobustTKM, 2, 0.5)
     refused("Unknown report 'all'", m.FeSEM, 2, report="all")
-    refused(re.escape("outputs are [4, 1] in one and [3, 1] in the other"), matched_mean, [ONE, WIDER], [1, 1])
-    refused(re.escape("outputs are [3, 1] in one and [3] in the other"), match, ONE, ONE[:1])
-    refused("a weight of at least 0 for each", matched_mean, [ONE], [0])
     refused(re.escape("at least C = 2 classes, not (1, 1)"), scores.f1, [[3]])
     refused(re.escape("not (2, 3, 4)"), scores.f1, np.zeros((2, 3, 4), dtype=int))
     refused("whole numbers of at least 0", scores.f1, [[1, -1], [0, 0]])

@@ -31,6 +31,12 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
     return NETWORKS[kind](channels, height, width, latent)
 
 
+def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Weights of an autoencoder that embedding alone needs."""
+    parts = ("conv", "embed", "encoder")
+    return {name: value for name, value in network.state_dict().items() if name.startswith(parts)}
+
+
 def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dict[str, np.ndarray]) -> nn.Module:
     """Build a network that holds a copy of the given weights."""
     with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
@@ -91,10 +97,6 @@ class ConvAE(nn.Module):
         order = pixel.transpose(1, 4, 2, 5, 3, 6, 0)
         for name, index in (("patch", patch), ("order", order)):
             self.register_buffer(name, torch.tensor(index.reshape(-1), device="cpu"), persistent=False)
-
-    def encoder_state(self) -> dict[str, torch.Tensor]:
-        """Weights that embedding alone needs."""
-        return {name: value for name, value in self.state_dict().items() if name.startswith(("conv", "embed"))}
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""
@@ -161,10 +163,6 @@ class ResidualConvAE(nn.Module):
             *(nn.ConvTranspose2d(128, 64, 4, stride=2, padding=1), nn.ReLU()),
             nn.ConvTranspose2d(64, channels, 4, stride=2, padding=1),
         )
-
-    def encoder_state(self) -> dict[str, torch.Tensor]:
-        """Weights that embedding alone needs."""
-        return self.encoder.state_dict()
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [-1, 1] -> (n, latent)."""

@@ -121,7 +121,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
 
     network = networks.make(spec.kind, input_shape, spec.latent)
     whole = spec.finetune_epochs or spec.kind == "resnet18"
-    state = network.state_dict() if whole else network.encoder_state()
+    state = network.state_dict() if whole else networks.encoder_state(network)
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from .. import relatedness
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase
 from ..settings import Configured, Variant, brief
@@ -192,12 +192,6 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "get_params"):
         return relatedness.canonical(value)
     return brief(type(value), asdict(value)) if is_dataclass(value) else value
-
-
-def resolve_rule(rule: str | None, variant: str) -> str:
-    """Non-participant rule (:class:`fltnb.methods.graph.GraphMethod`): as given, else the variant's."""
-    choose(variant, VARIANTS, "variant")
-    return choose(rule or (PUBLISHED_RULE if variant == "as_run" else "participants"), RULES, "rule")
 
 
 def one_cluster(fed: Federation, theta: np.ndarray) -> State:

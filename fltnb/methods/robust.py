@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -85,24 +86,22 @@ class RobustTKM(HardMethod):
     def first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
         """Centres (K, d) of the best of 20 draws of K clients."""
         inside = coordinates(points, initial)
+        near_mean = lambda mine, center: mine[nearest(mine, center, self.trim)].mean(axis=0)  # noqa: E731
         share, least = None, np.inf
         for start in range(STARTS):
             drawn = self._drawn(len(points), seed, round, start)
-            labels, centers = lloyd(inside, inside[drawn], self._near_mean, STEPS)
+            labels, centers = lloyd(inside, inside[drawn], near_mean, STEPS)
             kept = np.zeros((self.n_clusters, len(points)))
             for k in range(self.n_clusters):
                 mine = np.flatnonzero(labels == k)
                 kept[k, mine[nearest(inside[mine], centers[k], self.trim)]] = 1
-            cost = (kept * _distances(inside, centers).T).sum()
+            cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share, least = kept, cost
         return mix_groups(share, points, np.repeat(initial[None], self.n_clusters, axis=0))
 
     def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
         return np.sort(stream(seed, "method", round, start).choice(n, self.n_clusters, replace=False))
-
-    def _near_mean(self, points: np.ndarray, center: np.ndarray) -> np.ndarray:
-        return points[nearest(points, center, self.trim)].mean(axis=0)
 
 
 class RobustTKMAsRun(RobustTKM, as_run=True):
@@ -142,12 +141,11 @@ def lloyd(
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):
-        labels = _distances(points, centers).argmin(axis=1)
-        before = centers
+        labels, before = cdist(points, centers).argmin(axis=1), centers
         centers = np.stack([update(points[labels == k], c) if (labels == k).any() else c for k, c in enumerate(before)])
         if np.array_equal(centers, before):
             break
-    return _distances(points, centers).argmin(axis=1), centers
+    return cdist(points, centers).argmin(axis=1), centers
 
 
 def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
@@ -159,7 +157,3 @@ def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
 
 def _cut(n: int, trim: float) -> int:
     return int(trim * n + 1e-9)  # 0.2 of 5 is one, whatever the last digit of the product
-
-
-def _distances(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    return np.stack([((points - center) ** 2).sum(axis=1) for center in centers], axis=1)

@@ -143,7 +143,9 @@ class EigenRelevance(ClientClusterer):
         return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
 
     def _gram(self, x: np.ndarray, client: int) -> np.ndarray:
-        return noisy_gram(x, client, int(self.random_state), privacy(self.epsilon, self.delta, self.clip))
+        # for one sample per client (divide by n)
+        sigma = gaussian_mechanism(self.epsilon, self.delta) * np.sqrt(2) * self.clip**2
+        return noisy_gram(x, client, int(self.random_state), Noise(sigma, float(self.clip)))
 
     def _relate(self, sketches, answers) -> None:
         others = ~np.eye(len(sketches), dtype=bool)
@@ -223,11 +225,6 @@ def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None
         if labels.max() == wanted:
             scores[wanted] = silhouette_score(distance, labels, metric="precomputed")
     return scores
-
-
-def privacy(epsilon: float, delta: float, clip: float) -> Noise:
-    """Noise of the private release for one sample per client (divide by n)."""
-    return Noise(gaussian_mechanism(epsilon, delta) * np.sqrt(2) * clip**2, float(clip))
 
 
 def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> np.ndarray:
