@@ -354,30 +354,6 @@ def test_distances_of_zero_and_infinity_give_case_1(rule, weight):
         assert np.array_equal(soft["models"][soft["row"]], hard["models"][hard["row"]])
 
 
-@given(st.sampled_from(fl.methods.RULES), st.sampled_from(["gaussian", "linear"]), st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
-def test_soft_aggregates_stay_inside_what_was_around(rule, weight, seed):
-    """Row-stochastic whatever the distances: mix() refuses anything else, and no parameter leaves the range."""
-    rng = np.random.default_rng(seed)
-    distance = np.triu(rng.exponential(3.0, (4, 4)), 1)
-    method, state = soft_state(distance + distance.T, rule, weight)
-    low, high = state["models"].min(axis=0), state["models"].max(axis=0)
-    for round in range(1, 4):
-        clients = np.sort(rng.choice(4, size=int(rng.integers(1, 5)), replace=False))
-        trained = rng.normal(size=(len(clients), 2)).astype(np.float32)
-        low, high = np.minimum(low, trained.min(axis=0)), np.maximum(high, trained.max(axis=0))
-        state = method.collect(state, clients, trained, round)
-        assert (state["models"] >= low - 1e-6).all() and (state["models"] <= high + 1e-6).all()
-
-
-def test_more_clusters_than_the_graph_tells_apart_are_said():
-    rng = np.random.default_rng(0)
-    clients = [rng.normal(8.0 * (i % 2), 0.1, size=(12, 4)) for i in range(12)]
-    with pytest.warns(UserWarning, match="5 clusters were asked for but 2 are given") as found:
-        fitted = FCR(5, k=2, n_neighbors=5, threshold=5.0).fit(clients)
-    assert fitted.n_clusters_ == 2 and "\n" not in str(found[0].message)
-
-
 def test_rounds_to_recover_by_hand():
     paths = {(seed, method): [90] * 6 for seed in (0, 1) for method in ("oracle", "flt_lambda", "flt")}
     paths[0, "flt_lambda"] = [90, 90, 40, 89, 87, 90]  # last below 90 - 2 in round 5, the third after the change

@@ -164,15 +164,6 @@ def test_finds_the_tasks_of_real_digits(linkage, seed):
     assert fl.metrics.adjusted_rand_index(fed.clusters, found.labels_) == 1
 
 
-def test_flt_trains_on_it_and_counts_what_is_sent():
-    fed = fl.federations.build(TASKS)
-    method = fl.methods.FLT(clusterer=fl.EigenRelevance(n_clusters=3))
-    assert fl.methods.build(method.settings()).clusterer.get_params() == method.clusterer.get_params()
-    state = method.start(fed, fl.models.make("mlp", fed.input_shape, fed.n_classes), fl.methods.Context(0))
-    assert fl.metrics.adjusted_rand_index(fed.clusters, method.labels(state)) == 1
-    assert method.setup_bytes(state) == (4 * 10 * (5 * 64 + 9), 4 * 10 * 9 * 5 * 64)
-
-
 def test_noisy_eigenvectors_and_the_private_release():
     clients = users([0, 0, 1, 1], n=400, d=100)
     exact, weak, strong = (relevance(clients, 5, noise=level) for level in (0.0, 1e-6, 30.0))

@@ -162,19 +162,6 @@ def test_one_shifted_client_refusals_and_chains():
     assert EMDClustering().connect(distance, np.ones(5))[1].tolist() == [0, 0, 0, 0, 1]
 
 
-@pytest.mark.parametrize("projection", [None, 0.9])
-def test_the_order_of_clients_does_not_matter(projection):
-    train, held = clouds(GROUPS)
-    order = np.random.default_rng(5).permutation(8)
-    one = EMDClustering(tolerance=0.05, projection=projection).fit(train, lambda i: held)
-    other = clone(one).fit([train[i] for i in order], lambda i: [held[j] for j in order])
-    assert adjusted_rand_index(one.labels_[order], other.labels_) == 1
-    # projections belong to the numbers of a pair: other numbers, another projection
-    same, close = GROUPS[order][:, None] == GROUPS[order], 1e-12 if projection is None else 0.05
-    moved = np.abs(one.distance_[np.ix_(order, order)] - other.distance_)
-    assert moved[same].max() < close and moved.max() < 10 * close
-
-
 def test_processes_most_samples_and_one_encoder():
     train, held = clouds([0, 1, 0, 1])
     one = EMDClustering(n_jobs=1).fit(train, [held] * 4)

@@ -102,33 +102,6 @@ def test_shuffle_keeps_numbers_and_deals_each_sample_once(sizes, seed):
     assert fed.clusters is None
 
 
-def test_shuffle_makes_clients_alike(digits):
-    """Chi-squared of the clients' class counts against independence: near its degrees of freedom after the shuffle."""
-
-    def statistic(fed):
-        counts = fed.label_counts()
-        expected = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
-        return ((counts - expected) ** 2 / expected).sum()
-
-    freedom = 11 * 9
-    fed = shuffled(digits, SKEWED | {"min_samples": 40})
-    assert statistic(federations.build(SKEWED | {"dataset": "digits", "min_samples": 40})) > 20 * freedom
-    assert abs(statistic(fed) - freedom) < 5 * np.sqrt(2 * freedom)
-    grouped = SKEWED | {"n_clusters": 3}
-    assert divided(digits, grouped).n_clusters == 3 and shuffled(digits, grouped).clusters is None
-
-
-def test_shuffled_pseudo_writers_mix_hands(digits):
-    bare, fed = federations.pseudo_writers(digits, 8), shuffled(digits, HANDS)
-    assert np.array_equal(bare.images, fed.images) and np.array_equal(bare.sizes, fed.sizes)
-    hand = np.empty(len(bare.images), dtype=int)
-    for client, own in enumerate(held(bare)):
-        hand[own] = client
-    assert all(len(np.unique(hand[own])) == 8 for own in fed.train)  # some of every hand
-    again = divided(digits, HANDS)
-    assert held(again) == held(bare) and again.mean == bare.mean and again.name == bare.name
-
-
 @pytest.mark.parametrize("base", [SKEWED, HANDS, {"kind": "rotated_copies", "n_clients": 8, "val_fraction": 0}])
 def test_settings_round_trip(base):
     short = {"kind": "shuffled", "dataset": "digits", "base": {"kind": "divided", "base": base, "seed": 4}, "seed": 5}

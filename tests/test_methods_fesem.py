@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import KMeans
 from sklearn.metrics import f1_score
 from toys import QUICK, final, refused, steps, two_clusters
 
@@ -22,7 +21,7 @@ from fltnb import models, rounds, training
 from fltnb.methods.autograd import CorrectedEngine
 from fltnb.methods.cfl import cosines, halves
 from fltnb.methods.matching import assignment, joined, match, matched_mean, permuted, split
-from fltnb.methods.robust import lloyd, median, nearest, trimmed_mean
+from fltnb.methods.robust import median, nearest, trimmed_mean
 from fltnb.metrics import adjusted_rand_index
 
 SIZES = (20, 12, 16, 10)
@@ -85,16 +84,6 @@ def test_feddist_takes_part_of_the_way():
         for (clients, theta), expected in zip(rounds, (first, 0.4 * first), strict=True):
             state = method.collect(state, np.array(clients), np.array(theta), 1)
             assert np.isclose(state["models"][0, 0], expected)
-
-
-def test_feddist_at_the_ends_of_epsilon():
-    unequal, equal = digits(SIZES), digits()
-    assert not same(run(m.FedDist(1), unequal), run(m.FedDistWS(1), unequal))
-    assert same(run(m.FedDist(), equal), run(m.FedDistWS(), equal))
-    assert not same(run(m.FedDist(), equal), run(m.FedAvg(), equal))
-    start = models.make("mlp_plain", equal.input_shape, 10).init(0)
-    for method in (m.FedDist(0), m.FedDistWS(0)):
-        assert np.array_equal(run(method, unequal).theta[0].astype(np.float32), start)
 
 
 def quadratic(targets, sizes, monkeypatch, **options):
@@ -261,15 +250,6 @@ def test_robust_described_clusters_once_and_published_every_round():
     assert c["labels"].tolist() in ([0, 1, 0, 1], [1, 0, 1, 0])
     waiting = next(steps(m.RobustTKM(3), [([0, 1], apart[:2])], n_clients=4))
     assert waiting["models"].tolist() == [[0.05, 0.05]] and waiting["labels"].tolist() == [0] * 4
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10_000))
-def test_lloyd_with_means_is_kmeans(seed):
-    points = np.random.default_rng(seed).normal(size=(20, 3))
-    labels, centers = lloyd(points, points[:3], lambda mine, old: mine.mean(axis=0), 100)
-    expected = KMeans(3, init=points[:3], n_init=1, tol=0).fit(points)
-    assert np.allclose(centers, expected.cluster_centers_) and np.array_equal(labels, expected.labels_)
 
 
 @pytest.mark.parametrize("variant", ["as_written", "as_run"])
@@ -470,8 +450,6 @@ def start_with(method, name):
     return method.start(
         SimpleNamespace(n_clients=4, sizes=np.ones(4)), models.make(name, (3, 32, 32), 10), m.Context(0)
     )
-
-
 
 
 def test_bad_input_is_refused_in_one_sentence():

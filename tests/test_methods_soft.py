@@ -173,13 +173,6 @@ def test_a_round_of_em_against_a_loop(cls, fed, net, engine):
         assert state["sums"].shape == (4, 2, 10) and not state["sums"][1].any()
 
 
-def test_first_round_of_fedrc_is_fedems_and_later_ones_are_not(fed):
-    for count, alike in ((1, True), (3, False)):
-        em, rc = (fl.run(cls(2), fed, **QUICK | {"rounds": count}) for cls in (FedEM, FedRC))
-        assert np.allclose(em.theta, rc.theta, rtol=0, atol=1e-12 if alike else 1e-6) == alike
-        assert em.history["accuracy"].equals(rc.history["accuracy"]) or not alike
-
-
 def test_fedrc_parts_other_labels_and_not_other_classes():
     """FedRC parts clients that name digit d "9 - d"; it does not part those that hold other digits, as FedEM does."""
     digits = fl.load("digits")
@@ -200,23 +193,6 @@ def test_fedrc_parts_other_labels_and_not_other_classes():
         assert adjusted_rand_index(fed.clusters, fl.run(method, fed, **options).labels) == index
 
 
-def test_identical_components_stay_identical(fed):
-    class Same(FedEM):
-        def start(self, fed, model, context):
-            state = super().start(fed, model, context)
-            return state | {"models": np.repeat(state["models"][:1], 2, axis=0)}
-
-        def collect(self, state, clients, theta, round):
-            assert np.allclose(state["shares"], 0.5, atol=1e-12)
-            return super().collect(state, clients, theta, round)
-
-    same = fl.run(Same(2), fed, **QUICK)
-    assert np.array_equal(same.theta[0], same.theta[1]) and (same.rows == 0).all()
-    # half the weight for every sample is half the step
-    half = fl.run(FedAvg(), fed, **QUICK | {"lr": QUICK["lr"] / 2})
-    assert np.allclose(same.theta[0], half.theta[0], rtol=0, atol=1e-12)
-
-
 def test_the_published_prediction_is_the_last_component_of_each_client(fed, net):
     settings = QUICK | {"rounds": 3, "eval_every": 3, "lr": 0.5}
     mixture, last = (fl.run(FedEM(2, variant=variant), fed, **settings) for variant in ("as_written", "as_run"))
@@ -227,14 +203,6 @@ def test_the_published_prediction_is_the_last_component_of_each_client(fed, net)
     with training.make_engine(fed, net, training.TrainSpec(dtype="float64"), "serial") as engine:
         served = [engine.evaluate(run.theta, run.rows, range(4)).loss.mean() for run in (mixture, last)]
     assert np.isclose(served[1], losses[1]) and not np.isclose(served[0], losses[0])
-
-
-def test_other_back_ends_take_weights_and_repeated_clients(fed):
-    settings = QUICK | {"dtype": "float32", "batch_size": 5}
-    serial = fl.run(FedEM(2), fed, **settings)
-    stacked = fl.run(FedEM(2), fed, **settings | {"backend": "stacked", "device": "cpu"})
-    assert np.allclose(serial.theta, stacked.theta, atol=1e-5)
-    assert np.allclose(serial.history["loss"], stacked.history["loss"], atol=1e-5)
 
 
 def test_fedsoft_importance_by_hand(monkeypatch, engine, fed, net):

@@ -226,15 +226,15 @@ def several(model: Model, context: Context, n_models: int) -> np.ndarray:
     return np.stack([model.init(context.seed, k) for k in range(n_models)])
 
 
-def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384, dtype: np.dtype | None = None) -> np.ndarray:
+    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned as ``dtype`` or theta's type.
 
     Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
         raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
-    out = np.empty((W.shape[0], theta.shape[1]), dtype=theta.dtype)
+    out = np.empty((W.shape[0], theta.shape[1]), dtype=dtype or theta.dtype)
     for begin in range(0, theta.shape[1], block):
         out[:, begin : begin + block] = W @ theta[:, begin : begin + block].astype(np.float64)
     return out
@@ -245,5 +245,5 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     total = share.sum(axis=1)
     filled = total > 0
     out = models.copy()
-    out[filled] = mix(share[filled] / total[filled, None], theta)
+    out[filled] = mix(share[filled] / total[filled, None], theta, dtype=models.dtype)
     return out

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..settings import Count, Natural, NonNegative
 from .base import Context, Method, State, unclustered
-from .modelspace import BLOCK, cluster_means, gram, with_rows
+from .modelspace import cluster_means, gram, with_rows
 
 
 class CFL(Method):
@@ -93,12 +93,10 @@ class CFL(Method):
 
     def _is_torn(self, updates: np.ndarray, own: np.ndarray, weights: np.ndarray) -> bool:
         """Whether the mean update is small and some member's is large."""
-        mean, squares = 0.0, np.zeros(len(own))
-        for begin in range(0, updates.shape[1], BLOCK):
-            part = updates[own, begin : begin + BLOCK].astype(np.float64)
-            mean += ((weights @ part / weights.sum()) ** 2).sum()
-            squares += np.einsum("ij,ij->i", part, part)
-        return bool(np.sqrt(mean) < self.eps1 and np.sqrt(squares.max()) > self.eps2)
+        share = np.zeros(len(updates), dtype=updates.dtype)  # of its type: no copy is made of the (M, P) updates
+        share[own] = weights / weights.sum()
+        longest = max(np.linalg.norm(updates[i]) for i in own)
+        return bool(np.linalg.norm(share @ updates) < self.eps1 and longest > self.eps2)
 
 
 def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL, EMDClustering
-from ..relatedness.cuts import cut
+from ..relatedness.cuts import canonical, cut
 from ..relatedness.emd import farther
 from .cfl import cosines
 from .emdcfl import penultimate
@@ -131,22 +131,15 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     >>> plateau(np.array([[0, 0.1, 0.5], [0.1, 0, 0.4], [0.5, 0.4, 0]]), np.array([0, 0, 1]))
     (0.1, 0.4)
     """
-    names = np.unique(clusters)
-    pairs = ~np.eye(len(far), dtype=bool)
-    blocks = [[far[np.ix_(clusters == a, clusters == b)] for b in names] for a in names]
-    least, most = (np.array([[f(block) for block in row] for row in blocks]) for f in (np.min, np.max))
-    inside = float(far[(clusters[:, None] == clusters) & pairs].max(initial=0.0))
-    apart = ~np.eye(len(names), dtype=bool)
-    ends = np.unique([inside, *least[apart], *most[apart], np.inf])
     found: list[tuple[float, float]] = []
-    for low, high in pairwise(ends):
-        linked = ~apart | (most <= low)
-        settled = low >= inside and np.all(linked | (least >= high))
-        if settled and len(np.unique(linked, axis=0)) == len(names):
+    for low, high in pairwise(np.unique([0.0, *squareform(far, checks=False), np.inf])):
+        _, alike = np.unique(far <= low, axis=0, return_inverse=True)  # clients with the same neighbours
+        if np.array_equal(canonical(alike.reshape(-1)), canonical(clusters)):
             joined = found and found[-1][1] == low
             found.append((found.pop()[0] if joined else float(low), float(high)))
     if not found:
-        return inside, float(least[apart].min(initial=np.inf))
+        same = clusters[:, None] == clusters
+        return float((far * same).max()), float(far[~same].min(initial=np.inf))
     return max(found, key=lambda ends: ends[1] / max(ends[0], 1e-12))
 
 
