@@ -116,9 +116,9 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
     ("events", "sentence"),
     [
         ([], "needs an event"),
-        ([{"round": 1, "join": 2}], "round of an event must be a whole number of at least 2"),
+        ([{"round": 1, "join": 2}], "round must be a whole number of at least 2"),
         ([{"round": 5}], "changes nothing"),
-        ([{"round": 5, "joins": 5}], "part of an event 'joins'"),
+        ([{"round": 5, "joins": 5}], "option of an event 'joins'"),
         ([{"round": 5, "join": 26}], "26 clients are to join but only 25 can"),
         ([{"round": 5, "join": 25}], "leave one at least"),
         ([{"round": 5, "drift": 1}], "single client cannot drift"),

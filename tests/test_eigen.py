@@ -78,7 +78,7 @@ def test_thin_equals_full(seed, n, d):
     assert np.allclose(values, full[::-1][:p], atol=1e-10 * full[-1])
     assert np.allclose(vectors.T @ vectors, np.eye(p))
     v = np.random.default_rng(seed + 1).normal(size=(d, 7))
-    assert np.allclose(eigen.projected_norms(eigen.norm_factor(x), v), np.linalg.norm(x.T @ x / n @ v, axis=0))
+    assert np.allclose(np.linalg.norm(eigen.norm_factor(x) @ v, axis=0), np.linalg.norm(x.T @ x / n @ v, axis=0))
     assert eigen.norm_factor(x).shape == (p, d)
 
 
@@ -125,16 +125,13 @@ def test_numbers_of_samples_small_eigenvalues_and_added_features():
     assert np.allclose(constant, (others + others.T) / 2, rtol=1e-6)
 
 
-def test_the_curve_is_the_estimator_at_every_count(monkeypatch):
+def test_the_curve_is_the_estimator_at_every_count():
     clients = users([0, 0, 1, 2], n=9)
     curve = eigen.relevance_curve(clients, 8)
     assert curve.shape == (8, 4, 4)
     for p in (1, 3, 8):
         assert np.allclose(curve[p - 1], relevance(clients, p), rtol=1e-9)
     clients = users([0, 1] * 5)
-    whole = relevance(clients)
-    monkeypatch.setattr(eigen, "_COLUMNS", 7)
-    assert np.allclose(relevance(clients), whole, rtol=1e-12)
     assert np.array_equal(relevance(clients, n_jobs=2), relevance(clients))
 
 

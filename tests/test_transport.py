@@ -86,7 +86,7 @@ def test_merge_gaps_and_groups_by_hand():
     tree = np.array([[0, 1, 1, 2], [2, 3, 3, 2], [4, 5, 9, 4.0]])
     gaps, (a, b) = transport.merge_gaps(z, tree)
     assert gaps.tolist() == [1, 3, 5] and a.tolist() == b.tolist() == [1, 1, 2]
-    assert transport.accepted_groups(tree, np.array([True, True, False])).tolist() == [0, 0, 2, 2]
+    assert transport.accepted_groups(tree, np.array([True, True, False])).tolist() == [0, 0, 1, 1]
     assert len(set(transport.accepted_groups(tree, np.array([True] * 3)))) == 1
     # nothing above a refused merge counts, even if it would be accepted itself
     assert len(set(transport.accepted_groups(tree, np.array([False, True, True])))) == 3

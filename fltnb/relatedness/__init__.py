@@ -21,16 +21,8 @@ _MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, Transp
 _CLASSES = {made.__name__: made for made in _MADE}
 CLUSTERERS = tuple(_CLASSES)
 
-__all__ = [
-    "CLUSTERERS",
-    "ClientClusterer",
-    "Gain",
-    "build",
-    "canonical",
-    "clustering_gain",
-    "sketch_bytes",
-    *CLUSTERERS,
-]
+__all__ = ["CLUSTERERS", "ClientClusterer", "Gain", "build", "canonical", "clustering_gain", "sketch_bytes"]
+__all__ += CLUSTERERS
 
 
 def build(settings: Mapping[str, Any]) -> ClientClusterer:

@@ -25,7 +25,6 @@ from .cuts import Linkage, best_cut, cut
 
 REASONABLE = 0.5  # mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in Data, 1990)
 _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
-_COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever the number of clients
 
 
 @dataclass(eq=False, repr=False)
@@ -137,7 +136,7 @@ class EigenRelevance(ClientClusterer):
     def _logs(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int) -> np.ndarray:
         """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios of a client's eigenvalues and norms."""
         factor = self._gram(x, client) if self.epsilon else norm_factor(x)
-        values, norms = own["_values"], projected_norms(factor, relayed["vectors"])
+        values, norms = own["_values"], np.linalg.norm(factor @ relayed["vectors"], axis=0)  # Eq. (2)
         floor = values[0] * len(factor.T) * np.finfo(float).eps
         norms = np.maximum(norms, floor).reshape(-1, len(values))
         return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
@@ -192,15 +191,6 @@ def norm_factor(features: np.ndarray) -> np.ndarray:
         return x.T @ x / len(x)
     # X^T = Q U, and lengths do not change under Q; forming X X^T instead would square the rounding errors
     return np.linalg.qr(x.T, mode="r") @ x / len(x)
-
-
-def projected_norms(factor: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Lengths (m,) of F v for the eigenvectors of all clients, (d, m), by products of whole matrices (Eq. 2)."""
-    out = np.empty(vectors.shape[1])
-    for at in range(0, len(out), _COLUMNS):
-        moved = factor @ vectors[:, at : at + _COLUMNS]
-        out[at : at + _COLUMNS] = np.sqrt(np.einsum("ij,ij->j", moved, moved))
-    return out
 
 
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:

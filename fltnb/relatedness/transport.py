@@ -9,6 +9,7 @@ from typing import Annotated
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.cluster.hierarchy import fcluster, maxRstat
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
@@ -184,8 +185,8 @@ class TransportSignatures(ClientClusterer):
         self.gap_, sizes = merge_gaps(z, tree)
         self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(*sizes)
         fine = self.gap_ <= self.limit_
-        labels = accepted_groups(tree, fine) if self.n_clusters is None else cut(tree, self.n_clusters)
-        labels, self.undecided_ = self._settle(z, canonical(labels))
+        labels = accepted_groups(tree, fine) if self.n_clusters is None else canonical(cut(tree, self.n_clusters))
+        labels, self.undecided_ = self._settle(z, labels)
         self._keep(z, tree, labels, z <= self._level(1))
 
     def _tree(self, z: np.ndarray) -> np.ndarray:
@@ -246,17 +247,8 @@ def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.nd
 
 def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
     """Largest groups of a dendrogram in which every merge is accepted, as labels (M,)."""
-    count = len(tree) + 1
-    labels = np.arange(count)
-    members: list[list[int] | None] = [[i] for i in range(count)]  # None: a merge in there was refused
-    for (left, right), fine in zip(tree[:, :2].astype(int), accepted, strict=True):
-        a, b = members[left], members[right]
-        if a is None or b is None or not fine:
-            members.append(None)
-        else:
-            labels[b] = labels[a[0]]
-            members.append(a + b)
-    return labels
+    refused = np.repeat(~accepted[:, None], 4, axis=1).astype(np.float64)
+    return canonical(fcluster(tree, 0.5, "monocrit", monocrit=maxRstat(tree, refused, 0)))
 
 
 def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
