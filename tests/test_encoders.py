@@ -33,7 +33,7 @@ def weights_of(spec):
 
 def test_published_parameter_counts():
     convae = networks.make("convae", (1, 28, 28), 128)
-    assert sum(value.numel() for value in convae.encoder_state().values()) == 25_956
+    assert sum(value.numel() for value in networks.encoder_state(convae).values()) == 25_956
     assert convae.expand.out_features == 196 and convae.up2.out_channels == 1  # two poolings; one channel out
     residual = [networks.make("residual", (3, 32, 32), e) for e in (64, 128)]  # the public code's CIFAR encoder
     counts = [sum(p.numel() for p in net.parameters()) for net in (convae, *residual)]

@@ -214,7 +214,8 @@ def test_described_properties(pick):
 
 def test_digits_by_default_by_seed_and_sent_to_a_worker(digits):
     """The demo: 20 clients of 5 clusters hold 70 or 71 of the 1,438 training images each."""
-    feds = [label_clusters(digits, n_clients=20, n_clusters=5, classes_per_cluster=2, seed=s) for s in range(4)]
+    sizes = {"n_clients": np.int64(20), "n_clusters": 5, "classes_per_cluster": 2}
+    feds = [rebuilt(label_clusters(digits, **sizes, seed=seed)) for seed in range(4)]
     x, _ = feds[0].client(3, "test")
     assert feds[0].input_shape == (1, 8, 8) and set(feds[0].sizes) <= {70, 71} and x.min() >= 0 and x.max() == 1
     copy = pickle.loads(pickle.dumps(feds[0]))
@@ -397,19 +398,6 @@ def test_max_train_is_balanced_seeded_and_recorded():
     other, whole = (dirichlet(images, 2, 1.0, seed, 1, None, n) for seed, n in ((1, 19), (0, 1000)))
     assert set(np.concatenate(fed.train)) != set(np.concatenate(other.train))
     assert np.array_equal(np.sort(np.concatenate(whole.train)), images.train_index)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda d: label_clusters(d, 20, 5, 2, seed=3),
-        lambda d: label_clusters(d, np.int64(20), 5, 3, shared_classes=1, variant="as_run"),
-        lambda d: dirichlet(d, 8, np.float32(0.5), n_clusters=2),
-    ],
-)
-def test_build_makes_the_same_federation(digits, make):
-    fed = rebuilt(make(digits))
-    assert federations.complete(fed.settings) == fed.settings
 
 
 def test_defaults_are_filled_in_and_left_out_of_canonical_settings():

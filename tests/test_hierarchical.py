@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toys import final, refused
 
 import fltnb as fl
@@ -52,16 +50,6 @@ def test_each_task_is_tested_on_all_test_images_of_its_labels(digits, fed):
         expected = digits.test_index[np.isin(digits.labels[digits.test_index], labels)]
         assert all(fed.test[user] is fed.test[users[0]] for user in users)  # shared: evaluated once
         assert np.array_equal(fed.test[users[0]], expected)
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.integers(1, 30), st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]), st.integers(0, 5))
-def test_any_minority_is_met_to_the_sample(size, minority, seed):
-    fed = tasks(fl.load("digits"), DIGITS_TASKS, (1, 2, 1), size + 5, minority, seed)
-    counts = fed.label_counts()
-    strange = [counts[i].sum() - counts[i][list(DIGITS_TASKS[t])].sum() for i, t in enumerate(fed.clusters)]
-    assert strange == [round(minority * (size + 5))] * 4
-    assert (fed.sizes == size + 5).all()
 
 
 def test_three_users_of_two_data_sets(digits):
@@ -216,16 +204,6 @@ def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_
     assert method.serve(state)[1].tolist() == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
 
 
-def test_bytes_of_the_clustering(fed):
-    method = MTHFL(fl.EigenRelevance(n_clusters=3), local_rounds=2)
-    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    state = method.start(fed, net, Context(0))
-    # every user sends five vectors of 64 pixels and six relevances, and gets the vectors of the six others
-    assert method.setup_bytes(state) == (4 * 7 * (5 * 64 + 6), 4 * 7 * 6 * 5 * 64)
-    assert method.traffic(state, net.n_parameters) == (net.n_parameters, net.n_parameters)
-    assert MTHFL("oracle").setup_bytes(MTHFL("oracle").start(fed, net, Context(0))) == (0, 0)
-
-
 def test_it_runs_in_every_back_end_and_shares_convolutions(fed):
     method, options = MTHFL("random", local_rounds=2), {"dtype": "float64", "n_workers": 1}
     serial, pool, stacked = (run(method, fed, backend=name, **options) for name in ("serial", "pool", "stacked"))
@@ -267,13 +245,6 @@ def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(
 def test_bad_options_are_refused(fed, options, clusters, says):
     given = fed if clusters else replace(fed, clusters=None)
     refused(says, lambda: run(MTHFL(**options), given))
-
-
-def test_who_holds_what_by_hand():
-    held = study.users(study.federation("digits", "demo", 0))["tables"]["labels"]
-    assert held.groupby("user")["samples"].sum().tolist() == 5 * [100] + 3 * [60] + 2 * [40]
-    own = held[[label in DIGITS_TASKS[task] for label, task in zip(held["label"], held["task"], strict=True)]]
-    assert own.groupby("user")["samples"].sum().tolist() == 5 * [90] + 3 * [54] + 2 * [36]
 
 
 def test_curves_end_where_the_run_does_and_users_see_their_own_server():

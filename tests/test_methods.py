@@ -14,7 +14,7 @@ from toys import held_out, refused, served, steps, two_clusters
 
 import fltnb as fl
 import fltnb.methods as methods
-from fltnb.methods import CFL, FLT, IFCA, PCAKMHC, Context, FedAvg, FedProx, FedSEM, FeSEM, Local, Oracle
+from fltnb.methods import CFL, FLT, IFCA, PCAKMHC, Context, FedAvg, FedProx, FedSEM, FeSEM, Oracle
 from fltnb.methods.base import mix
 from fltnb.methods.cfl import bipartition, cosines
 from fltnb.methods.flt import leaf_order_labels
@@ -80,9 +80,6 @@ def test_one_cluster_is_fedavg(rule):
 
 
 def test_fedsem_finds_groups_of_models_as_kmeans_does():
-    found, state = play(FedSEM(2), (range(4), [[0, 0], [1, 0], [10, 10], [11, 10]]))
-    assert state["labels"][0] == state["labels"][1] != state["labels"][2] == state["labels"][3]
-    assert np.allclose(found[[0, 2]], [[0.75, 0], [10.5, 10]])  # weighted by samples
     centers = np.random.default_rng(3).normal(size=(3, 50)) * 4
     trained = np.repeat(centers, 4, axis=0) + np.random.default_rng(4).normal(size=(12, 50))
     (state,) = steps(FedSEM(3), [(range(12), trained)], np.zeros(50))
@@ -97,13 +94,6 @@ def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights():
     assert np.allclose(mix(W, theta, block=64), mix(W, theta), rtol=0, atol=1e-7)
     for row, says in (([0.5, 0.4], "sum to 1"), ([1.5, -0.5], "non-negative")):
         refused(says, mix, np.array([row]), np.zeros((2, 3), np.float32))
-
-
-@pytest.mark.parametrize(
-    ("method", "models"), [(FedAvg(), 1), (Oracle(), 2), (Local(), 4), (FLT(fitted([0, 1, 2, 2])), 3)]
-)
-def test_state_holds_one_model_per_distinct_neighbourhood(method, models):
-    assert len(play(method, ([0], [[7, 7]]))[1]["models"]) == models
 
 
 @pytest.mark.parametrize(
@@ -237,17 +227,6 @@ def digits(M=4, val=0):
     return held_out(two_clusters(M, 24), val)
 
 
-def test_fedprox_with_mu_0_is_fedavg_bit_for_bit_and_pulls_otherwise():
-    fed = digits()
-    fedavg = fl.run(FedAvg(), fed, **QUICK, participation=0.5)
-    assert np.array_equal(fl.run(FedProx(mu=0), fed, **QUICK, participation=0.5).theta, fedavg.theta)
-    start = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes).init(0)
-    moved = [
-        np.linalg.norm(fl.run(FedProx(mu=mu), fed, **QUICK | {"rounds": 1}).theta - start) for mu in (0, 1, 5, 9.9)
-    ]
-    assert moved == sorted(moved, reverse=True) and moved[0] > 1.5 * moved[-1]
-
-
 def test_ifca_finds_the_clusters_in_one_round_from_separated_models():
     toy = Toy([[0, 0], [1, 0], [10, 0], [11, 0]], [[2.0, 0], [8.0, 0]], sizes=[1, 3, 1, 1])
     state = toy.run(IFCA(2))[1]
@@ -372,12 +351,10 @@ def test_cfl_only_refines(seed):
         assert (np.bincount(after["labels"]) > 0).all()
 
 
-def test_cosines_ignore_scale_and_guard_zeros():
+def test_cosines_guard_zeros():
     rng = np.random.default_rng(0)
     updates = rng.normal(size=(5, 7))
     everybody = np.arange(5)
-    scaled = updates * np.array([[1e-3], [1], [10], [1e3], [7]])
-    assert np.allclose(cosines(updates, everybody), cosines(scaled, everybody), atol=1e-12)
     direct = updates @ updates.T / np.outer(np.linalg.norm(updates, axis=1), np.linalg.norm(updates, axis=1))
     assert np.allclose(cosines(updates, everybody), direct)
     updates[2] = 0

@@ -1,46 +1,43 @@
-"""FEMNIST by writers, read from the JSON files that LEAF's own scripts make (FLT's scenario 3).
+"""FEMNIST by writers (FLT's scenario 3) and CelebA by persons (FeSEM's FedCelebA), from the files of LEAF's scripts.
 
-LEAF (Caldas et al., 2019) has no download of finished files; its scripts fetch NIST Special Database 19 and make
-``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. :mod:`fltnb.data.celeba` reads
-another of LEAF's data sets with what they have in common.
+LEAF (Caldas et al., 2019) has no download of finished files. For FEMNIST its scripts fetch NIST Special Database 19 and
+make ``all_data_<n>_niid_0_keep_0_train_9.json`` and ``..._test_9.json`` of 100 writers each. For CelebA they take the
+persons with five pictures or more, 200,288 pictures of 9,343 persons. Those JSON files hold the pictures' names only;
+the pictures themselves (Liu et al., ICCV 2015) must lie where LEAF wants them.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import FltnbError
-from .images import ImageSet
+from ..progress import bar as progress_bar
+from .images import ImageSet, read_picture
 
 CLASS_NAMES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-"""The 62 classes in LEAF's numbering, which is also that of EMNIST ByClass."""
-COMMAND = "./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.9"
-"""What makes FLT's files, run in LEAF's folder data/femnist: all samples, every writer, 90 % of each for training."""
+"""FEMNIST's 62 classes in LEAF's numbering, which is also that of EMNIST ByClass."""
 PIXELS = 28 * 28
+PICTURES, SIZE = Path("raw") / "img_align_celeba", 84
+"""Where CelebA's pictures lie, and the side in pixels at which LEAF's own model reads them."""
 Part = tuple[Any, np.ndarray]
 """What one person has in one part: the samples, and their labels int64 (n,)."""
 
 
-class UnsoundError(Exception):
-    """What cannot be used; the text goes on from the file's name, or from "Writer x of file y"."""
-
-
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """What LEAF's data sets differ in."""
 
     name: str  # folder in LEAF's data; also the name of the image set
     command: str  # makes the files, in that folder
     person: str  # word for whom a sample belongs to
     needed: str  # what of LEAF's folder is read, in words
-    parse: Callable[[list, list], Part]  # of lists x and y, of equal lengths and not empty; may raise UnsoundError
+    parse: Callable[[list, list], Part]  # of lists x and y, of equal lengths and not empty; may raise ValueError
 
 
 def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
@@ -58,6 +55,32 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
     found = f"{arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files"
     origin = f"LEAF FEMNIST, {found}, pixels as LEAF has them (dark on white)"
     return ImageSet(FEMNIST.name, np.concatenate(images), class_names=CLASS_NAMES, origin=origin, **arrays)
+
+
+def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
+    """Read LEAF's CelebA, smiling or not, from ``train``, ``test`` and ``raw/img_align_celeba``, see :func:`read_leaf`.
+
+    LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square, and leaves the interpolation to
+    Pillow, whose default has changed since; here it is bilinear. Persons are numbered in the order of the files and,
+    within each, by their number in CelebA. All pictures are in memory at once: 4.2 GB. Raises FltnbError as
+    :func:`read_leaf`, or where a picture is listed twice, missing or unreadable.
+    """
+    base = base_folder(folder)
+    listed, arrays, _ = read_people(base, CELEBA)
+    pictures, names = base / PICTURES, Counter(name for own in listed for name in own)
+    if twice := [name for name, n in names.items() if n > 1]:
+        mend = "delete rem_user_data, sampled_data, train and test, and make them anew in one run of LEAF's script"
+        raise FltnbError(f"LEAF's files list the picture {twice[0]!r} twice: {mend}.")
+    there = {path.name for path in pictures.iterdir()} if pictures.is_dir() else set()
+    if missing := sorted(names.keys() - there):  # before the minutes that reading takes
+        found = f"The picture {missing[0]!r} is not in {pictures} ({len(missing)} of {len(names)} are missing)"
+        raise FltnbError(f"{found}: put CelebA's aligned and cropped pictures (img_align_celeba.zip) there.")
+    images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
+    for place, name in enumerate(progress_bar(names, progress, desc="celeba: pictures", unit="picture")):
+        images[place] = read_picture(pictures / name, SIZE, "BILINEAR")
+    persons = arrays["writers"][-1] + 1
+    origin = f"LEAF CelebA (smiling), {persons} persons, pictures reduced to {SIZE} x {SIZE} pixels (bilinear)"
+    return ImageSet(CELEBA.name, images, class_names=("not smiling", "smiling"), origin=origin, **arrays)
 
 
 def base_folder(folder: Path | str) -> Path:
@@ -92,11 +115,9 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
             if alone := sorted(mine.keys() - theirs.keys()):
                 what = f"{who} {alone[0]!r} of {here} is missing in {there} ({len(alone)} such {form.person}s)"
                 raise FltnbError(f"{what}: make both files anew in one run of LEAF's script.")
-        for name in sorted(parts[0], key=_natural):
+        for name in sorted(parts[0], key=_natural)[: None if most is None else most - len(seen)]:
             if name in seen:
                 raise FltnbError(f"{who} {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
-            if most is not None and len(seen) >= most:
-                break
             for part, held in enumerate(parts):
                 own, labels = held[name]
                 samples.append(own)
@@ -114,52 +135,60 @@ def _natural(name: str) -> list:
 
 def _read_part(path: Path, form: Form) -> dict[str, Part]:
     """Return the samples of every person of one file."""
-    place, mend = str(path), "make it anew with LEAF's script or leave it out"
+    place, mend, parts = str(path), "make it anew with LEAF's script or leave it out", {}
     try:
         with path.open(encoding="utf-8") as file:
             content = json.load(file)
     except (ValueError, RecursionError) as error:
         raise FltnbError(f"{path} is not a sound JSON file ({error}): {mend}.") from error
     try:
-        users, counts, user_data = content["users"], content["num_samples"], content["user_data"]
-        if len(users) != len(counts):
-            raise UnsoundError(f"names {len(users)} {form.person}s but has {len(counts)} num_samples")
-        if not users:
-            raise UnsoundError(f"names no {form.person}s")
-        if len(set(users)) < len(users):
-            raise UnsoundError(f"names a {form.person} twice")
-        parts = {}
-        for name, count in zip(users, counts, strict=True):
+        for name, count in zip(content["users"], content["num_samples"], strict=True):
             place = f"{form.person.capitalize()} {name!r} of {path}"
-            held = user_data.pop(name)  # so that its floats can go as soon as they are bytes
-            x, y = held["x"], held["y"]
-            if len(x) != len(y):
-                raise UnsoundError(f"has {len(x)} images but {len(y)} labels")
-            if not x:
-                raise UnsoundError("has no images")
-            if len(x) != count:
-                raise UnsoundError(f"has {len(x)} images but num_samples says {count}")
-            parts[name] = form.parse(x, y)
-    except UnsoundError as fault:
-        raise FltnbError(f"{place} {fault}: {mend}.") from None
+            held = content["user_data"].pop(name)  # so that its floats can go as soon as they are bytes
+            if not len(held["x"]) == len(held["y"]) == count > 0:
+                has = f"has {len(held['x'])} images and {len(held['y'])} labels"
+                raise ValueError(f"{has} where num_samples says {count}")
+            parts[name] = form.parse(held["x"], held["y"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        form = "LEAF's form, users, num_samples and user_data with lists x and y of each"
-        raise FltnbError(f"{path} does not have {form} ({type(error).__name__}: {error}): {mend}.") from error
+        what = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        lacks = "does not have LEAF's form, users, num_samples and user_data with lists x and y of each"
+        raise FltnbError(f"{place} {lacks} ({what}): {mend}.") from error
     return parts
 
 
 def _handwriting(x: list, y: list) -> Part:
     """Return images uint8 (n, 28, 28) and labels of one writer."""
     if wrong := [len(row) for row in x if len(row) != PIXELS]:
-        raise UnsoundError(f"has an image of {wrong[0]} pixels instead of {PIXELS}")
+        raise ValueError(f"has an image of {wrong[0]} pixels instead of {PIXELS}")
     if outside := [c for c in y if type(c) is not int or not 0 <= c < len(CLASS_NAMES)]:
-        raise UnsoundError(f"has the label {outside[0]!r}, which is not one of 0 to {len(CLASS_NAMES) - 1}")
+        raise ValueError(f"has the label {outside[0]!r}, which is not one of 0 to {len(CLASS_NAMES) - 1}")
     pixels = np.asarray(x, dtype=np.float64)
     if not ((pixels >= 0) & (pixels <= 1)).all():
-        raise UnsoundError("has pixels outside 0 to 1")
+        raise ValueError("has pixels outside 0 to 1")
     return np.rint(pixels * 255).astype(np.uint8).reshape(-1, 28, 28), np.array(y, dtype=np.int64)
 
 
+def _smiles(x: list, y: list) -> Part:
+    """Return names of pictures and labels of one person."""
+    if wrong := [name for name in x if not isinstance(name, str)]:
+        raise ValueError(f"has {wrong[0]!r} in place of a picture's name")
+    # LEAF's script divides, so that Python 3 writes 1.0 and Python 2 wrote 1
+    if outside := [c for c in y if type(c) not in (int, float) or c not in (0, 1)]:
+        raise ValueError(f"has the label {outside[0]!r}, which is not 0 (not smiling) or 1 (smiling)")
+    return x, np.array(y, dtype=np.int64)
+
+
 FEMNIST = Form(
-    "femnist", COMMAND, "writer", "train and test; the files all_data_0 and all_data_1 are enough for FLT", _handwriting
+    "femnist",
+    "./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.9",  # FLT: all samples and writers, 90 % for training
+    "writer",
+    "train and test; the files all_data_0 and all_data_1 are enough for FLT",
+    _handwriting,
+)
+CELEBA = Form(
+    "celeba",
+    "./preprocess.sh -s niid --sf 1.0 -k 5 -t sample --tf 0.8",  # FeSEM, Section 6.1: 80 % for training
+    "person",
+    "train, test and raw/img_align_celeba",
+    _smiles,
 )

@@ -21,10 +21,9 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError, choose
-from .celeba import CELEBA, read_celeba
 from .features import features
 from .images import ARRAYS, ImageSet, fixed_split
-from .leaf import FEMNIST, read_leaf
+from .leaf import CELEBA, FEMNIST, read_celeba, read_leaf
 from .pacs import DOMAINS, read_pacs
 
 # name -> (torchvision class, keyword arguments, rough download in MB)

@@ -35,15 +35,9 @@ def embed_clients(
     """
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)
-    if spec.kind in NETWORK_KINDS:
+    if spec.kind in ("resnet18", *NETWORK_KINDS):
         return _with_network(fed, spec, weights, progress, n_jobs)
-    inputs = (to_inputs(fed.images[index]) for index in fed.train)
-    if spec.kind == "resnet18":
-        from . import resnet
-
-        made = resnet.network(weights)
-        return [resnet.features(x, made) for x in inputs]
-    pixels = (x.reshape(len(x), -1) for x in inputs)
+    pixels = (to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train)
     if spec.kind == "pixels":
         return list(pixels)
     return [(x - weights["mean"]) @ weights["components"].T for x in pixels]

@@ -1,4 +1,4 @@
-"""The autoencoders of FLT, shaped by the data; the part up to the latent vector is what clients embed with."""
+"""The autoencoders of FLT, shaped by the data, and MT-HFL's ResNet-18: networks that clients embed with."""
 
 from __future__ import annotations
 
@@ -8,25 +8,37 @@ import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torchvision.models.resnet import BasicBlock, ResNet
 
 from ..errors import FltnbError, choose
+from ..models.vision import MEAN, STD
 
 
 def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
-    """Build an autoencoder: ``encode(x) -> (n, latent)``, ``forward(x) -> reconstruction``, ``loss(x)``.
+    """Build a network: ``encode(x) -> (n, latent)``; of an autoencoder ``forward(x) -> reconstruction``, ``loss(x)``.
 
-    Raises FltnbError unless H and W are divisible by 4: both networks halve them twice.
+    Raises FltnbError unless H and W are divisible by 4: both autoencoders halve them twice. A ResNet-18 takes all
+    grey and colour images.
     """
-    choose(kind, NETWORKS, "autoencoder")
+    choose(kind, NETWORKS, "network")
     channels, height, width = input_shape
-    if height % 4 or width % 4:
+    if kind == "resnet18":
+        if channels not in (1, 3) or min(height, width) < 2:
+            raise FltnbError(f"ResNet-18 needs grey or colour images, not {input_shape}: use kind='pixels'.")
+    elif height % 4 or width % 4:
         found = f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}"
         raise FltnbError(f"{found}: use kind='pca' or 'pixels'.")
     return NETWORKS[kind](channels, height, width, latent)
 
 
+def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
+    """Weights of an autoencoder that embedding alone needs."""
+    parts = ("conv", "embed", "encoder")
+    return {name: value for name, value in network.state_dict().items() if name.startswith(parts)}
+
+
 def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dict[str, np.ndarray]) -> nn.Module:
-    """Build an autoencoder that holds a copy of the given weights."""
+    """Build a network that holds a copy of the given weights."""
     with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
         network = make(kind, input_shape, latent)
     network.load_state_dict({name: torch.tensor(value) for name, value in weights.items()}, assign=True)
@@ -85,10 +97,6 @@ class ConvAE(nn.Module):
         order = pixel.transpose(1, 4, 2, 5, 3, 6, 0)
         for name, index in (("patch", patch), ("order", order)):
             self.register_buffer(name, torch.tensor(index.reshape(-1), device="cpu"), persistent=False)
-
-    def encoder_state(self) -> dict[str, torch.Tensor]:
-        """Weights that embedding alone needs."""
-        return {name: value for name, value in self.state_dict().items() if name.startswith(("conv", "embed"))}
 
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [0, 1] -> (n, latent)."""
@@ -156,10 +164,6 @@ class ResidualConvAE(nn.Module):
             nn.ConvTranspose2d(64, channels, 4, stride=2, padding=1),
         )
 
-    def encoder_state(self) -> dict[str, torch.Tensor]:
-        """Weights that embedding alone needs."""
-        return self.encoder.state_dict()
-
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) in [-1, 1] -> (n, latent)."""
         return self.encoder(x)
@@ -187,4 +191,20 @@ class _Residual(nn.Module):
         return x + self.path(x)
 
 
-NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE}
+class ResNet18(ResNet):
+    """ImageNet's ResNet-18 without its last layer: MT-HFL's for CIFAR-10 (arXiv 2410.02733, Section III)."""
+
+    mean, std = 0.0, 1.0
+
+    def __init__(self, channels: int = 3, height: int = 224, width: int = 224, latent: int = 512):
+        super().__init__(BasicBlock, [2, 2, 2, 2])
+        self.fc = nn.Identity()
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, 1 or 3, H, W) in [0, 1], at its own size -> (n, 512); grey images are shown to it as colour ones."""
+        mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+        x = (x.expand(-1, 3, -1, -1) - mean) / std
+        return torch.cat([self(part) for part in x.split(256)])
+
+
+NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE, "resnet18": ResNet18}

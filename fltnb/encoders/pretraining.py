@@ -82,9 +82,7 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
         return {}
     folder = paths.store() / "encoders"
     if spec.kind == "resnet18":
-        from . import resnet
-
-        return resnet.weights(spec.pretrain, spec.seed, folder / "resnet18_imagenet.safetensors")
+        return _resnet18(spec, folder / "resnet18_imagenet.safetensors")
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
@@ -114,9 +112,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     if spec.kind == "pixels":
         return 0
     if spec.kind == "resnet18":
-        from . import resnet
-
-        return resnet.n_numbers()
+        input_shape = (3, 224, 224)
     if input_shape is None:
         input_shape = to_inputs(pretraining_set(spec.pretrain).images[:1]).shape[1:]
     if spec.kind == "pca":
@@ -124,7 +120,8 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     from . import networks
 
     network = networks.make(spec.kind, input_shape, spec.latent)
-    state = network.state_dict() if spec.finetune_epochs else network.encoder_state()
+    whole = spec.finetune_epochs or spec.kind == "resnet18"
+    state = network.state_dict() if whole else networks.encoder_state(network)
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 
 
@@ -145,6 +142,27 @@ def _fit_network(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool
     if not all(np.isfinite(value).all() for value in weights.values()):
         raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
     return weights
+
+
+def _resnet18(spec: EncoderSpec, path: Path) -> Weights:
+    """Weights without the classifier: those that torchvision publishes, kept in a file, or what the seed draws."""
+    import torch
+    from torchvision.models import ResNet18_Weights
+
+    from ..models.vision import download
+    from .networks import ResNet18
+
+    if spec.pretrain == "random":  # shows what the architecture alone does
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(integer(spec.seed, "encoder"))
+            return {name: value.numpy() for name, value in ResNet18().state_dict().items()}
+    kept = read_weights(path)
+    if kept is None:
+        published = ResNet18_Weights.IMAGENET1K_V1
+        state = download(published, "choose kind='convae' or kind='pixels'")
+        kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
+        write_weights(path, kept, {"kind": "resnet18", "origin": published.url})
+    return kept
 
 
 def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:

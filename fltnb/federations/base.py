@@ -214,7 +214,7 @@ class Federation:
             units would else drown each other. In a real federation clients would send two sums per column for that.
         **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
         """
-        return cls.from_arrays(**read_csv(file, owner, label, features, standardise)._asdict(), **options)
+        return cls.from_arrays(**read_csv(file, owner, label, features, standardise), **options)
 
     @classmethod
     def from_folder(cls, folder: Path | str, size: Count = 32, grey: bool = False, **options: Any) -> Federation:
@@ -229,7 +229,7 @@ class Federation:
         grey : bool, one channel in place of red, green and blue
         **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
         """
-        return cls.from_arrays(**read_folder(folder, size, grey)._asdict(), **options)
+        return cls.from_arrays(**read_folder(folder, size, grey), **options)
 
     @property
     def n_clients(self) -> int:

@@ -77,15 +77,21 @@ def label_clusters(
     lists = _class_lists(images, by_class, n_clusters, classes_per_cluster, shared_classes, rng)
     total = sum(len(by_class[c]) for c in np.unique(lists))
     target = samples_per_client or total // n_clients
+    size = target // classes_per_cluster
     if target < classes_per_cluster:
         who = f"{n_clients} clients that hold {classes_per_cluster} classes each"
         what = f"{who} cannot be served from {total} training images with {target} per client"
         raise FltnbError(f"There are more clients than samples: {what}.")
     if overlap:
-        size = target // classes_per_cluster
-        train = [_drawn(by_class, lists[c], size, stream(seed, "partition", i, 0)) for i, c in enumerate(clusters)]
+        drawn = [(stream(seed, "partition", i, 0), lists[c]) for i, c in enumerate(clusters)]
+        train = [np.concatenate([rng.permutation(by_class[c])[:size] for c in classes]) for rng, classes in drawn]
     elif variant == "as_run":
-        train = _blocks(by_class, lists[clusters], clusters, target // classes_per_cluster, index[-1])
+        # consecutive blocks of images per class; a class that has run out is filled up with the last image of all
+        place, train = np.arange(n_clients) - np.searchsorted(clusters, clusters), []  # of each in its cluster
+        for classes, j in zip(lists[clusters], place, strict=True):
+            blocks = [by_class[c][j * size : (j + 1) * size] for c in classes]
+            filled = [np.pad(own, (0, size - len(own)), constant_values=index[-1]) for own in blocks]
+            train.append(np.concatenate(filled))
     else:
         wanted = _wanted(images, by_class, lists, clusters, target, samples_per_client is not None)
         (held,) = hand_out(seed, (by_class, wanted))
@@ -111,23 +117,6 @@ def _class_lists(
     order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
     return order[(start + np.arange(per_cluster)) % needed]
-
-
-def _blocks(
-    by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, size: int, last: int
-) -> list[np.ndarray]:
-    """Deal consecutive blocks of ``size`` images per class; a class that has run out is filled up with ``last``."""
-    place = np.arange(len(clusters)) - np.searchsorted(clusters, clusters)  # of each client in its cluster
-    train = []
-    for classes, j in zip(lists, place, strict=True):
-        blocks = [by_class[c][j * size : (j + 1) * size] for c in classes]
-        train.append(np.concatenate([np.pad(b, (0, size - len(b)), constant_values=last) for b in blocks]))
-    return train
-
-
-def _drawn(by_class: list[np.ndarray], classes: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw up to ``size`` different images of each class."""
-    return np.concatenate([rng.permutation(by_class[c])[:size] for c in classes])
 
 
 def _wanted(

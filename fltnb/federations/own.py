@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,16 +19,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 SHOWN = 8  # names in a sentence; a table may have thousands of columns
 
 
-class Samples(NamedTuple):
-    """What :meth:`~fltnb.federations.Federation.from_arrays` takes: N samples, classes 0 to K-1, owners, names."""
-
-    x: np.ndarray
-    y: np.ndarray
-    client_ids: np.ndarray
-    class_names: list[str]
-
-
-def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] | None, standardise: bool) -> Samples:
+def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] | None, standardise: bool) -> dict:
     """Read a table with one row per sample; see :meth:`~fltnb.federations.Federation.from_csv`."""
     import pandas as pd
 
@@ -58,7 +49,7 @@ def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] |
     return _samples(x, table[label].to_numpy(), table[owner].to_numpy())
 
 
-def read_folder(folder: Path | str, size: Count, grey: bool) -> Samples:
+def read_folder(folder: Path | str, size: Count, grey: bool) -> dict:
     """Read ``<folder>/<owner>/<class>/<picture>``; see :meth:`~fltnb.federations.Federation.from_folder`."""
     folder, size = Path(folder), check("size", size, Count)
     check("grey", grey, bool)
@@ -77,9 +68,10 @@ def read_folder(folder: Path | str, size: Count, grey: bool) -> Samples:
     return _samples(x, np.array([parts[1] for parts in inside]), np.array([parts[0] for parts in inside]))
 
 
-def _samples(x: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> Samples:
+def _samples(x: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> dict:
+    """Return what :meth:`~fltnb.federations.Federation.from_arrays` takes."""
     names, y = np.unique(labels, return_inverse=True)
-    return Samples(x, y, owners, [str(name) for name in names])
+    return {"x": x, "y": y, "client_ids": owners, "class_names": [str(name) for name in names]}
 
 
 def _check_table(table: pd.DataFrame, needed: list[str], features: list[str], name: str) -> None:

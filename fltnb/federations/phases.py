@@ -16,9 +16,9 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from ..data import ImageSet
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Natural, Whole, check
+from ..settings import Natural, Whole, check, checked
 from .base import SPLITS, Federation
 from .kinds import Base, kind, made
 
@@ -149,24 +149,22 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     return ChangingFederation(**fields, phases=tuple(found))
 
 
-_EVENT = {"round": Annotated[int, Whole(2)], "join": Natural, "cluster": Natural, "drift": Natural}
+def _event(round: Annotated[int, Whole(2)], join: Natural = 0, cluster: Natural = 0, drift: Natural = 0) -> None:
+    """Take what an event has; its signature checks the parts."""
 
 
 def _events(name: str, events: Any) -> list[dict[str, int]]:
-    """Return events by round, the parts of each in the order of ``_EVENT``, or refuse them."""
+    """Return events by round, the parts of each in the order of :func:`_event`, or refuse them."""
     done = []
     for event in events:
         if not isinstance(event, dict):
             raise FltnbError(f'An event must be a dict such as {{"round": 20, "join": 5}}, not {event!r}.')
-        for key in event:
-            choose(key, _EVENT, "part of an event")
-        event = {"round": None} | event
-        full = {key: check(f"The {key} of an event", event[key], rule) for key, rule in _EVENT.items() if key in event}
-        if not full.get("join") and not full.get("drift"):
+        full = checked(_event, event, "an event")
+        if not full["join"] and not full["drift"]:
             raise FltnbError(f"The event of round {full['round']} changes nothing: give join or drift.")
-        if full.get("drift") == 1:
+        if full["drift"] == 1:
             raise FltnbError("A single client cannot drift, because drifting clients exchange data: give 2 or more.")
-        done.append(full)
+        done.append({key: value for key, value in full.items() if key in event})
     if not done:
         raise FltnbError('A changing federation needs an event, such as {"round": 20, "join": 5}.')
     if len({event["round"] for event in done}) < len(done):

@@ -18,14 +18,13 @@ from .dynamic import DynamicFLT
 from .emdcfl import EMDCFL
 from .fedem import FedCE, FedEM, FedRC, FedSoft
 from .fesem import FedSEM, FeSEM, FeSEMMA
-from .flt import FLT, PACFL, PCAKMHC
+from .flt import FLT, PACFL, PCAKMHC, SoftFLT
 from .graph import FedAvg, GraphMethod, Oracle
 from .hierarchical import MTHFL
 from .ifca import IFCA, HypoCluster
 from .pfedgraph import FedSaC, PFedGraph
 from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
-from .soft import SoftFLT
 
 METHODS = {
     cls.__name__: cls

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 import numpy as np
 
 from .. import relatedness
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase
 from ..settings import Configured, Variant, brief
@@ -194,12 +194,6 @@ def _plain(value: Any) -> Any:
     return brief(type(value), asdict(value)) if is_dataclass(value) else value
 
 
-def resolve_rule(rule: str | None, variant: str) -> str:
-    """Non-participant rule (:class:`fltnb.methods.graph.GraphMethod`): as given, else the variant's."""
-    choose(variant, VARIANTS, "variant")
-    return choose(rule or (PUBLISHED_RULE if variant == "as_run" else "participants"), RULES, "rule")
-
-
 def one_cluster(fed: Federation, theta: np.ndarray) -> State:
     """State in which everybody is of cluster 0 and served the first of the models (K, P), or the only one (P,)."""
     row = np.zeros(fed.n_clients, dtype=np.int64)
@@ -232,15 +226,15 @@ def several(model: Model, context: Context, n_models: int) -> np.ndarray:
     return np.stack([model.init(context.seed, k) for k in range(n_models)])
 
 
-def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384) -> np.ndarray:
-    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned in the type of ``theta``.
+def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384, dtype: np.dtype | None = None) -> np.ndarray:
+    """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned as ``dtype`` or theta's type.
 
     Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
         raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
-    out = np.empty((W.shape[0], theta.shape[1]), dtype=theta.dtype)
+    out = np.empty((W.shape[0], theta.shape[1]), dtype=dtype or theta.dtype)
     for begin in range(0, theta.shape[1], block):
         out[:, begin : begin + block] = W @ theta[:, begin : begin + block].astype(np.float64)
     return out
@@ -251,5 +245,5 @@ def mix_groups(share: np.ndarray, theta: np.ndarray, models: np.ndarray) -> np.n
     total = share.sum(axis=1)
     filled = total > 0
     out = models.copy()
-    out[filled] = mix(share[filled] / total[filled, None], theta)
+    out[filled] = mix(share[filled] / total[filled, None], theta, dtype=models.dtype)
     return out

@@ -12,9 +12,7 @@ import numpy as np
 
 from ..settings import Count, Natural, NonNegative
 from .base import Context, Method, State, unclustered
-from .modelspace import cluster_means, with_rows
-
-BLOCK = 65536  # parameters per step: bounds the copies made of the (M, P) updates
+from .modelspace import cluster_means, gram, with_rows
 
 
 class CFL(Method):
@@ -95,23 +93,18 @@ class CFL(Method):
 
     def _is_torn(self, updates: np.ndarray, own: np.ndarray, weights: np.ndarray) -> bool:
         """Whether the mean update is small and some member's is large."""
-        mean, squares = 0.0, np.zeros(len(own))
-        for begin in range(0, updates.shape[1], BLOCK):
-            part = updates[own, begin : begin + BLOCK].astype(np.float64)
-            mean += ((weights @ part / weights.sum()) ** 2).sum()
-            squares += np.einsum("ij,ij->i", part, part)
-        return bool(np.sqrt(mean) < self.eps1 and np.sqrt(squares.max()) > self.eps2)
+        share = np.zeros(len(updates), dtype=updates.dtype)  # of its type: no copy is made of the (M, P) updates
+        share[own] = weights / weights.sum()
+        longest = max(np.linalg.norm(updates[i]) for i in own)
+        return bool(np.linalg.norm(share @ updates) < self.eps1 and longest > self.eps2)
 
 
 def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Cosine similarity (m, m) of updates of some clients (m,); 0 with an update that is zero, 1 on the diagonal."""
-    gram = np.zeros((len(own), len(own)))
-    for begin in range(0, updates.shape[1], BLOCK):
-        part = updates[own, begin : begin + BLOCK]
-        gram += part @ part.T
-    norm = np.sqrt(np.diag(gram))
+    inner = gram(updates, own=own)
+    norm = np.sqrt(np.diag(inner))
     scale = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
-    similarity = np.clip(gram * scale * scale[:, None], -1.0, 1.0) + 0.0  # no negative zeros
+    similarity = np.clip(inner * scale * scale[:, None], -1.0, 1.0) + 0.0  # no negative zeros
     np.fill_diagonal(similarity, 1.0)
     return similarity
 
@@ -181,9 +174,5 @@ class FedCluster(Method):
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
     """Average-linkage cut in two: True (m,) for the half without the first member, None where it does not stand."""
     second = bipartition(similarity, "average")
-    return second if separation(similarity[np.ix_(second, ~second)].max()) >= gamma else None
-
-
-def separation(cosine: float) -> float:
-    """Return ``sqrt((1 - cosine) / 2)``: 0 for equal directions, 1 for opposite ones."""
-    return float(np.sqrt((1.0 - cosine) / 2.0))
+    nearest = similarity[np.ix_(second, ~second)].max()
+    return second if np.sqrt((1.0 - nearest) / 2.0) >= gamma else None

@@ -19,9 +19,7 @@ from ..relatedness.cuts import canonical
 from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative, Variant
 from .base import Context, HardMethod, Method, State, unclustered
-from .modelspace import cluster_means, gram, leading_features, quick_kmeans, with_rows
-
-BLOCK = 65536  # weights per step: bounds the float64 copies
+from .modelspace import BLOCK, cluster_means, gram, leading_features, quick_kmeans, with_rows
 
 
 class ColdStart(HardMethod):
@@ -104,7 +102,7 @@ class FedClust(ColdStart):
         sent = theta[:, slice(*state["head"])]
         squared = 0.0
         for begin in range(0, sent.shape[1], BLOCK):
-            squared += pdist(sent[:, begin : begin + BLOCK].astype(np.float64), "sqeuclidean")
+            squared += pdist(sent[:, begin : begin + BLOCK], "sqeuclidean")
         tree = linkage(np.sqrt(squared), "complete")
         labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
         means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
@@ -244,14 +242,14 @@ class CFLGP(HardMethod):
         row, heard, profile = state["row"], state["heard"], state["profile"]
         if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
             heard, profile = heard.copy(), profile.copy()
-            weight = newest_weight(round - 1, self.n_clusters, self.period)
+            weight = 1 / (round // (self.n_clusters * self.period) + 1)  # beta, of the newest update
             for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
                 profile[client, block] *= 1 - weight
                 profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
             heard[clients] = True
             if heard.sum() >= self.n_clusters:
                 points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
-                features = leading_features(gram(points, np.zeros_like(points[0])), self.n_clusters)
+                features = leading_features(gram(points), self.n_clusters)
                 labels = quick_kmeans(features, self.n_clusters, integer(int(state["seed"]), "method", round))
                 row = with_rows(row, heard, renamed(labels, row[heard]))
         weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
@@ -271,11 +269,6 @@ class CFLGPAsRun(CFLGP, as_run=True):
 
     def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
         pass
-
-
-def newest_weight(t: int, n_clusters: int, period: int) -> float:
-    """Weight beta of the newest update in the profile at round ``t``, counted from 0."""
-    return 1.0 / ((t + 1) // (n_clusters * period) + 1)
 
 
 def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase, phases
 from ..relatedness import FCR
-from ..settings import Count, Natural, Variant, brief
+from ..settings import Count, Natural, Variant
 from .base import Context, Rule, State
 from .flt import FLT
 from .graph import rewire
@@ -136,7 +136,10 @@ class DynamicFLT(FLT):
         extra["with_encoder"] = np.array(fed.n_clients)
         if self.nearest:
             fitted = self.fitted(fed, context)
-            extra["anchors"] = _cluster_means(fitted, fed.sizes)
+            # mean embedding of each cluster's samples: a client's centroids, by their shares, hold its own mean
+            own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
+            share = (fitted.labels_ == np.arange(fitted.n_clusters_)[:, None]) * np.asarray(fed.sizes, dtype=np.float64)
+            extra["anchors"] = share @ own / share.sum(axis=1, keepdims=True)
             extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
         return adjacency, labels, extra
 
@@ -176,7 +179,10 @@ class DynamicFLT(FLT):
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
-        z = _mean_embeddings(fed, who, self.encoder, context)
+        parts = {split: [getattr(fed, split)[i] for i in who] for split in ("train", "val", "test")}
+        some = replace(fed, **parts, clusters=None)
+        embedded = embed_clients(some, self.encoder, progress=context.progress, n_jobs=context.n_jobs)
+        z = np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
         distance = np.linalg.norm(z[:, None] - state["anchors"][None], axis=2)
         adjacency, labels = state["relation"][state["row"]].copy(), state["labels"].copy()
         for client, cluster in zip(who, distance.argmin(axis=1), strict=True):
@@ -194,24 +200,3 @@ class DynamicFLT(FLT):
 def _nobody(fed: Federation) -> State:
     """State in which no client has changed."""
     return {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
-
-
-def _cluster_means(fitted, sizes: np.ndarray) -> np.ndarray:
-    """Mean embedding of each cluster's samples, (C, e): a client's centroids, by their shares, hold its own mean."""
-    own = np.nansum(fitted.centroids_ * fitted.weights_[..., None], axis=1)
-    member = fitted.labels_[None] == np.arange(fitted.labels_.max() + 1)[:, None]
-    share = member * np.asarray(sizes, dtype=np.float64)
-    return share @ own / share.sum(axis=1, keepdims=True)
-
-
-def _mean_embeddings(fed: Federation, who: np.ndarray, encoder, context: Context) -> np.ndarray:
-    """Mean embedding of the samples of some clients, (n, e), as each computes it."""
-    parts = {split: [getattr(fed, split)[i] for i in who] for split in ("train", "val", "test")}
-    some = replace(fed, **parts, clusters=None)
-
-    def compute() -> State:
-        embedded = embed_clients(some, encoder, progress=context.progress, n_jobs=context.n_jobs)
-        return {"means": np.array([z.mean(axis=0, dtype=np.float64) for z in embedded])}
-
-    key = {"means": some.fingerprint(), "encoder": brief(EncoderSpec, asdict(encoder))}
-    return (compute() if context.cache is None else context.cache(key, compute))["means"]

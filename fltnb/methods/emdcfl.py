@@ -16,7 +16,7 @@ from ..errors import FltnbError
 from ..progress import bar
 from ..relatedness import EMDClustering
 from ..settings import Variant
-from .base import Context, Method, State, alone, mix, mix_groups
+from .base import Context, Method, State, alone, mix_groups
 from .flt import OneShot
 from .graph import rewire
 from .modelspace import with_rows
@@ -86,7 +86,7 @@ class EMDCFL(Method):
         if self._keeps_local(state):
             state["local"] = with_rows(state["local"], clients, theta)
         if self.rule == "last_local":
-            return state | {"models": self._everybody(state)}
+            clients, theta = np.arange(len(state["row"])), state["local"]
         share = state["relation"][:, clients] * state["weights"][clients]
         return state | {"models": mix_groups(share, theta, state["models"])}
 
@@ -101,11 +101,10 @@ class EMDCFL(Method):
             adjacency, labels, tolerance = self.clusterer.connect(state["distance"], state["reference"])
             regrouped = rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
             state = regrouped | {"tolerance": np.array(tolerance)}
-            if self.rule == "last_local":
-                state["models"] = self._everybody(state)
-            else:  # a cluster of which nobody took part has the mean of what its members were served
-                share = state["relation"] * state["weights"] * state["present"]
-                state["models"] = mix_groups(share, state["local"], state["models"])
+            # a cluster of which nobody took part has the mean of what its members were served
+            counted = 1 if self.rule == "last_local" else state["present"]
+            share = state["relation"] * state["weights"] * counted
+            state["models"] = mix_groups(share, state["local"], state["models"])
         if not self._keeps_local(state):
             state["local"] = state["local"][:0].copy()
         return state
@@ -114,10 +113,6 @@ class EMDCFL(Method):
         """Whether clients' own models are still needed."""
         return self.rule == "last_local" or bool(state["again"]) or not state["measured"].all()
 
-    def _everybody(self, state: State) -> np.ndarray:
-        share = state["relation"] * state["weights"]
-        return mix(share / share.sum(axis=1, keepdims=True), state["local"])
-
     def _measure(self, state: State, fed, new: np.ndarray, context: Context) -> State:
         """Fill in distances of pairs of which one is new, under the models that clients trained last."""
         from .. import models
@@ -125,8 +120,8 @@ class EMDCFL(Method):
         net = models.make(str(state["net"]), fed.input_shape, fed.n_classes)
         known = np.flatnonzero(state["trained"])
         pairs = {int(i): [int(j) for j in known if j != i and (new[i] or new[j])] for i in known}
-        sizes = [min(len(part), int(self.clusterer.max_samples)) for part in (*fed.train, *fed.val)]
-        sizes, held = np.array(sizes[: fed.n_clients]), np.array(sizes[fed.n_clients :])
+        most = int(self.clusterer.max_samples)
+        sizes, held = (np.minimum([len(own) for own in part], most) for part in (fed.train, fed.val))
         clusterer = clone(self.clusterer)
         if clusterer.n_jobs is None:
             cells = sum(int(sizes[i] * held[others].sum()) for i, others in pairs.items())
@@ -140,8 +135,8 @@ class EMDCFL(Method):
                     yield i, penultimate(net, own, fed.client(i)[0]), held
 
         distance, reference = state["distance"].copy(), state["reference"].copy()
-        rows = bar(clusterer.measure(tasks()), context.progress, total=len(pairs), desc="emdcfl", unit="client")
-        fill(rows, distance, reference)
+        shown = bar(tasks(), context.progress, total=len(pairs), desc="emdcfl", unit="client")
+        clusterer.measure(shown, distance, reference)
         body = net.n_parameters - (net.head.stop - net.head.start)
         width = clusterer.sent_width(net.n_features)
         moved = sum(len(others) for others in pairs.values())
@@ -151,13 +146,6 @@ class EMDCFL(Method):
         return state | {"distance": distance, "reference": reference, "sent": sent}
 
     setup_bytes = OneShot.setup_bytes
-
-
-def fill(rows, distance: np.ndarray, reference: np.ndarray) -> None:
-    """Write what :meth:`EMDClustering.measure` yields into distances (M, M) and references (M,)."""
-    for row in rows:
-        reference[row.client] = row.reference
-        distance[row.client, list(row.distance)] = list(row.distance.values())
 
 
 def penultimate(model, theta: np.ndarray, inputs: np.ndarray) -> np.ndarray:

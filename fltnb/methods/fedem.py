@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Literal
 
 import numpy as np
+from scipy.special import softmax
 
 from ..settings import Count, NonNegative, Variant
 from .base import Context, Method, State, mix, one_cluster, several
@@ -40,22 +41,20 @@ class FedEM(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
-        return {
-            "models": several(model, context, self.n_clusters),
-            "shares": np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
-        }
+        shares = np.full((fed.n_clients, self.n_clusters), 1 / self.n_clusters)
+        return one_cluster(fed, several(model, context, self.n_clusters)) | {"shares": shares}
 
-    def posteriors(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
-        """Weights q (K, n) of the components for a client's samples, from the losses (K, n) and its shares."""
-        return softmax(log_shares(state["shares"][client])[:, None] - losses)
+    def scores(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
+        """Log-weights (K, n) of the components for a client's samples, from the losses (K, n) and its shares."""
+        with np.errstate(divide="ignore"):  # minus infinity where a component has been lost
+            return np.log(state["shares"][client])[:, None] - losses
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """E-step, then K weighted trainings for each participant."""
         K, shares, weights = self.n_clusters, state["shares"].copy(), {}
         losses = sample_losses(engine, state["models"], clients)
         for client, mine in zip(clients, losses, strict=True):
-            q = self.posteriors(state, mine, client, engine.fed.labels[engine.fed.train[client]])
+            q = softmax(self.scores(state, mine, client, engine.fed.labels[engine.fed.train[client]]), axis=0)
             shares[client], weights[client] = q.mean(axis=1), q
         state = self.weighed(state | {"shares": shares}, weights, engine.fed)
         pairs, each = (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)), [*chain(*weights.values())]
@@ -124,10 +123,9 @@ class FedRC(FedEM):
         K, C = self.n_clusters, model.n_classes
         return state | {"sums": np.zeros((fed.n_clients, K, C)), "parts": np.full((K, C), 1 / K)}
 
-    def posteriors(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
+    def scores(self, state: State, losses: np.ndarray, client: int, labels: np.ndarray) -> np.ndarray:
         """FedEM's weights over the class parts."""
-        log_parts = np.log(state["parts"][:, labels])
-        return softmax(log_shares(state["shares"][client])[:, None] - losses - log_parts)
+        return super().scores(state, losses, client, labels) - np.log(state["parts"][:, labels])
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Keep each participant's sums of q by class, which it sends."""
@@ -138,7 +136,8 @@ class FedRC(FedEM):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average the components and renew the class parts."""
-        return super().collect(state, clients, theta, round) | {"parts": class_parts(state["sums"].sum(axis=0))}
+        sums = np.maximum(state["sums"].sum(axis=0), 1e-8)
+        return super().collect(state, clients, theta, round) | {"parts": sums / sums.sum(axis=1, keepdims=True)}
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All components and the class parts, down and up."""
@@ -147,24 +146,6 @@ class FedRC(FedEM):
 
 class FedRCAsRun(FedRC, FedEMAsRun, as_run=True):
     """FedRC, tested as :class:`FedEMAsRun` is."""
-
-
-def class_parts(sums: np.ndarray) -> np.ndarray:
-    """Rows (K, C) that sum to 1, from sums of posterior weights by class, at least 1e-8 each."""
-    floored = np.maximum(sums, 1e-8)
-    return floored / floored.sum(axis=1, keepdims=True)
-
-
-def log_shares(shares: np.ndarray) -> np.ndarray:
-    """Logarithm of shares; minus infinity where a component has been lost."""
-    with np.errstate(divide="ignore"):
-        return np.log(shares)
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Softmax over the first axis."""
-    scores = np.exp(scores - scores.max(axis=0))
-    return scores / scores.sum(axis=0)
 
 
 class FedSoft(Method):
@@ -205,14 +186,12 @@ class FedSoft(Method):
 
     def start(self, fed, model, context: Context) -> State:
         """K independent centres, no client measured yet."""
-        K = self.n_clusters
-        return {
-            "models": several(model, context, K),
-            "own": np.repeat(model.init(context.seed)[None], fed.n_clients, axis=0),
+        K, models = self.n_clusters, several(model, context, self.n_clusters)
+        return one_cluster(fed, models) | {
+            "own": np.repeat(models[:1], fed.n_clients, axis=0),
             "importance": np.full((fed.n_clients, K), 1 / K),
             "counts": np.zeros((fed.n_clients, K)),
             "measured": np.zeros(fed.n_clients, dtype=bool),
-            "weights": np.asarray(fed.sizes, dtype=np.float64),
         }
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine) -> State:
@@ -235,7 +214,8 @@ class FedSoft(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Every participant's model goes into every centre, by importance and samples."""
-        models = mix(center_weights(state["counts"][clients]), theta)
+        counts = state["counts"][clients]
+        models = mix((counts / counts.sum(axis=0)).T, theta)
         return state | {"models": models, "own": with_rows(state["own"], clients, theta)}
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
@@ -263,20 +243,10 @@ class FedSoftAsRun(FedSoft, as_run=True):
 
     def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
         """Count whole batches (K,); a centre that wins none counts for a thousandth of the samples, at least for 1."""
-        count = batch_counts(losses, batch_size)
-        return np.where(count > 0, count, max(1, int(0.001 * losses.shape[1])))
-
-
-def center_weights(counts: np.ndarray) -> np.ndarray:
-    """Weights v (K, n) of n clients in every centre, from ``u_ik n_i`` (n, K); rows sum to 1."""
-    return (counts / counts.sum(axis=0)).T
-
-
-def batch_counts(losses: np.ndarray, size: int) -> np.ndarray:
-    """Count the samples (K,) that each centre wins when whole batches go to the centre with their least mean loss."""
-    winner = batch_means(losses, size).argmin(axis=0)
-    each = np.minimum(size, losses.shape[1] - size * np.arange(len(winner)))
-    return np.bincount(winner, each, len(losses))
+        n = losses.shape[1]
+        winner = batch_means(losses, batch_size).argmin(axis=0)  # each batch's samples go to its best centre
+        count = np.bincount(winner, np.minimum(batch_size, n - batch_size * np.arange(len(winner))), len(losses))
+        return np.where(count > 0, count, max(1, int(0.001 * n)))
 
 
 class FedCE(Method):
@@ -319,7 +289,7 @@ class FedCE(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average all participants into every model."""
-        return state | {"models": mix(softmax(state["associations"][clients]).T, theta)}
+        return state | {"models": mix(softmax(state["associations"][clients], axis=0).T, theta)}
 
     traffic = FedSoft.traffic
 

@@ -11,6 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from scipy.linalg import block_diag
 
 from ..errors import FltnbError
 from ..federations import Federation
@@ -74,11 +75,10 @@ class GraphMethod(Method):
         if self.redrawn:
             adjacency, labels, _ = self.client_graph(fed, context)
             return rewire(state, adjacency, labels, fed.sizes, ~changed)
-        adjacency = widened(state["relation"][state["row"]], fed.n_clients)
-        labels = state.get("labels")
+        new, labels = fed.n_clients - len(state["row"]), state.get("labels")
+        adjacency = block_diag(state["relation"][state["row"]], np.eye(new, dtype=state["relation"].dtype))
         if labels is not None:
-            alone = labels.max() + 1 + np.arange(fed.n_clients - len(labels))
-            labels = np.concatenate([labels, alone])
+            labels = np.concatenate([labels, labels.max() + 1 + np.arange(new)])
         return rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
@@ -113,13 +113,6 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         adjacency = adjacency.astype(np.uint8)
     relation, row = np.unique(adjacency, axis=0, return_inverse=True)
     return relation, row.reshape(-1).astype(np.int64)
-
-
-def widened(adjacency: np.ndarray, n_clients: int) -> np.ndarray:
-    """Return a client graph with newcomers added, each related to itself alone."""
-    wide = np.eye(n_clients, dtype=adjacency.dtype)
-    wide[: len(adjacency), : len(adjacency)] = adjacency
-    return wide
 
 
 def rewire(

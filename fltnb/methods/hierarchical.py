@@ -66,7 +66,10 @@ class MTHFL(OneShot):
         name: str | None = None,
     ):
         super().__init__(clusterer, encoder, name)
-        self.shared = _as_layers(shared)
+        named = isinstance(shared, (list, tuple)) and all(isinstance(name, str) for name in shared)
+        if isinstance(shared, (str, list, tuple)) and not named:
+            raise FltnbError(f"shared must be a number of first layers or a list of layer names, not {shared!r}.")
+        self.shared = list(shared) if named else check("shared", shared, Natural | None)
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
@@ -133,12 +136,3 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
             have = f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
             raise FltnbError(f"Model {model.name!r} has no layer {lacking[0]!r} to share: {have}")
     return np.repeat(np.isin(layer_of, names), model.sizes)
-
-
-def _as_layers(shared: int | Sequence[str] | None) -> int | list[str] | None:
-    """Return ``shared`` as plain JSON values, or refuse it."""
-    if isinstance(shared, (list, tuple)) and all(isinstance(name, str) for name in shared):
-        return list(shared)
-    if isinstance(shared, (str, list, tuple)):
-        raise FltnbError(f"shared must be a number of first layers or a list of layer names, not {shared!r}.")
-    return check("shared", shared, Natural | None)

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from ..errors import FltnbError
-
 Layers = list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -58,13 +56,12 @@ def permuted(layers: Layers, orders: Sequence[np.ndarray]) -> Layers:
 def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
     """Find the orders of a model's hidden neurons, for :func:`permuted`, in which they fit another model best.
 
-    The Hungarian method assigns neurons, layer by layer from the input. Models whose layers differ in number or width
-    raise :class:`fltnb.FltnbError`.
+    The Hungarian method assigns neurons, layer by layer from the input, by what leads into each.
     """
-    _check(layers, reference)
     orders, before = [], None
     for (weight, bias), (target, shift) in zip(layers[:-1], reference[:-1], strict=True):
-        incoming, wanted = _flat(_inputs_reordered(weight, before), bias), _flat(target, shift)
+        pairs = (_inputs_reordered(weight, before), bias), (target, shift)
+        incoming, wanted = (np.hstack([w.reshape(len(w), -1), b[:, None]]) for w, b in pairs)
         # squared distances, less a number per row, on which no assignment depends
         before = assignment((incoming.astype(np.float64) ** 2).sum(axis=1) - 2.0 * (wanted @ incoming.T))
         orders.append(before)
@@ -74,15 +71,10 @@ def match(layers: Layers, reference: Layers) -> list[np.ndarray]:
 def matched_mean(models: Sequence[Layers], weights: Sequence[float], reference: int | None = None) -> Layers:
     """Average n models of equal layers, neuron by matched neuron, with n weights of at least 0, made to sum to 1.
 
-    All are brought into the order of the model at ``reference``, by default the one with the largest weight. No models,
-    weights that do not fit, or layers that differ between models raise :class:`fltnb.FltnbError`.
+    All are brought into the order of the model at ``reference``, by default the one with the largest weight.
     """
     weights = np.asarray(weights, dtype=np.float64)
-    if not len(models) or weights.shape != (len(models),) or (weights < 0).any() or not weights.sum() > 0:
-        raise FltnbError("A matched mean needs models and a weight of at least 0 for each, not all of them 0.")
     first = models[int(weights.argmax()) if reference is None else reference]
-    for layers in models:
-        _check(layers, first)
     sums = [tuple(np.zeros(part.shape) for part in layer) for layer in first]
     for layers, share in zip(models, weights / weights.sum(), strict=True):
         same = layers if layers is first else permuted(layers, match(layers, first))
@@ -98,16 +90,3 @@ def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarra
         return weight
     runs = weight.reshape(len(weight), len(order), -1)
     return runs[:, order].reshape(weight.shape)
-
-
-def _flat(weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """Return what leads into each neuron, (outputs, inputs + 1)."""
-    return np.hstack([weight.reshape(len(weight), -1), bias[:, None]])
-
-
-def _check(layers: Layers, reference: Layers) -> None:
-    shapes = [[(weight.shape, bias.shape) for weight, bias in model] for model in (layers, reference)]
-    if shapes[0] != shapes[1]:
-        one, other = ([len(bias) for _, bias in model] for model in (layers, reference))
-        why = f"outputs are {one} in one and {other} in the other; train one architecture on all clients."
-        raise FltnbError(f"Models of different layers cannot be matched: {why}")

@@ -28,12 +28,13 @@ def cluster_means(labels: np.ndarray, weights: np.ndarray, theta: np.ndarray, mo
     return mix_groups((labels == np.arange(len(models))[:, None]) * weights, theta, models)
 
 
-def gram(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
-    """Inner products (D, D), in float64, of the models less ``origin``."""
-    out = np.zeros((len(points), len(points)))
+def gram(points: np.ndarray, origin: np.ndarray | None = None, own: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Inner products (m, m), in float64, of some (default: all) of the models, less ``origin`` where it is given."""
+    out = 0.0
     for begin in range(0, points.shape[1], BLOCK):
-        part = points[:, begin : begin + BLOCK] - origin[begin : begin + BLOCK]
-        out += part @ part.T
+        part = points[own, begin : begin + BLOCK]
+        part = part if origin is None else part - origin[begin : begin + BLOCK]
+        out = out + (part @ part.T).astype(np.float64)
     return out
 
 
@@ -88,21 +89,15 @@ def lloyd(
     As in scikit-learn, a centre that loses all its points is moved to the point farthest from its own centre. One
     without points in the end stays where it was given.
     """
-    K, given = len(centers), centers
-    labels, placed, sums = None, None, np.zeros(centers.shape)
+    labels, given = None, centers.astype(np.float64)
     for _ in range(max_iter):
         score = scores(points, centers, origin)
         before, labels = labels, score.argmin(axis=1)
         if before is not None and np.array_equal(labels, before):
             break
-        target = _fill_empty(labels, score, points, weights, origin, K)
-        _move(sums, points, weights, placed, target)
-        placed = target
-        count = np.bincount(placed, weights, K)[:, None]
-        centers = np.divide(sums, count, out=centers.astype(np.float64), where=count > 0)
-    _move(sums, points, weights, placed, labels)
-    count = np.bincount(labels, weights, K)[:, None]
-    return labels, np.divide(sums, count, out=given.astype(np.float64), where=count > 0)
+        filled = _fill_empty(labels, score, points, weights, origin, len(centers))
+        centers = cluster_means(filled, weights, points, given)
+    return labels, cluster_means(labels, weights, points, given)
 
 
 def _fill_empty(labels, score, points, weights, origin, n_clusters: int) -> np.ndarray:
@@ -118,12 +113,3 @@ def _fill_empty(labels, score, points, weights, origin, n_clusters: int) -> np.n
     labels = labels.copy()
     labels[far] = empty[: len(far)]
     return labels
-
-
-def _move(sums, points, weights, before, after) -> None:
-    """Bring the clusters' sums (K, P) up to date; only points that changed their cluster are read."""
-    for i in range(len(after)) if before is None else np.flatnonzero(before != after):
-        mass = weights[i] * points[i].astype(np.float64)
-        sums[after[i]] += mass
-        if before is not None:
-            sums[before[i]] -= mass

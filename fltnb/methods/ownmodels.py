@@ -18,10 +18,10 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL, EMDClustering
-from ..relatedness.cuts import cut
+from ..relatedness.cuts import canonical, cut
 from ..relatedness.emd import farther
 from .cfl import cosines
-from .emdcfl import fill, penultimate
+from .emdcfl import penultimate
 from .flt import client_images
 from .modelspace import gram
 from .samples import check_validation
@@ -70,12 +70,15 @@ class OwnModels:
         check_validation(fed, "EMD-CFL")
         training = asdict(self)
         net, _, theta = local_models(fed, training.pop("model"), training, training.pop("seed"), n_workers=1)
-        everybody = range(fed.n_clients)
+        return embedded(fed, net, theta)
 
-        def seen(i: int, split: str, j: int) -> np.ndarray:
-            return penultimate(net, theta[i], fed.client(j, split)[0])
 
-        return [seen(i, "train", i) for i in everybody], lambda i: [seen(i, "val", j) for j in everybody]
+def embedded(fed: Federation, net: Model, theta: np.ndarray) -> tuple[list[np.ndarray], Callable]:
+    """Return what :meth:`OwnModels.embed` returns, of clients with models ``theta`` (M, P)."""
+    held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
+    ends = np.cumsum([len(own) for own in fed.val])[:-1]
+    train = [penultimate(net, own, fed.client(i)[0]) for i, own in enumerate(theta)]
+    return train, lambda i: np.split(penultimate(net, theta[i], held), ends)
 
 
 def measure(
@@ -96,7 +99,8 @@ def measure(
     name, nothing = how["name"], np.full(len(theta), np.nan)
     if name == "EMDClustering":
         options = {key: value for key, value in how.items() if key != "name"}
-        return _emd(fed, net, theta, EMDClustering(**options, random_state=seed, n_jobs=n_jobs))
+        clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs).fit(*embedded(fed, net, theta))
+        return clusterer.distance_, clusterer.reference_
     if name == "angles":
         return PACFL().fit(*client_images(fed)).distance_, nothing
     kept = net.head if name == "last layer" else slice(0, net.n_trainable)
@@ -106,21 +110,6 @@ def measure(
     square = np.diag(inner)[:, None] + np.diag(inner) - 2 * inner
     np.fill_diagonal(square, 0)
     return np.sqrt(np.maximum(square, 0)), nothing
-
-
-def _emd(fed: Federation, net: Model, theta: np.ndarray, clusterer: EMDClustering) -> tuple[np.ndarray, np.ndarray]:
-    clusterer.check(fed.sizes.tolist())
-    held = np.concatenate([fed.client(j, "val")[0] for j in range(len(theta))])
-    ends = np.cumsum([len(own) for own in fed.val])[:-1]
-
-    def tasks():
-        for i, own in enumerate(theta):
-            parts = np.split(penultimate(net, own, held), ends)
-            yield i, penultimate(net, own, fed.client(i, "train")[0]), dict(enumerate(parts))
-
-    distance, reference = np.zeros((len(theta), len(theta))), np.zeros(len(theta))
-    fill(clusterer.measure(tasks()), distance, reference)
-    return distance, reference
 
 
 def labels_at(distance: np.ndarray, reference: np.ndarray, tolerance: float | str) -> tuple[np.ndarray, float]:
@@ -142,22 +131,15 @@ def plateau(far: np.ndarray, clusters: np.ndarray) -> tuple[float, float]:
     >>> plateau(np.array([[0, 0.1, 0.5], [0.1, 0, 0.4], [0.5, 0.4, 0]]), np.array([0, 0, 1]))
     (0.1, 0.4)
     """
-    names = np.unique(clusters)
-    pairs = ~np.eye(len(far), dtype=bool)
-    blocks = [[far[np.ix_(clusters == a, clusters == b)] for b in names] for a in names]
-    least, most = (np.array([[f(block) for block in row] for row in blocks]) for f in (np.min, np.max))
-    inside = float(far[(clusters[:, None] == clusters) & pairs].max(initial=0.0))
-    apart = ~np.eye(len(names), dtype=bool)
-    ends = np.unique([inside, *least[apart], *most[apart], np.inf])
     found: list[tuple[float, float]] = []
-    for low, high in pairwise(ends):
-        linked = ~apart | (most <= low)
-        settled = low >= inside and np.all(linked | (least >= high))
-        if settled and len(np.unique(linked, axis=0)) == len(names):
+    for low, high in pairwise(np.unique([0.0, *squareform(far, checks=False), np.inf])):
+        _, alike = np.unique(far <= low, axis=0, return_inverse=True)  # clients with the same neighbours
+        if np.array_equal(canonical(alike.reshape(-1)), canonical(clusters)):
             joined = found and found[-1][1] == low
             found.append((found.pop()[0] if joined else float(low), float(high)))
     if not found:
-        return inside, float(least[apart].min(initial=np.inf))
+        same = clusters[:, None] == clusters
+        return float((far * same).max()), float(far[~same].min(initial=np.inf))
     return max(found, key=lambda ends: ends[1] / max(ends[0], 1e-12))
 
 

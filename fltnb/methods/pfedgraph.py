@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..relatedness.pacfl import singular_vectors
 from ..settings import NonNegative, Positive, Variant
 from .base import Context, Method, State, alone, mix
 from .cfl import cosines
@@ -122,12 +123,8 @@ def nearest_weights(v: np.ndarray) -> np.ndarray:
 
 def principal_directions(features: np.ndarray) -> np.ndarray:
     """Three leading principal directions (3, e), their largest entries positive; zeros beyond the rank."""
-    values, right = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)[1:]
-    out = np.zeros((DIRECTIONS, features.shape[1]))
-    rank = min(DIRECTIONS, int((values > 1e-9 * max(values[0], np.finfo(float).tiny)).sum()))
-    largest = np.take_along_axis(right[:rank], np.abs(right[:rank]).argmax(axis=1)[:, None], axis=1)
-    out[:rank] = right[:rank] * np.sign(largest)
-    return out
+    found = singular_vectors(features - features.mean(axis=0), DIRECTIONS).T
+    return np.pad(found, ((0, DIRECTIONS - len(found)), (0, 0)))
 
 
 def subspace_similarity(directions: np.ndarray) -> np.ndarray:

@@ -140,8 +140,8 @@ class FedDANE(FedAvg):
     so that every step has the constant ``g - grad f_i(sent)`` added to its gradient; FedAvg's mean follows.
 
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
-    No engine adds a constant to a gradient: this method trains by plain autograd, one client after the other on the
-    engine's device, with its orders and masks. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's
+    No engine adds a constant to a gradient: this method trains in one of its own, the serial one with that step, on the
+    run's device. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's
     configurations try 0, 0.5 and 1 for mu.
     """
 
@@ -163,13 +163,12 @@ class FedDANE(FedAvg):
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Both phases."""
         from ..training import Trained
-        from .autograd import corrected_training, full_gradient, kernels
+        from .autograd import CorrectedEngine
 
-        theta = state["models"][0].astype(engine.spec.dtype)
-        weights = state["weights"][clients]
-        with kernels():
-            gradients = np.stack([full_gradient(engine, theta, client) for client in clients])
-            shift = mix(weights[None] / weights.sum(), gradients) - gradients
-            done = [corrected_training(engine, theta, i, round, own) for i, own in zip(clients, shift, strict=True)]
-        models, losses = zip(*done, strict=True)
-        return state, Trained(np.stack(models), np.array(losses))
+        theta, weights = state["models"][0].astype(engine.spec.dtype), state["weights"][clients]
+        plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
+        gradients = np.stack([plain.gradient(theta, client) for client in clients])
+        shift = mix(weights[None] / weights.sum(), gradients) - gradients
+        done = [plain.corrected(theta, i, round, own) for i, own in zip(clients, shift, strict=True)]
+        models, losses = ([getattr(one, part) for one in done] for part in ("theta", "loss"))
+        return state, Trained(np.concatenate(models), np.concatenate(losses))

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Share, Variant
 from .base import Context, HardMethod, State, mix_groups, unclustered
-from .modelspace import BLOCK, coordinates, scores, with_rows
+from .modelspace import coordinates, scores, with_rows
 
 STARTS = 20
 STEPS = 100  # Lloyd steps at most: with trimming, two clusterings may take turns
@@ -85,24 +86,22 @@ class RobustTKM(HardMethod):
     def first_centers(self, points: np.ndarray, initial: np.ndarray, seed: int, round: int) -> np.ndarray:
         """Centres (K, d) of the best of 20 draws of K clients."""
         inside = coordinates(points, initial)
+        near_mean = lambda mine, center: mine[nearest(mine, center, self.trim)].mean(axis=0)  # noqa: E731
         share, least = None, np.inf
         for start in range(STARTS):
             drawn = self._drawn(len(points), seed, round, start)
-            labels, centers = lloyd(inside, inside[drawn], self._near_mean, STEPS)
+            labels, centers = lloyd(inside, inside[drawn], near_mean, STEPS)
             kept = np.zeros((self.n_clusters, len(points)))
             for k in range(self.n_clusters):
                 mine = np.flatnonzero(labels == k)
                 kept[k, mine[nearest(inside[mine], centers[k], self.trim)]] = 1
-            cost = (kept * _distances(inside, centers).T).sum()
+            cost = (kept * cdist(centers, inside, "sqeuclidean")).sum()
             if share is None or cost < least - 1e-9 * abs(least):
                 share, least = kept, cost
         return mix_groups(share, points, np.repeat(initial[None], self.n_clusters, axis=0))
 
     def _drawn(self, n: int, seed: int, round: int, start: int) -> np.ndarray:
         return np.sort(stream(seed, "method", round, start).choice(n, self.n_clusters, replace=False))
-
-    def _near_mean(self, points: np.ndarray, center: np.ndarray) -> np.ndarray:
-        return points[nearest(points, center, self.trim)].mean(axis=0)
 
 
 class RobustTKMAsRun(RobustTKM, as_run=True):
@@ -142,28 +141,19 @@ def lloyd(
     """
     centers = centers.astype(np.float64)
     for _ in range(steps):
-        labels = _distances(points, centers).argmin(axis=1)
-        before = centers
+        labels, before = cdist(points, centers).argmin(axis=1), centers
         centers = np.stack([update(points[labels == k], c) if (labels == k).any() else c for k, c in enumerate(before)])
         if np.array_equal(centers, before):
             break
-    return _distances(points, centers).argmin(axis=1), centers
+    return cdist(points, centers).argmin(axis=1), centers
 
 
 def trimmed_mean(theta: np.ndarray, trim: float) -> np.ndarray:
     """Mean (P,) of models (n, P), number by number, without the share ``trim`` at each end."""
     cut = _cut(len(theta), trim)
-    out = np.empty(theta.shape[1], dtype=theta.dtype)
-    for begin in range(0, theta.shape[1], BLOCK):
-        part = theta[:, begin : begin + BLOCK]
-        part = np.sort(part, axis=0)[cut : len(theta) - cut] if cut else part
-        out[begin : begin + BLOCK] = part.mean(axis=0, dtype=np.float64)
-    return out
+    kept = np.sort(theta, axis=0)[cut : len(theta) - cut] if cut else theta
+    return kept.mean(axis=0, dtype=np.float64).astype(theta.dtype)
 
 
 def _cut(n: int, trim: float) -> int:
     return int(trim * n + 1e-9)  # 0.2 of 5 is one, whatever the last digit of the product
-
-
-def _distances(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    return np.stack([((points - center) ** 2).sum(axis=1) for center in centers], axis=1)

@@ -8,29 +8,21 @@ from typing import Any
 from ..errors import choose
 from ..settings import brief, checked
 from .base import ClientClusterer, sketch_bytes
+from .centroids import PCAKMeans
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
 from .gain import Gain, clustering_gain
 from .merge_gain import MergeGain
 from .pacfl import PACFL
-from .pca_kmeans import PCAKMeans
 from .transport import TransportSignatures
 
 _MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, TransportSignatures)
 _CLASSES = {made.__name__: made for made in _MADE}
 CLUSTERERS = tuple(_CLASSES)
 
-__all__ = [
-    "CLUSTERERS",
-    "ClientClusterer",
-    "Gain",
-    "build",
-    "canonical",
-    "clustering_gain",
-    "sketch_bytes",
-    *CLUSTERERS,
-]
+__all__ = ["CLUSTERERS", "ClientClusterer", "Gain", "build", "canonical", "clustering_gain", "sketch_bytes"]
+__all__ += CLUSTERERS
 
 
 def build(settings: Mapping[str, Any]) -> ClientClusterer:

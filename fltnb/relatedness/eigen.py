@@ -7,6 +7,7 @@ this is Eq. (2), where every user multiplies its own Gram matrix with the other'
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
@@ -15,7 +16,6 @@ from scipy.optimize import brentq
 from scipy.spatial.distance import squareform
 from scipy.special import log_ndtr, ndtr
 from sklearn.metrics import silhouette_score
-from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -25,9 +25,9 @@ from .cuts import Linkage, best_cut, cut
 
 REASONABLE = 0.5  # mean silhouette of reasonable structure (Kaufman and Rousseeuw, Finding Groups in Data, 1990)
 _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
-_COLUMNS = 4096  # eigenvectors per matrix product: bounds the memory, whatever the number of clients
 
 
+@dataclass(eq=False, repr=False)
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors (arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2).
 
@@ -75,20 +75,16 @@ class EigenRelevance(ClientClusterer):
     [0, 1, 0, 1]
     """
 
-    def __init__(
-        self,
-        n_clusters: Count | None = None,
-        n_eigenvectors: Count | None = 5,
-        linkage: Linkage = "average",
-        max_clusters: Count | None = None,
-        noise: NonNegative = 0.0,
-        epsilon: Positive | None = None,
-        delta: Rate = 1e-5,
-        clip: Positive | None = None,
-        random_state: Natural = 0,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    n_clusters: Count | None = None
+    n_eigenvectors: Count | None = 5
+    linkage: Linkage = "average"
+    max_clusters: Count | None = None
+    noise: NonNegative = 0.0
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    random_state: Natural = 0
+    n_jobs: int | None = None
 
     content = "features"
     per_task, prefer = 1, "threads"  # the work is done by BLAS, outside the interpreter
@@ -134,12 +130,21 @@ class EigenRelevance(ClientClusterer):
 
         ``place``: where its own are among the relayed vectors; by default at its number.
         """
-        factor = self._gram(x, client) if self.epsilon else norm_factor(x)
-        logs = log_ratios(own["_values"], projected_norms(factor, relayed["vectors"]), len(factor.T)).mean(axis=1)
+        logs = self._logs(x, own, relayed, client).mean(axis=1)
         return {"relevance": np.exp(np.delete(logs, client if place is None else place))}
 
+    def _logs(self, x: np.ndarray, own: Sketch, relayed: Sketch, client: int) -> np.ndarray:
+        """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios of a client's eigenvalues and norms."""
+        factor = self._gram(x, client) if self.epsilon else norm_factor(x)
+        values, norms = own["_values"], np.linalg.norm(factor @ relayed["vectors"], axis=0)  # Eq. (2)
+        floor = values[0] * len(factor.T) * np.finfo(float).eps
+        norms = np.maximum(norms, floor).reshape(-1, len(values))
+        return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
+
     def _gram(self, x: np.ndarray, client: int) -> np.ndarray:
-        return noisy_gram(x, client, int(self.random_state), privacy(self.epsilon, self.delta, self.clip))
+        # for one sample per client (divide by n)
+        sigma = gaussian_mechanism(self.epsilon, self.delta) * np.sqrt(2) * self.clip**2
+        return noisy_gram(x, client, int(self.random_state), Noise(sigma, float(self.clip)))
 
     def _relate(self, sketches, answers) -> None:
         others = ~np.eye(len(sketches), dtype=bool)
@@ -188,35 +193,15 @@ def norm_factor(features: np.ndarray) -> np.ndarray:
     return np.linalg.qr(x.T, mode="r") @ x / len(x)
 
 
-def projected_norms(factor: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    """Lengths (m,) of F v for the eigenvectors of all clients, (d, m), by products of whole matrices (Eq. 2)."""
-    out = np.empty(vectors.shape[1])
-    for at in range(0, len(out), _COLUMNS):
-        moved = factor @ vectors[:, at : at + _COLUMNS]
-        out[at : at + _COLUMNS] = np.sqrt(np.einsum("ij,ij->j", moved, moved))
-    return out
-
-
-def log_ratios(values: np.ndarray, norms: np.ndarray, width: int) -> np.ndarray:
-    """Logarithms (M, p), which do not underflow, of Eq. (3)'s ratios: a client's eigenvalues (p,), norms (M * p,)."""
-    floor = values[0] * width * np.finfo(float).eps
-    norms = np.maximum(norms, floor).reshape(-1, len(values))
-    return -np.abs(np.log(norms) - np.log(np.maximum(values, floor)))
-
-
 def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     """R for 1 to p eigenvectors (Figure 4), (p, M, M), from one decomposition: ``relevance_`` at each number."""
     X = check_clients(clients, "features")
     clusterer = EigenRelevance(n_eigenvectors=p)
     clusterer.check([len(x) for x in X])
     sketches = clusterer.sketches(X)
-    sent = clusterer.relay(sketches)["vectors"]
-    directed = np.ones((p, len(X), len(X)))
-    for i, (x, sketch) in enumerate(zip(X, sketches, strict=True)):
-        with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
-            logs = log_ratios(sketch["_values"], projected_norms(norm_factor(x), sent), x.shape[1])
-        directed[:, i] = np.exp(np.cumsum(logs, axis=1) / np.arange(1, p + 1)).T
-        directed[:, i, i] = 1.0
+    logs = np.array(clusterer._each("_logs", zip(X, sketches, strict=True), relayed=clusterer.relay(sketches)))
+    directed = np.exp(np.cumsum(logs, axis=2) / np.arange(1, p + 1)).transpose(2, 0, 1)
+    directed[:, np.eye(len(X), dtype=bool)] = 1.0
     return (directed + directed.transpose(0, 2, 1)) / 2
 
 
@@ -230,11 +215,6 @@ def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None
         if labels.max() == wanted:
             scores[wanted] = silhouette_score(distance, labels, metric="precomputed")
     return scores
-
-
-def privacy(epsilon: float, delta: float, clip: float) -> Noise:
-    """Noise of the private release for one sample per client (divide by n)."""
-    return Noise(gaussian_mechanism(epsilon, delta) * np.sqrt(2) * clip**2, float(clip))
 
 
 def noisy_gram(features: np.ndarray, client: int, seed: int, private: Noise) -> np.ndarray:

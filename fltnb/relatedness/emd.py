@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -30,14 +31,7 @@ SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
 Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
 
-class Row(NamedTuple):
-    """What one client finds with its own encoder: its number, its reference, and corrected distances to others."""
-
-    client: int
-    reference: float
-    distance: dict[int, float]
-
-
+@dataclass(eq=False, repr=False)
 class EMDClustering(ClientClusterer):
     r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 
@@ -76,19 +70,15 @@ class EMDClustering(ClientClusterer):
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
     """
 
-    def __init__(
-        self,
-        tolerance: float | str = 0.025,
-        projection: Annotated[float, Within(high=1.0, above=True)] | None = 0.9,
-        reference: Literal["pair", "client"] = "pair",
-        max_samples: Count = 512,
-        distance: Literal["exact", "sinkhorn", "sliced"] = "exact",
-        regularisation: Positive = 0.1,
-        n_directions: Count = 256,
-        random_state: Natural = 0,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    tolerance: float | str = 0.025
+    projection: Annotated[float, Within(high=1.0, above=True)] | None = 0.9
+    reference: Literal["pair", "client"] = "pair"
+    max_samples: Count = 512
+    distance: Literal["exact", "sinkhorn", "sliced"] = "exact"
+    regularisation: Positive = 0.1
+    n_directions: Count = 256
+    random_state: Natural = 0
+    n_jobs: int | None = None
 
     def _check_options(self, n_clients: int) -> None:
         super()._check_options(n_clients)
@@ -121,7 +111,9 @@ class EMDClustering(ClientClusterer):
         rows = (check_validation(y(i), count, width, i) for i in range(count))
         known = next(rows)  # before any work
         tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
-        return [self._as_sketch(*part, width) for part in zip(self.measure(tasks), X, known, strict=True)]
+        distance, reference = np.zeros((count, count)), np.zeros(count)
+        self.measure(tasks, distance, reference)
+        return [self._as_sketch(i, distance[i], reference[i], X[i], known[i]) for i in range(count)]
 
     def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
         """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
@@ -129,19 +121,18 @@ class EMDClustering(ClientClusterer):
         Of training samples ``x`` (n_i, d) of client i and validation samples (v_j, d) of every client j, all under the
         network of i. In the paper the server computes it, from what clients send pair by pair (``sent_`` counts that).
         """
-        (row,) = self.measure([(client, x, dict(enumerate(validation)))])
-        return self._as_sketch(row, x, validation[client], x.shape[1])
+        distance, reference = {client: np.zeros(len(validation))}, {}
+        self.measure([(client, x, dict(enumerate(validation)))], distance, reference)
+        return self._as_sketch(client, distance[client], reference[client], x, validation[client])
 
-    def _as_sketch(self, row: Row, x: np.ndarray, held: np.ndarray, width: int) -> Sketch:
-        sizes = np.array([min(len(x), int(self.max_samples)), min(len(held), int(self.max_samples)), width])
-        distance = np.array([far for j, far in row.distance.items() if j != row.client])
-        return {"distance": distance, "reference": np.array([row.reference]), "_sizes": sizes}
+    def _as_sketch(self, i: int, row: np.ndarray, reference: float, x: np.ndarray, held: np.ndarray) -> Sketch:
+        compared = sum(min(len(z), int(self.max_samples)) for z in (x, held))
+        sent = (len(row) - 1) * compared * self.sent_width(x.shape[1]) + self.references(len(row) - 1)
+        return {"distance": np.delete(row, i), "reference": np.array([reference]), "_sent": np.array(sent)}
 
     def _relate(self, sketches, answers) -> None:
         count = len(sketches)
-        sizes = np.array([sketch["_sizes"] for sketch in sketches])
-        compared = (count - 1) * sizes[:, :2].sum(axis=1)
-        self.sent_ = compared * self.sent_width(int(sizes[0, 2])) + self.references(count - 1)
+        self.sent_ = np.array([sketch["_sent"] for sketch in sketches])
         distance = np.zeros((count, count))
         distance[~np.eye(count, dtype=bool)] = np.concatenate([sketch["distance"] for sketch in sketches])
         self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
@@ -149,8 +140,8 @@ class EMDClustering(ClientClusterer):
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
         self._keep(distance, tree, labels, adjacency)
 
-    def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]]) -> Iterator[Row]:
-        """Compute rows of D, in the order of the tasks, which are taken as processes (``n_jobs``) become free.
+    def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]], distance, reference) -> None:
+        """Write into D (M, M) and references (M,). Tasks are taken as processes (``n_jobs``) become free.
 
         A task is client i, training samples (n_i, d) and, by client j, validation samples (v_j, d), under i's encoder.
         """
@@ -159,9 +150,10 @@ class EMDClustering(ClientClusterer):
             delayed(bare._row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()})
             for i, train, validation in tasks
         )
-        yield from Parallel(n_jobs=self.n_jobs, return_as="generator")(work)
+        for i, known, own in Parallel(n_jobs=self.n_jobs, return_as="generator")(work):
+            distance[i][[*known]], reference[i] = [*known.values()], own
 
-    def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> Row:
+    def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> tuple[int, dict, float]:
         seed, share = int(self.random_state), self.projection
         how = (self.distance, self.regularisation, int(self.n_directions), seed)
         with threadpool_limits(1):  # so that the last bit does not depend on the machine's cores
@@ -173,12 +165,12 @@ class EMDClustering(ClientClusterer):
                     continue
                 a, b, c = train, z, validation[i]
                 if share is not None:
-                    matrix = projection_matrix(train.shape[1], share, seed, i, j)
+                    matrix = projection_matrix(train.shape[1], self.sent_width(train.shape[1]), seed, i, j)
                     a, b, c = a @ matrix, b @ matrix, c @ matrix
                 if paired:
                     own.append(earth_mover(a, c, *how))
                 distance[j] = earth_mover(a, b, *how) - own[-1]
-        return Row(i, float(np.mean(own)), distance)
+        return i, distance, float(np.mean(own))
 
     def connect(self, distance: np.ndarray, reference: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return adjacency (M, M), labels (M,) and tolerance, of D (M, M), NaN where unknown, and ``reference_``."""
@@ -195,8 +187,8 @@ class EMDClustering(ClientClusterer):
         return adjacency, labels, tolerance
 
     def sent_width(self, width: int) -> int:
-        """Numbers sent per embedding of ``width`` dimensions."""
-        return width if self.projection is None else kept_dimensions(width, self.projection)
+        """Numbers sent per embedding of ``width`` dimensions; of a projected one their share, rounded down, or 1."""
+        return width if self.projection is None else max(1, int(self.projection * width + 1e-9))
 
     def references(self, others: int) -> int:
         """Count the references that a client sends which is compared with so many others."""
@@ -251,16 +243,10 @@ def earth_mover(a: np.ndarray, b: np.ndarray, kind: str = "exact", regularisatio
     return float((plan * cost).sum())
 
 
-def projection_matrix(width: int, share: float, seed: int, i: int, j: int) -> np.ndarray:
-    """Gaussian matrix (d, k), k = share * d rounded down, which clients i and j agree on; the same for (j, i)."""
-    kept = kept_dimensions(width, share)
+def projection_matrix(width: int, kept: int, seed: int, i: int, j: int) -> np.ndarray:
+    """Gaussian matrix (d, k) for k dimensions kept, which clients i and j agree on; the same for (j, i)."""
     rng = stream(seed, "method", PROJECTION, min(i, j), max(i, j))
     return rng.standard_normal((width, kept), dtype=np.float32) / np.float32(math.sqrt(kept))
-
-
-def kept_dimensions(width: int, share: float) -> int:
-    """Dimensions left of ``width`` by a projection to a share of them, at least 1."""
-    return max(1, int(share * width + 1e-9))
 
 
 def first_gap(far: np.ndarray, chance: float) -> float:

@@ -7,6 +7,7 @@ import functools
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, ClassVar, Literal
 
@@ -26,6 +27,7 @@ _SEARCH = ("pynndescent", "pynndescent.distances", "pynndescent.sparse")
 EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximately (and slowly: 27 s at 12,000)
 
 
+@dataclass(eq=False, repr=False)
 class FCR(CentroidClusterer):
     """Client relatedness from a few centroids per client (FLT, arXiv 2103.15947, Section 3.2, Algorithm 2).
 
@@ -57,21 +59,17 @@ class FCR(CentroidClusterer):
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
     """
 
-    def __init__(
-        self,
-        n_clusters: Count | None = None,
-        k: int | Sequence[int] = 5,
-        threshold: NonNegative = 1.0,
-        distance: Literal["min", "matching"] = "min",
-        n_neighbors: Annotated[int, Whole(2)] = 15,
-        n_components: Count = 2,
-        linkage: Linkage = "ward",
-        max_clusters: Count | None = None,
-        n_init: Count = 10,
-        random_state: Natural = 0,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    n_clusters: Count | None = None
+    k: int | Sequence[int] = 5
+    threshold: NonNegative = 1.0
+    distance: Literal["min", "matching"] = "min"
+    n_neighbors: Annotated[int, Whole(2)] = 15
+    n_components: Count = 2
+    linkage: Linkage = "ward"
+    max_clusters: Count | None = None
+    n_init: Count = 10
+    random_state: Natural = 0
+    n_jobs: int | None = None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         super()._check_sizes(sizes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.linalg import orth
 from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
@@ -16,6 +18,7 @@ from .base import ClientClusterer, Sketch
 from .cuts import canonical, cut
 
 
+@dataclass(eq=False, repr=False)
 class PACFL(ClientClusterer):
     """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 
@@ -37,15 +40,11 @@ class PACFL(ClientClusterer):
         between the subspaces that the columns span.
     """
 
-    def __init__(
-        self,
-        threshold: Real = 4.9,
-        n_clusters: Count | None = None,
-        n_vectors: Count = 3,
-        linkage: Literal["weighted", "complete", "single"] = "weighted",
-        angle: Literal["columns", "principal"] = "columns",
-    ):
-        self._store(locals())
+    threshold: Real = 4.9
+    n_clusters: Count | None = None
+    n_vectors: Count = 3
+    linkage: Literal["weighted", "complete", "single"] = "weighted"
+    angle: Literal["columns", "principal"] = "columns"
 
     content, labelled = "pixels", True
 
@@ -82,7 +81,7 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
 def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.ndarray:
     """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i), see :class:`PACFL`."""
     if angle == "principal":
-        bases = [_orthonormal(basis) for basis in bases]
+        bases = [orth(basis, rcond=1e-9) for basis in bases]
     starts = np.cumsum([0, *(basis.shape[1] for basis in bases)])
     side_by_side = np.hstack(bases)
     largest = np.empty((len(bases), len(bases)))
@@ -96,11 +95,6 @@ def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.nda
     degrees = np.degrees(np.arccos(np.clip((largest + largest.T) / 2, -1, 1)))
     np.fill_diagonal(degrees, 0)
     return degrees
-
-
-def _orthonormal(basis: np.ndarray) -> np.ndarray:
-    left, values, _ = np.linalg.svd(basis, full_matrices=False)
-    return left[:, values > 1e-9 * values[0]]
 
 
 def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None = None) -> np.ndarray:

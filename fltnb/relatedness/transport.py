@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.cluster.hierarchy import fcluster, maxRstat
 from scipy.cluster.hierarchy import linkage as scipy_linkage
+from scipy.cluster.vq import kmeans2
+from scipy.spatial.distance import cdist
 from scipy.stats import norm
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
+from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
-from .base import ClientClusterer, Sketch, check_clients
+from .base import ClientClusterer, Noise, Sketch, check_clients
 from .cuts import canonical, cut
-from .signatures import FEWEST, describe, gaussian_noise, stacked, transport
 
+FEWEST = 8  # samples: with halves of three or less, the distance to oneself is not that to others (biased by 1 to 2 Z)
+LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
+MOST_STEPS = 100_000  # of the transport solver: far more than sets this small can need
+PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
+@dataclass(eq=False, repr=False)
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
@@ -52,7 +62,7 @@ class TransportSignatures(ClientClusterer):
     n_splits : int, random divisions per client
     tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
     epsilon, delta, clip : float or None
-        A private release by noisy sums and counts (:func:`~fltnb.relatedness.signatures.gaussian_noise`). At 128
+        A private release by noisy sums and counts (:func:`~fltnb.relatedness.transport.gaussian_noise`). At 128
         dimensions a few hundred samples carry nothing at epsilon near 1. There is one division then, and the spread is
         taken over clients, sizes allowed for.
     random_state, n_jobs : see there; a client's draws depend on the seed and on its number
@@ -68,20 +78,16 @@ class TransportSignatures(ClientClusterer):
     gap_, limit_ : ndarray (M - 1,), mean Z between the groups of each merge of ``linkage_``, and what is allowed
     """
 
-    def __init__(
-        self,
-        k: Count = 10,
-        alpha: Rate = 0.01,
-        n_clusters: Count | None = None,
-        n_splits: Annotated[int, Whole(2)] = 5,
-        random_state: Natural = 0,
-        tolerance: NonNegative = 0.5,
-        epsilon: Positive | None = None,
-        delta: Rate = 1e-5,
-        clip: Positive | None = None,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    k: Count = 10
+    alpha: Rate = 0.01
+    n_clusters: Count | None = None
+    n_splits: Annotated[int, Whole(2)] = 5
+    random_state: Natural = 0
+    tolerance: NonNegative = 0.5
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    n_jobs: int | None = None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         for i, size in enumerate(sizes):
@@ -89,9 +95,27 @@ class TransportSignatures(ClientClusterer):
                 raise FltnbError(f"Client {i} has a single sample, which cannot be halved: leave it out.")
 
     def sketch(self, x: np.ndarray, client: int = 0, rough: Callable | None = None) -> Sketch:
-        """Return a client's signature, of its embeddings (n_i, e): :func:`~fltnb.relatedness.signatures.describe`."""
+        """Return a client's signature, of its embeddings (n, e); draws belong to its number.
+
+        Of random divisions into halves (``n_splits``, or one in a private release) the first is sent, at most k
+        centroids of each half. ``rough(points, split, half)``, if given, changes centroids first. Returned are
+        ``first``, ``second`` (k, e), ``first_shares``, ``second_shares`` (k,), and ``own`` (3,): number of samples,
+        mean and variance of the distances between halves; not sent: these distances, ``_own``.
+        """
+        z, own, sent = np.asarray(x, dtype=np.float64), [], {}
         noise = gaussian_noise(self.epsilon, self.delta, self.clip)
-        return describe(x, client, int(self.k), int(self.n_splits), int(self.random_state), noise, rough)
+        k = min(int(self.k), len(z) // 2)
+        for split in range(int(self.n_splits) if noise is None else 1):
+            rng = stream(int(self.random_state), "kmeans", client, split)
+            halves = np.split(z[rng.permutation(len(z))], [(len(z) + 1) // 2])
+            parts = [_kmeans(half, k, rng) if noise is None else _private(half, k, rng, noise) for half in halves]
+            if rough is not None:
+                parts = [(rough(points, split, half), shares) for half, (points, shares) in enumerate(parts)]
+            (a, share_a), (b, share_b) = parts
+            sent = sent or {"first": a, "first_shares": share_a, "second": b, "second_shares": share_b}
+            own.append(transport(share_a, share_b, cdist(a, b)))
+        spread = np.var(own, ddof=1) if len(own) > 1 else np.nan
+        return sent | {"own": np.array([len(z), np.mean(own), spread]), "_own": np.array(own)}
 
     def _relate(self, sketches, answers) -> None:
         sizes, mean, variance = np.array([sketch["own"] for sketch in sketches]).T
@@ -161,8 +185,8 @@ class TransportSignatures(ClientClusterer):
         self.gap_, sizes = merge_gaps(z, tree)
         self.limit_ = self.tolerance + self._level(max(1, len(z) - 1)) * _deviation(*sizes)
         fine = self.gap_ <= self.limit_
-        labels = accepted_groups(tree, fine) if self.n_clusters is None else cut(tree, self.n_clusters)
-        labels, self.undecided_ = self._settle(z, canonical(labels))
+        labels = accepted_groups(tree, fine) if self.n_clusters is None else canonical(cut(tree, self.n_clusters))
+        labels, self.undecided_ = self._settle(z, labels)
         self._keep(z, tree, labels, z <= self._level(1))
 
     def _tree(self, z: np.ndarray) -> np.ndarray:
@@ -223,17 +247,8 @@ def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.nd
 
 def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
     """Largest groups of a dendrogram in which every merge is accepted, as labels (M,)."""
-    count = len(tree) + 1
-    labels = np.arange(count)
-    members: list[list[int] | None] = [[i] for i in range(count)]  # None: a merge in there was refused
-    for (left, right), fine in zip(tree[:, :2].astype(int), accepted, strict=True):
-        a, b = members[left], members[right]
-        if a is None or b is None or not fine:
-            members.append(None)
-        else:
-            labels[b] = labels[a[0]]
-            members.append(a + b)
-    return labels
+    refused = np.repeat(~accepted[:, None], 4, axis=1).astype(np.float64)
+    return canonical(fcluster(tree, 0.5, "monocrit", monocrit=maxRstat(tree, refused, 0)))
 
 
 def _standard(distance, own, other, spread, other_spread) -> np.ndarray:
@@ -272,3 +287,64 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
 @threadpool_limits.wrap(limits=1)
 def _rows(points, shares, rows) -> list[np.ndarray]:
     return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]
+
+
+def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
+    """Exact cost of the cheapest transport (POT's inner function: ``emd2`` takes ten times as long, for checks)."""
+    from ot.lp.emd_wrap import emd_c
+
+    return emd_c(shares, other, np.ascontiguousarray(cost), MOST_STEPS, 1)[1]
+
+
+def stacked(sketches: list[Sketch], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Points (M, 2, size, e) and shares (M, 2, size) of signatures, zeros where a half has fewer centroids."""
+    points = np.zeros((len(sketches), 2, size, sketches[0]["first"].shape[1]))
+    shares = np.zeros((len(sketches), 2, size))
+    for i, sketch in enumerate(sketches):
+        for half, name in enumerate(("first", "second")):
+            points[i, half, : len(sketch[name])] = sketch[name]
+            shares[i, half, : len(sketch[name])] = sketch[f"{name}_shares"]
+    return points, shares
+
+
+def _kmeans(z: np.ndarray, k: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    # SciPy's, because scikit-learn's checks take longer than the work on a few hundred rows, done ten times a client;
+    # fewer centroids than k where samples repeat; a random projection tells different samples apart
+    k = min(k, len(np.unique(z @ rng.normal(size=z.shape[1]))))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="One of the clusters is empty")  # its share is 0
+        centres, label = kmeans2(z, k, iter=LLOYD_STEPS, minit="++", rng=rng)
+    share = np.bincount(label, minlength=k) / len(z)
+    return centres[share > 0], share[share > 0]
+
+
+def _private(z: np.ndarray, k: int, rng: np.random.Generator, noise: Noise) -> tuple[np.ndarray, np.ndarray]:
+    """Lloyd's steps that see the samples through noisy sums and counts only; the start does not depend on the data."""
+    z = z * np.minimum(1, noise.clip / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12))
+    centres = rng.normal(size=(k, z.shape[1]))
+    centres *= noise.clip / 2 / np.linalg.norm(centres, axis=1, keepdims=True)
+    for _ in range(PRIVATE_STEPS):
+        member = np.eye(k)[cdist(z, centres).argmin(1)]
+        count = member.sum(0) + noise.sigma / noise.clip * rng.normal(size=k)
+        sums = member.T @ z + noise.sigma * rng.normal(size=centres.shape)
+        seen = count >= 1
+        moved = sums[seen] / count[seen, None]
+        centres[seen] = moved * np.minimum(1, noise.clip / np.linalg.norm(moved, axis=1, keepdims=True))
+    share = np.where(seen, count, 0.0) if seen.any() else np.ones(k)
+    return centres[share > 0], share[share > 0] / share.sum()
+
+
+def gaussian_noise(epsilon: float | None, delta: float, clip: float | None) -> Noise | None:
+    """Noise that makes one signature (epsilon, delta) differentially private; None without epsilon.
+
+    One step releases the sums of k cells and ``clip`` times their counts. Replacing one sample changes these by at most
+    2 clip in Euclidean norm (one cell's sum by 2 clip, or two cells' sums by clip and counts by 1). T = 3 steps with
+    Gaussian noise sigma are rho-zCDP with rho = T (2 clip)^2 / (2 sigma^2), which implies
+    (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun and Steinke, TCC 2016, Propositions 1.3 and 1.6). Halves share no
+    sample, so both cost what one does.
+    """
+    if epsilon is None:
+        return None
+    log = np.log(1 / delta)
+    rho = (np.sqrt(log + epsilon) - np.sqrt(log)) ** 2
+    return Noise(float(2 * clip * np.sqrt(PRIVATE_STEPS / (2 * rho))), float(clip))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..encoders import EncoderSpec
-from ..methods.base import resolve_rule
+from ..methods.base import PUBLISHED_RULE
 from ..results import Job
 
 Settings = dict[str, Any]
@@ -112,7 +112,7 @@ def table_row(
     ``n_clusters`` is told to PCA+kM+HC, whose further options are ``pca``, and to FedSEM. Other names than those two,
     FedAvg and the oracle are FLT on the clusterer ``found`` and the ``encoder``.
     """
-    settings: Settings = {"name": name, "rule": resolve_rule(None, variant)}
+    settings: Settings = {"name": name, "rule": PUBLISHED_RULE if variant == "as_run" else "participants"}
     if name in ("fedavg", "oracle"):
         return settings
     if name == "fedsem":

@@ -51,7 +51,7 @@ def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, 
     """
     mixture = t1.Mixture(error=p)
     tried = [(k, n) for k, n in product(ks, samples) if k <= n * mixture.labels_per_client]
-    return _study([{"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)._asdict()} for k, n in tried])
+    return _study([{"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)} for k, n in tried])
 
 
 def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:

@@ -11,12 +11,12 @@ prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2 inherit the n^2 in the expone
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.linalg import hadamard
 from scipy.spatial.distance import cdist
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr, ndtri
 from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestCentroid
 from threadpoolctl import threadpool_limits
@@ -27,11 +27,6 @@ from ..settings import check
 
 Form = Literal["printed", "printed, labels held", "corrected"]
 FORMS = get_args(Form)
-
-
-def q(x: np.ndarray | float) -> np.ndarray | float:
-    """Upper tail of the standard normal distribution, the Q-function."""
-    return ndtr(-np.asarray(x, dtype=np.float64))[()]
 
 
 def q_inverse(p: float) -> float:
@@ -79,30 +74,20 @@ class Mixture:
     Parameters
     ----------
     n_clients, n_groups : int, M clients in equal groups (the true clusters), numbered group by group
-    labels_per_client : int, each group has this many labels of its own, and its clients hold them all
-    dimension, error : int, float, e, a power of two, and p, below 1/2
+    error : float, p, below 1/2
     """
 
     n_clients: int = 10
     n_groups: int = 5
-    labels_per_client: int = 2
-    dimension: int = 16
     error: float = 0.2
+    labels_per_client: ClassVar = 2  # each group has these labels of its own, and its clients hold them all
+    dimension: ClassVar = 16  # e, a power of two
 
     def __post_init__(self) -> None:
-        if self.dimension < 2 or self.dimension & (self.dimension - 1):
-            raise FltnbError(f"dimension must be a power of two, not {self.dimension}.")
-        if self.n_labels > self.dimension:
-            raise FltnbError(f"{self.n_labels} labels do not fit on {self.dimension} corners: raise dimension.")
         if not 0 < self.error < 0.5:
             raise FltnbError(f"The error of a single sample must lie between 0 and 1/2, not {self.error!r}.")
-        if self.n_clients % self.n_groups:
-            raise FltnbError(f"{self.n_clients} clients do not form {self.n_groups} equal groups.")
-
-    @property
-    def n_labels(self) -> int:
-        """L, over all clients."""
-        return self.n_groups * self.labels_per_client
+        if self.n_clients % self.n_groups or self.n_groups * self.labels_per_client > self.dimension:
+            raise FltnbError(f"{self.n_clients} clients do not form {self.n_groups} equal groups, 8 at most.")
 
     @property
     def groups(self) -> np.ndarray:
@@ -112,7 +97,7 @@ class Mixture:
     @property
     def means(self) -> np.ndarray:
         """Means of the labels, float64 (L, e)."""
-        return q_inverse(self.error) * hadamard(self.dimension)[: self.n_labels].astype(np.float64)
+        return q_inverse(self.error) * hadamard(self.dimension)[: self.n_groups * self.labels_per_client].astype(float)
 
     def held(self, client: int) -> np.ndarray:
         """Labels of one client."""
@@ -133,23 +118,15 @@ def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> flo
     return wrong / repeats
 
 
-class PipelineErrors(NamedTuple):
-    """What goes wrong in :func:`pipeline_errors`, as shares of draws, 0 to 1.
-
-    ``centroids``: some label's centroid (that of most of its samples) is wrong on a coordinate, the error of the proof.
-    ``graph``: some pair of clients is linked across groups or not linked inside one; ``pairs``: share of such pairs.
-    """
-
-    centroids: float
-    graph: float
-    pairs: float
-
-
-def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> PipelineErrors:
+def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> dict[str, float]:
     """Do with the same embeddings what FCR does, UMAP left out: k-means in each client, then the smallest distance.
 
     With n samples per client and label and k centroids per client. Clients are linked below half the distance of two
     labels' means. The proof takes for granted that all samples of a label lie in one cluster.
+
+    Returned is what goes wrong, as shares of draws, 0 to 1. ``centroids``: some label's centroid (that of most of its
+    samples) is wrong on a coordinate, the error of the proof. ``graph``: some pair of clients is linked across groups
+    or not linked inside one; ``pairs``: share of such pairs.
     """
     means, groups = mixture.means, mixture.groups
     gamma = np.linalg.norm(means[0] - means[1]) / 2
@@ -173,7 +150,8 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
             wrong_centroids.append(bad)
             wrong_pairs.append(wrong)
     pairs = np.array(wrong_pairs)
-    return PipelineErrors(float(np.mean(wrong_centroids)), float(pairs.any(axis=1).mean()), float(pairs.mean()))
+    errors = {"centroids": wrong_centroids, "graph": pairs.any(axis=1), "pairs": pairs}
+    return {name: float(np.mean(wrong)) for name, wrong in errors.items()}
 
 
 def sample_error(embeddings: list[np.ndarray], labels: list[np.ndarray]) -> float:
