@@ -37,7 +37,7 @@ from ..relatedness.cuts import best_cut, canonical, chance_modularity, cut, modu
 from ..relatedness.eigen import REASONABLE, silhouettes
 from ..relatedness.emd import farther
 from ..results import Results
-from .runs import lines
+from .runs import lines, spread
 from .style import CLUSTERS, MEASURES, label, style
 
 FITTED, MODULARITY, SILHOUETTE, GAP = "as fitted", "modularity", "silhouette", "largest gap"
@@ -331,7 +331,7 @@ class ClientsExplorer(Explorer):
         dots(ax, ring)
         if self._accuracy is not None:
             ax = self._clean("test accuracy, by cluster")
-            dots(ax, np.stack([_spread(labels), self._accuracy], 1))
+            dots(ax, np.stack([spread(labels), self._accuracy], 1))
             ax.yaxis.set_major_locator(MaxNLocator(5))
             ax.tick_params("y", direction="in", pad=-22, labelsize=8)
         self.spots = np.concatenate(spots).astype(np.float32)
@@ -382,7 +382,7 @@ class RunsExplorer(Explorer):
         clients = self._clients[self._clients["key"].isin(runs["key"])]
         for place, name in enumerate(means.index):
             own = clients.loc[clients["method"] == name, "test"].to_numpy(dtype=float)
-            right.plot(own, _spread(np.full(len(own), place)), ".", ms=3, color=style(name).color, alpha=0.5)
+            right.plot(own, spread(np.full(len(own), place)), ".", ms=3, color=style(name).color, alpha=0.5)
             right.plot(np.nanmedian(own), place, "|", ms=200 / (len(means) + 1), color="black")
         right.set_yticks(range(len(means)), map(label, means.index), fontsize=10 if len(means) < 12 else 7)
         for name, text in zip(means.index, right.get_yticklabels(), strict=True):
@@ -417,11 +417,6 @@ def _spots(ax, places: np.ndarray, each: int = 1) -> np.ndarray:
     at = ax.transData.transform(np.where(free, 0, places)) / ax.figure.canvas.get_width_height()
     low, high = np.where(free, frame.p0, at), np.where(free, frame.p1, at)
     return np.column_stack([np.arange(len(places)) // each, low[:, 0], 1 - high[:, 1], high[:, 0], 1 - low[:, 1]])
-
-
-def _spread(places: np.ndarray) -> np.ndarray:
-    """Points beside their places by the golden ratio: like chance, but the same every time."""
-    return places + (np.arange(len(places)) * 0.6180339887 % 1 - 0.5) * 0.6
 
 
 def _mosaic(images: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import colorsys
 import csv
+import functools
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,18 +182,15 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     choose(profile, paths.PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise FltnbError(f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension.")
-    folder, light = paths.figures(profile), profile in ("stored", "demo")
-    png = folder / f"{name}.png"
-
-    def write(path: Path, form: str, metadata: dict, dpi: int | None = None) -> None:
-        options = {"format": form, "metadata": metadata} | ({"dpi": dpi} if dpi else {})
-        paths.write_atomically(path, lambda file: fig.savefig(file, **options))
-
+    light = profile in ("stored", "demo")
+    forms = {"png": {"dpi": 100 if light else 150, "metadata": {"Software": None}}}
+    if not light:
+        forms["pdf"] = {"metadata": dict.fromkeys(("CreationDate", "Producer", "Creator"))}
     with mpl.rc_context({"savefig.bbox": "standard"}):  # Jupyter's inline back end may crop to "tight"
-        write(png, "png", {"Software": None}, 100 if light else 150)
-        if not light:
-            write(folder / f"{name}.pdf", "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
-    return png
+        for form, how in forms.items():
+            save = functools.partial(fig.savefig, format=form, **how)
+            paths.write_atomically(paths.figures(profile) / f"{name}.{form}", save)
+    return paths.figures(profile) / f"{name}.png"
 
 
 def handle(text: str, color: str | None = None, marker: str = "", ls: str = "", **look):
