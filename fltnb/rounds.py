@@ -6,6 +6,7 @@ since the last checkpoint, and the run that continues ends with the same bits as
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import time
@@ -33,11 +34,6 @@ if TYPE_CHECKING:
     from .models import Model
     from .training import TrainSpec
 
-NUMBERS = (
-    *("rounds", "local_epochs", "participation", "batch_size", "lr", "momentum", "weight_decay", "proximal", "seed"),
-    *("dtype", "precision", "eval_every"),
-)
-"""Arguments of :func:`run` that decide its numbers, beside method, federation and model."""
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -170,6 +166,11 @@ def run(
 
         context = Context(spec.seed, cache, progress, n_jobs)
         return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress)
+
+
+_HOW = ("method", "fed", "model", "device", "backend", "n_workers", "checkpoint", "cache", "progress", "n_jobs")
+NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.items() if name not in _HOW}
+"""Arguments of :func:`run` that decide its numbers, beside method, federation and model, and their defaults."""
 
 
 @dataclass

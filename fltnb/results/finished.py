@@ -69,10 +69,13 @@ def save(done: Finished) -> Finished:
     return done
 
 
-def load(key: str) -> Finished | None:
-    """Return a finished job from the local store, without axes; None if it is not there or, with a warning, damaged."""
+def load(key: str, since: float = 0.0) -> Finished | None:
+    """Return a finished job from the local store, without axes.
+
+    None if it is not there, from before ``since`` (seconds of Unix time) or, with a warning, damaged.
+    """
     path = store_path(key)
-    if not path.exists():
+    if not path.exists() or path.stat().st_mtime < since:
         return None
     try:
         held = read_arrays(path.read_bytes())

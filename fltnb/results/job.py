@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError, choose
+from ..rounds import NUMBERS, check
 from ..settings import plain
 from .numerics import versions
 
@@ -22,10 +23,7 @@ KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 """Axes that every job has, in the order of the tables."""
 
-TRAINING = {
-    **{"local_epochs": 1, "participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
-    **{"proximal": 0.0, "seed": 0, "precision": "float32", "eval_every": 1},
-}
+TRAINING = {name: value for name, value in NUMBERS.items() if name not in ("rounds", "dtype")}
 """Options of a training and their defaults, which keys leave out."""
 _SHORT: dict[str, Any] = {}  # parts of settings that many jobs share, without what equals a default
 
@@ -217,13 +215,12 @@ class Prepared:
 
 def prepare(job: Job) -> Prepared:
     """Build federation and method of a job, once, and its key; FltnbError: the job cannot run."""
-    from .. import rounds
-
-    fed = federation(job.settings["federation"]) if "federation" in job.settings else None
-    method = None
+    fed = method = None
+    if "federation" in job.settings:  # the last few are kept in memory
+        fed = _federation(json.dumps(job.settings["federation"], sort_keys=True))
     if job.kind == "training":
         method = job.method
-        rounds.check(method, fed, **training_arguments(job))
+        check(method, fed, **training_arguments(job))
     about = {"id": job.id, "data": fed.fingerprint() if fed is not None else "", "numerics": versions(job.parts())}
     return Prepared(job, digest(about), fed, method)
 
@@ -231,11 +228,6 @@ def prepare(job: Job) -> Prepared:
 def training_arguments(job: Job) -> dict[str, Any]:
     """Return the settings of a training that are arguments of :func:`fltnb.rounds.run`."""
     return {name: value for name, value in job.settings.items() if name not in ("federation", "method")}
-
-
-def federation(settings: Mapping[str, Any]) -> Federation:
-    """Return a federation; the last few are kept in memory."""
-    return _federation(json.dumps(settings, sort_keys=True))
 
 
 @functools.lru_cache(maxsize=8)
