@@ -13,9 +13,8 @@ import fcntl
 import functools
 import io
 import json
-import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,14 +133,9 @@ class Ledger:
             warnings.warn(f"{text} until you delete all lines but the right one.", stacklevel=3)
         return [line for line in self.lines if line["key"] not in disputed]
 
-    def finished(self, keys: Iterable[str] | None = None) -> Iterator[Finished]:
+    def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
         """Yield the settled jobs, or those with the given keys, with everything that is stored about them."""
-        lines = self.settled()
-        if keys is not None:
-            wanted = set(keys)
-            lines = [line for line in lines if line["key"] in wanted]
-        if lines:
-            yield from self._made(lines)
+        yield from self._made([line for line in self.settled() if keys is None or line["key"] in keys])
 
     def _made(self, lines: list[dict]) -> Iterator[Finished]:
         for line in lines:
@@ -258,16 +252,13 @@ def _for_ledger(done: Finished) -> dict[str, np.ndarray]:
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Name the first number that two results do not share, if there is one."""
-    return next((name for name in one if name in other and not _equal(one[name], other[name], name)), "")
-
-
-def _equal(one: Any, other: Any, name: str) -> bool:
-    if "seconds" in name:
-        return True
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_SAME) or (math.isnan(one) and math.isnan(other))
-    return one == other
+    """Name the first number that two results do not share, if there is one; seconds may differ."""
+    for name in (name for name in one if name in other and "seconds" not in name):
+        a, b = one[name], other[name]
+        near = isinstance(a, float) and isinstance(b, float) and np.isclose(a, b, _SAME, 0, equal_nan=True)
+        if a != b and not near:
+            return name
+    return ""
 
 
 def _write(ledger: Ledger, there: dict[str, Finished]) -> None:

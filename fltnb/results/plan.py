@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 import statistics
 import time
 from collections import Counter
@@ -189,11 +190,7 @@ def within(
 
 def minutes(text: str) -> float:
     """Return a budget such as ``150m``, ``2.5h`` or ``90s`` in minutes; FltnbError: it is none."""
-    scale = {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:])
-    try:
-        value = float(text[:-1]) * (scale or float("nan"))
-    except ValueError:
-        value = float("nan")
-    if not value > 0:
+    found = re.fullmatch(r"(\d+\.?\d*)([smh])", text)
+    if found is None or float(found[1]) == 0:
         raise FltnbError(f"The budget {text!r} is no time: give minutes or hours, such as 150m or 2.5h.")
-    return value
+    return float(found[1]) * {"s": 1 / 60, "m": 1.0, "h": 60.0}[found[2]]

@@ -15,6 +15,7 @@ from ..settings import refuse_old
 from .finished import Finished, table_of
 from .job import COMMON, KINDS, Job, cell_of
 from .ledger import Ledger, stacked
+from .plan import gaps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,11 +199,7 @@ class Results:
         """
         return self._gaps.copy()
 
-    @functools.cached_property
-    def _gaps(self) -> pd.DataFrame:
-        from .plan import gaps
-
-        return gaps(self._finished, self._asked)
+    _gaps = functools.cached_property(lambda self: gaps(self._finished, self._asked))
 
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
