@@ -24,11 +24,6 @@ _FROM = {
 }
 _OBJECTS = {name: module for module, names in _FROM.items() for name in names}
 
-_OLD = {
-    **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},
-    **{"analysis": "papers", "confusion": "metrics"},
-}
-
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
 
 
@@ -40,8 +35,6 @@ def __getattr__(name: str):
         value = getattr(import_module(f".{_OBJECTS[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in _OLD:
-        raise AttributeError(f"fltnb.{name} has a new home: use fltnb.{_OLD[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

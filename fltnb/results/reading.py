@@ -11,7 +11,6 @@ import numpy as np
 
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
-from ..settings import refuse_old
 from .finished import Finished, table_of
 from .job import COMMON, KINDS, Job, cell_of
 from .ledger import Ledger, stacked
@@ -149,7 +148,7 @@ class Results:
                 continue
             wanted = list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
             if name == "variant":
-                wanted = [_WORDS.get(refuse_old(name, word), word) for word in wanted]
+                wanted = [_WORDS.get(word, word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
             there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
