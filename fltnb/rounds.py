@@ -11,7 +11,7 @@ import io
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -120,6 +120,7 @@ def run(
     cache=None,
     progress: bool = True,
     n_jobs: int | None = None,
+    watch: Callable[[int, dict, np.ndarray | None, np.ndarray], None] | None = None,
 ) -> Run:
     """Run a federated method on a federation.
 
@@ -139,6 +140,9 @@ def run(
     eval_every : int, evaluate every so many rounds, and after the last
     checkpoint : path, optional, file that is written about every 20 s and continued from; removed by nobody
     cache, n_jobs, progress : see :class:`fltnb.methods.Context`
+    watch : callable, optional
+        Told after every round, and before the first: the round, the state, the models (n, P) that came back, and the
+        clients' test accuracy (M,) at the last evaluation, percent.
 
     Raises
     ------
@@ -165,10 +169,22 @@ def run(
             return open_engine.enter_context(training.make_engine(fed, net, spec, backend, device, n_workers))
 
         context = Context(spec.seed, cache, progress, n_jobs)
-        return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress)
+        return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress, watch)
 
 
-_HOW = ("method", "fed", "model", "device", "backend", "n_workers", "checkpoint", "cache", "progress", "n_jobs")
+_HOW = (
+    "method",
+    "fed",
+    "model",
+    "device",
+    "backend",
+    "n_workers",
+    "checkpoint",
+    "cache",
+    "progress",
+    "n_jobs",
+    "watch",
+)
 NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.items() if name not in _HOW}
 """Arguments of :func:`run` that decide its numbers, beside method, federation and model, and their defaults."""
 
@@ -186,7 +202,7 @@ class _Progress:
     down: int = 0
 
 
-def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress) -> Run:
+def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
     from .federations.phases import phases
 
     done = _load(checkpoint, settings) if checkpoint else None
@@ -221,6 +237,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     stopped = ""
     if done.round == 0:
         evaluate(0, final=False)
+        if watch:
+            watch(0, done.state, None, last["test"])
     for round in range(done.round + 1, rounds + 1):
         if round > 1 and round in coming:
             _, fed, changed = coming[round]
@@ -242,6 +260,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         done.round = round
         if round % settings["eval_every"] == 0 or round == rounds:
             evaluate(round, final=round == rounds)
+        if watch:
+            watch(round, done.state, trained.theta, last["test"])
         if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
             done.seconds = now - begun
             _save(checkpoint, settings, done)

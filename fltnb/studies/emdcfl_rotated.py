@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..metrics import adjusted_rand_index
 from ..randomness import stream
 from ..results import Job
 from ..rounds import participants
@@ -146,16 +147,11 @@ def sampling_effect(
     Returns a tuple of float: expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and
     standard deviation of the ARI when these are clusters of their own.
     """
-    rng = stream(seed, "method", 0)
-    order = rng.random((repeats, rounds, n_clients)).argsort(axis=2)
+    order = stream(seed, "method", 0).random((repeats, rounds, n_clients)).argsort(axis=2)
+    truth = np.arange(n_clients) * n_clusters // n_clients
     seen = (order < drawn).any(axis=1)
-    inside = seen.reshape(repeats, n_clusters, -1).sum(axis=2)
-    together = (inside * (inside - 1) / 2).sum(axis=1)  # pairs that are together in truth and in what is found
-    size, pairs = n_clients / n_clusters, n_clients * (n_clients - 1) / 2
-    true = n_clusters * size * (size - 1) / 2
-    chance = together * true / pairs
-    values = (together - chance) / ((together + true) / 2 - chance)
-    return n_clients * (1 - drawn / n_clients) ** rounds, float(values.mean()), float(values.std())
+    values = [adjusted_rand_index(truth, alone_unless(own, truth)) for own in seen]
+    return n_clients * (1 - drawn / n_clients) ** rounds, float(np.mean(values)), float(np.std(values))
 
 
 def ever_drawn(n_clients: int, settings: Mapping[str, Any]) -> np.ndarray:

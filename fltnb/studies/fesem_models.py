@@ -12,7 +12,6 @@ import pandas as pd
 from .. import data, federations, methods, metrics
 from ..federations import Federation
 from ..federations.writers import STYLE, writer_styles
-from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
 
@@ -40,35 +39,26 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
-class Watched(FeSEM):
-    """FeSEM that keeps what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
+def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
+    """Run FeSEM, and keep what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
 
-    ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,) that
-    the E-step then put them in. Everybody must take part in these rounds.
+    Returns ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,)
+    that the E-step then put them in; and the :class:`fltnb.rounds.Run`. Everybody must take part in these rounds.
     """
+    from .. import rounds
 
-    shown: Sequence[int] = ()
+    kept = {}
 
-    def collect(self, state, clients, theta, round):
-        """As FeSEM; keeps the round if it is wanted."""
-        after = super().collect(state, clients, theta, round)
-        if round in self.shown:
+    def keep(round, state, theta, accuracy):
+        if round in shown:
             own = theta[:, : int(state["trainable"])]
             inner = gram(own, own.mean(axis=0))
             # the mean was rounded to the models' type
             inner += inner.mean() - inner.mean(axis=0) - inner.mean(axis=1)[:, None]
-            self.kept[round] = inner, np.array(after["labels"])
-        return after
+            kept[round] = inner, np.array(state["labels"])
 
-
-def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
-    """Run FeSEM and return ``kept`` of :class:`Watched`, and the :class:`fltnb.rounds.Run`."""
-    from .. import rounds
-
-    watched = Watched(**{name: value for name, value in method.items() if name != "name"})
-    watched.shown, watched.kept = tuple(shown), {}
-    done = rounds.run(watched, fed, **training, eval_every=training["rounds"], progress=False)
-    return watched.kept, done
+    every = {"eval_every": training["rounds"], "progress": False}
+    return kept, rounds.run(methods.build(method), fed, **training, **every, watch=keep)
 
 
 def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):

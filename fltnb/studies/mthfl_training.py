@@ -105,24 +105,18 @@ def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **tra
     from ..metrics import adjusted_rand_index
     from ..rounds import confusion, run
 
-    fed, made = federations.build(federation), methods.build(method)
-    seen, states, usual = [], [], made.evaluate
+    fed, made, seen, last = federations.build(federation), methods.build(method), [], {}
 
-    def evaluate(state, engine, split):
-        """As the method does; keeps what it saw, and the last state."""
-        found = usual(state, engine, split)
-        if split == "test":
-            seen.append(100 * found.correct / found.total)
-            states[:] = [state]
-        return found
+    def watch(round, state, theta, accuracy):
+        seen.append(accuracy)
+        last.update(state)
 
-    made.evaluate = evaluate
-    done = run(made, fed, model, participation=1.0, **training, progress=False)
+    done = run(made, fed, model, participation=1.0, **training, progress=False, watch=watch)
     rows = [
         (t, task, own[fed.clusters == task].mean()) for t, own in enumerate(seen) for task in np.unique(fed.clusters)
     ]
     # everybody on all test images, under the server that it was put with: the view "task" is left out
-    theta, served = made.serve({name: value for name, value in states[0].items() if name != "tasks"})
+    theta, served = made.serve({name: value for name, value in last.items() if name != "tasks"})
     whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
     counts = confusion(models.make(model, fed.input_shape, fed.n_classes), theta, served, whole)
     right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
