@@ -172,20 +172,8 @@ def run(
         return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress, watch)
 
 
-_HOW = (
-    "method",
-    "fed",
-    "model",
-    "device",
-    "backend",
-    "n_workers",
-    "checkpoint",
-    "cache",
-    "progress",
-    "n_jobs",
-    "watch",
-)
-NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.items() if name not in _HOW}
+_NOT = "method fed model device backend n_workers checkpoint cache progress n_jobs watch"
+NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.items() if name not in _NOT.split()}
 """Arguments of :func:`run` that decide its numbers, beside method, federation and model, and their defaults."""
 
 
