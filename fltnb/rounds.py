@@ -191,7 +191,7 @@ class _Progress:
 
 
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
-    from .federations.phases import phases
+    from .federations.phases import GROUPS, ChangingFederation, phases
 
     done = _load(checkpoint, settings) if checkpoint else None
     coming = {phase.round: phase for phase in phases(federation)}
@@ -215,7 +215,9 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             result = method.evaluate(done.state, engine, split)
             last[split] = metrics.accuracy(result.correct, result.total)
             row = {"round": round, "split": split} | metrics.summary(result.correct, result.total)
-            row |= _by_group(federation, last[split])
+            if isinstance(federation, ChangingFederation):  # apart for clients that stayed, drifted or joined
+                groups = federation.groups[: len(last[split])]
+                row |= {f"accuracy_{name}": metrics.mean_accuracy(last[split][groups == name]) for name in GROUPS}
             done.history.append(row | {"loss": float(np.mean(result.loss))} | now)
         labels = method.labels(done.state)
         if labels is not None:
@@ -264,16 +266,6 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     if stopped:
         raise DivergedError(stopped, result)
     return result
-
-
-def _by_group(fed, accuracy: np.ndarray) -> dict[str, float]:
-    """Mean accuracy of the clients that stayed, drifted or joined; nothing for a federation that does not change."""
-    from .federations.phases import GROUPS, ChangingFederation
-
-    if not isinstance(fed, ChangingFederation):
-        return {}
-    here = fed.groups[: len(accuracy)]
-    return {f"accuracy_{group}": metrics.mean_accuracy(accuracy[here == group]) for group in GROUPS}
 
 
 def _finish(method, fed, net, done: _Progress, last, settings, stopped: str, device: str) -> Run:

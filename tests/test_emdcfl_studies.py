@@ -13,7 +13,6 @@ from fltnb import papers, rounds
 from fltnb.federations import kinds, renderings
 from fltnb.federations.domains import STYLES, render
 from fltnb.metrics import adjusted_rand_index
-from fltnb.randomness import stream
 from fltnb.studies import emdcfl, emdcfl_backdoor, emdcfl_pacs, emdcfl_rotated
 
 

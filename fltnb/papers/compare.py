@@ -277,7 +277,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
     shown = found[[above_diagonal(params) for params in found["params"]]]
-    told, repeated = _told_apart(found), _repeated(paper, table)
+    told, repeated = _told_apart(found), _repeated(paper)
     each = [note.split("; ") for note in found["note"]]
     everywhere = [note for note in each[0] if note and all(note in notes for notes in each)]
     pairs = (shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS)
@@ -295,7 +295,7 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         notes = [note for note in line["note"].split("; ") if note not in everywhere]
         # "printed a in T2 but b in T8" is said by the computed remark
         notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
-        notes += [repeated.get((*(line[name] for name in KEY), line["value"]), "")]
+        notes += [repeated.get((table, *(line[name] for name in KEY), line["value"]), "")]
         row["note"] = "; ".join(filter(None, notes))
         rows.append(row)
     out = pd.DataFrame(rows)
@@ -372,17 +372,14 @@ def _otherwise(cells: Sequence[Row]) -> str:
     return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
 
 
-_twice = functools.cache(inconsistencies)
-
-
-def _repeated(paper: str, table: str) -> dict[tuple, str]:
-    """Key and value of a number -> what the paper prints for it elsewhere."""
+@functools.cache
+def _repeated(paper: str) -> dict[tuple, str]:
+    """Table, key and value of a number -> what the paper prints for it elsewhere."""
     found = {}
-    for row in _twice(paper).to_dict("records"):
-        elsewhere = ", ".join(f"{value} in {name}" for name, value in row["printed"].items() if name != table)
-        if table in row["printed"] and elsewhere:
-            key = (*(row[name] for name in KEY), row["printed"][table])
-            found[key] = f"the paper also prints {elsewhere}"
+    for row in inconsistencies(paper).to_dict("records"):
+        for table, value in row["printed"].items():
+            others = ", ".join(f"{other} in {name}" for name, other in row["printed"].items() if name != table)
+            found[(table, *(row[name] for name in KEY), value)] = f"the paper also prints {others}"
     return found
 
 

@@ -46,7 +46,10 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
     judged = verdicts(found=checked)
     judged = judged.assign(claim=judged["claim"].map(plain))
     cards = _cards(held, found, judged)
-    made = {"docs/report/README.md": _front(cards, checked[checked["claim"] == ""])}
+    ours = checked[checked["claim"] == ""]  # checks that bear on no claim of a paper
+    count = {"held": (ours["verdict"] == "holds").sum(), "tested": (ours["verdict"] != "not tested").sum()}
+    shown = ours[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=ours["notebook"].str[:2])
+    made = {"docs/report/README.md": fill("front.md", picture=PICTURE, cards=cards, ours=_pipes(shown), **count)}
     for paper in NOTEBOOKS:
         order = [(name, book) for one, name, book in in_order() if one == paper]
         rows = found[found["paper"] == paper]
@@ -63,13 +66,6 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
             _, end, after = rest.partition("<!-- end -->")
             made["README.md"] = "".join((before, mark, line, "\n\n", block, "\n\n", end, after))
     return made
-
-
-def _front(cards: str, ours: pd.DataFrame) -> str:
-    """Write the first page; ``ours``: checks that bear on no claim of a paper."""
-    held, tested = (ours["verdict"] == "holds").sum(), (ours["verdict"] != "not tested").sum()
-    shown = ours[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=ours["notebook"].str[:2])
-    return fill("front.md", picture=PICTURE, cards=cards, held=held, tested=tested, ours=_pipes(shown))
 
 
 def _cards(held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame) -> str:

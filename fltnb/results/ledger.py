@@ -15,7 +15,6 @@ import io
 import json
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,7 +169,10 @@ class Ledger:
         A job that is there with other numbers is added beside the old one: see :meth:`settled`. FltnbError: the folder
         cannot be written, or a file of the old ledger is damaged.
         """
-        with _locked(self.profile):
+        lock = paths.store() / f"{self.profile}.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.profile, self.notebook, self.folder)
             there = {line["record"]: done for line, done in zip(before.lines, before._made(before.lines), strict=True)}
             by_key: dict[str, list[str]] = {}
@@ -336,13 +338,3 @@ def _compact(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "fi" and (not len(values) or np.abs(values).max() < 2**31):
         return values.astype(np.int32)
     return values.astype(np.int64) if values.dtype.kind == "f" else values
-
-
-@contextmanager
-def _locked(profile: str) -> Iterator[None]:
-    """Let one process at a time merge into the ledgers of a profile."""
-    path = paths.store() / f"{profile}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -90,7 +90,11 @@ def jobs(profile: str) -> list[Job]:
             whole = federation(profile, data, 0, **{"clients": PUBLISHED["clients"]} if data == "mnist" else {})
             others.append(emdcfl.pacfl(whole | {"test": "clean"}, f"backdoor_{data}"))
         others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
-    return [*rows, *others, _by_class(profile)]
+    data, size = next(iter(SIZES[profile].items()))  # single classes and images, of the first data set
+    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
+    settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
+    axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
+    return [*rows, *others, Job.study("emdcfl_backdoor.by_class", settings, axes=axes)]
 
 
 def _shown(size: dict[str, Any]) -> dict[str, Any]:
@@ -121,25 +125,7 @@ def _distances(profile: str, data: str) -> Iterator[Job]:
 
 def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, Any]:
     """Return the federation of a data set; ``changes`` replace what :data:`SIZES` says, or the scaling of pixels."""
-    size = SIZES[profile][data] | changes
-    kind = {"kind": "backdoor_colours", "variant": "as_run", "intensity": size.get("intensity", 1.0)}
-    return {
-        **(kind if data != "cifar10" else {"kind": "backdoor_patches"}),
-        **{"dataset": data, "n_clients": size["clients"], "seed": seed, "test": "both"},
-        **{"samples_per_client": size["samples"], "test_per_client": size["test"]},
-        "val_fraction": size.get("val_fraction", 0.1),
-        **emdcfl.scaling(size["model"], coloured=True),
-        **{name: size[name] for name in ("scaling",) if name in size},
-    }
-
-
-def _by_class(profile: str) -> Job:
-    """Return the study of single classes and images, of the first data set."""
-    data, size = next(iter(SIZES[profile].items()))
-    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
-    settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
-    axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
-    return Job.study("emdcfl_backdoor.by_class", settings, axes=axes)
+    return emdcfl.federation(f"backdoor_{data}", SIZES[profile][data] | changes, seed) | {"test": "both"}
 
 
 def by_class(

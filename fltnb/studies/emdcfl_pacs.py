@@ -62,11 +62,7 @@ def jobs(profile: str) -> list[Job]:
 def federation(profile: str, seed: int) -> dict[str, Any]:
     """Return the federation: PACS's domains, or digits in four styles."""
     size = SIZES[profile]
-    settings = {"kind": "domains", "dataset": "pacs", "samples_per_client": size["samples"], "seed": seed}
-    if size["dataset"] != "pacs":
-        settings |= {"kind": size["dataset"], "dataset": "digits", "min_samples": 200}
-    settings |= {} if profile == "paper" else SHARES
-    return settings | emdcfl.scaling(size["model"], coloured=size["dataset"] == "pacs")
+    return emdcfl.federation(size["dataset"], size, seed) | ({} if profile == "paper" else SHARES)
 
 
 def _others(profile: str) -> Iterator[Job]:

@@ -18,15 +18,8 @@ from ..results import Job
 from ..rounds import participants
 from . import emdcfl
 from .common import SEEDS
+from .emdcfl import VERSIONS
 
-VERSIONS = {
-    "rotated": [[0], [90], [180], [270]],
-    "min": [[-3, -1, 1, 3]],
-    "two": [[-3, 3], [177, 183]],
-    "base": [[0, 0, 0, 0]],
-}
-"""Angles of the true clusters, one copy of the image set each; "base" has four copies too, so that clients hold as many
-images. The first version is Table 1's, the others are Table 10's (MNIST) and Table 11's (CIFAR-10)."""
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
 DEMO_DEPARTS = ("fedclust", "flexcfl")
@@ -96,10 +89,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
 
 def federation(profile: str, data: str, version: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set and version."""
-    size = SIZES[profile][data]
-    settings = {"kind": "rotated_copies", "dataset": data, "n_clients": size.get("clients", 40), "seed": seed}
-    settings |= {"samples_per_client": size["samples"], "test_per_client": size["test"], "angles": VERSIONS[version]}
-    return settings | emdcfl.scaling(size["model"], data == "cifar10")
+    return emdcfl.federation(dataset(data, version), SIZES[profile][data], seed)
 
 
 def told(name: str, version: str) -> int:

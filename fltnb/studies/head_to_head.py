@@ -13,8 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.cluster.hierarchy import linkage
 
+from .. import encoders, federations
 from ..federations import DIGITS_TASKS, FASHION_TASKS
+from ..methods.ownmodels import OwnModels
+from ..metrics import adjusted_rand_index
+from ..relatedness import EMDClustering
+from ..relatedness.cuts import cut
 from ..results import Job
 from .common import SEEDS, pixels, unseen
 
@@ -126,14 +132,6 @@ def cut_at_k(federation: dict[str, Any], clusters: int, name: str, seed: int) ->
 
     Returns a dict: numbers ``ari, n_clusters``.
     """
-    from scipy.cluster.hierarchy import linkage
-
-    from .. import encoders, federations
-    from ..methods.ownmodels import OwnModels
-    from ..metrics import adjusted_rand_index
-    from ..relatedness import EMDClustering
-    from ..relatedness.cuts import cut
-
     fed = federations.build(federation)
     if name == "mean_image":
         z = encoders.embed_clients(fed, encoders.EncoderSpec(**pixels()), n_jobs=1)

@@ -15,6 +15,7 @@ import pandas as pd
 from .. import federations, methods
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
+from . import mthfl_similarity
 from .common import pixels
 
 RUNS = 6  # "six experimental runs": each has its own partition, initial weights and random grouping
@@ -23,7 +24,6 @@ TASKS = {
     "fashion_mnist": dict(zip(("clothes", "shoes", "bags"), FASHION_TASKS, strict=True)),
     "cifar10": dict(zip(("vehicles", "animals"), CIFAR10_TASKS, strict=True)),
 }
-USERS = {"digits": (5, 3, 2), "fashion_mnist": (5, 3, 2), "cifar10": (5, 5)}
 LOCAL_ROUNDS = 2  # FedAvg rounds of every task's server between two rounds of the global one
 OTHER_LOCAL_ROUNDS = (1, 10)  # tried beside it
 _DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "rounds": 6, "runs": 3}
@@ -130,14 +130,8 @@ def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **tra
 
 def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set."""
-    return {
-        **{"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in TASKS[dataset].values()]},
-        **{
-            "users_per_task": list(USERS[dataset]),
-            "samples_per_user": list(SIZES[profile][dataset]["samples"]),
-        },
-        **{"minority": 0.1, "seed": seed},
-    }
+    samples = list(SIZES[profile][dataset]["samples"])
+    return mthfl_similarity.federation(dataset, len(TASKS[dataset]), seed) | {"samples_per_user": samples}
 
 
 def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> dict[str, Any]:
