@@ -13,16 +13,18 @@ _MODULES = [
     *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
     *("rounds", "results", "studies", "papers", "plots", "notebook", "theory", "flower"),
 ]
-_FROM = {
-    "data": ("load", "ImageSet"),
-    "federations": ("Federation",),
-    "relatedness": (
-        *("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans", "TransportSignatures"),
-        "clustering_gain",
-    ),
-    **{"plots.explore": ("explore",), "rounds": ("run",), "results": ("Job", "compute")},
+_OBJECTS = {
+    **dict.fromkeys(("load", "ImageSet"), "data"),
+    **dict.fromkeys(("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans"), "relatedness"),
+    **dict.fromkeys(("TransportSignatures", "clustering_gain"), "relatedness"),
+    **{
+        "Federation": "federations",
+        "explore": "plots.explore",
+        "run": "rounds",
+        "Job": "results",
+        "compute": "results",
+    },
 }
-_OBJECTS = {name: module for module, names in _FROM.items() for name in names}
 
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
 

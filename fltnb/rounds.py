@@ -308,21 +308,16 @@ def confusion(
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(theta)):
         raise FltnbError(f"rows must lie between 0 and {len(theta) - 1}, not {rows.min()} to {rows.max()}.")
     parts, C = getattr(fed, split), model.n_classes
-    out = np.zeros((fed.n_clients, C, C), dtype=np.int64)
-    done: dict[tuple[int, int], int] = {}
+    pairs = list(zip(rows.tolist(), same_sets(parts), strict=True))
+    counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
     with torch.inference_mode(), one_thread():
-        for client, key in enumerate(zip(rows.tolist(), same_sets(parts), strict=True)):
-            if key in done:
-                out[client] = out[done[key]]
-                continue
-            done[key] = client
-            params = [part.to(device) for part in model.unflatten(np.array(theta[key[0]]))]
+        for (row, client), count in counts.items():
+            params = [part.to(device) for part in model.unflatten(np.array(theta[row]))]
             for begin in range(0, len(parts[client]), SLICE):
                 index = parts[client][begin : begin + SLICE]
                 x = torch.from_numpy(fed.inputs(index)).to(device, params[0].dtype)
-                predicted = model.predict(params, x).argmax(1).cpu().numpy()
-                np.add.at(out[client], (fed.labels[index], predicted), 1)
-    return out
+                np.add.at(count, (fed.labels[index], model.predict(params, x).argmax(1).cpu().numpy()), 1)
+    return np.stack([counts[pair] for pair in pairs])
 
 
 def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -> tuple[TrainSpec, Model]:

@@ -211,22 +211,19 @@ def status(profile: str = "demo") -> list[dict[str, Any]]:
     since); ``failed``; ``running``; ``stopped`` (was running and is no more); ``not run``.
     """
     choose(profile, PROFILES, "profile")
-    return [_state(name, profile) for name in names()]
-
-
-def _state(name: str, profile: str) -> dict[str, Any]:
-    row = {"notebook": name, "state": "not run", "wall_s": None, "finished": None, "note": ""}
-    try:
-        stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
-        state = stamp["status"]
-        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": provenance.code_digest()}
-        changed = any(stamp[key] != value for key, value in now.items())
-        note = stamp.get("error", "")
-        if not note and stamp["parameters"]:
-            note = "with " + ", ".join(f"{key}={value}" for key, value in stamp["parameters"].items())
-        if state == "running" and not paths.lives(stamp["pid"]):
-            state = "stopped"
-    except (OSError, ValueError, KeyError, TypeError):
-        return row  # no stamp, or a damaged one: running again mends it
-    row |= {"state": "stale" if state == "done" and changed else state, "note": note}
-    return row | {key: stamp.get(key) for key in ("wall_s", "finished")}
+    code, rows = provenance.code_digest(), []
+    for name in names():
+        row = {"notebook": name, "state": "not run", "wall_s": None, "finished": None, "note": ""}
+        rows.append(row)
+        with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or a damaged one: running again mends it
+            stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
+            state, note = stamp["status"], stamp.get("error", "")
+            cells = sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb")
+            if (stamp["notebook"], stamp["code"]) != (cells, code) and state == "done":
+                state = "stale"
+            if state == "running" and not paths.lives(stamp["pid"]):
+                state = "stopped"
+            if not note and stamp["parameters"]:
+                note = "with " + ", ".join(f"{key}={value}" for key, value in stamp["parameters"].items())
+            row |= {"state": state, "note": note} | {key: stamp.get(key) for key in ("wall_s", "finished")}
+    return rows

@@ -229,11 +229,3 @@ def test_one_epsilon_by_hand():
     table = right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)], b=[(0.01, 0.02), (0.04, 0.2)])
     assert study.one_epsilon(table, share=0.1) == (0.05, 0.2)
     assert study.one_epsilon(right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)])) == (0.01, 0.02)  # nine of ten are enough
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.floats(0.001, 0.5), st.floats(0.001, 0.5)), min_size=1, max_size=6))
-def test_one_epsilon_against_trying(ranges):
-    common = study.one_epsilon(right_of(a=ranges), share=1.0)
-    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
-    assert common == ((low, high) if low < high else None)

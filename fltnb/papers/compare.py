@@ -290,7 +290,9 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         row["paper"] = f"{int(line['value']):,}" if line["value"].isdigit() else line["value"]
         row["paper"] += f" ± {line['error']}" * bool(line["error"])
         row |= {label(cell["variant"]): cell_text(cell, paper) for cell in cells}
-        row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
+        for cell in cells:
+            apart = float("nan") if _on_stand_in(cell["departs"]) else cell["mean"] - cell["number"]
+            row[f"{label(cell['variant'])} − paper"] = f"{apart:+.2f}" if apart == apart else ""
         row["otherwise"] = _otherwise(cells)
         notes = [note for note in line["note"].split("; ") if note not in everywhere]
         # "printed a in T2 but b in T8" is said by the computed remark
@@ -311,8 +313,12 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         remarks.append("The paper has no public code, so nothing can be run as run.")
     if len(shown) < len(found):
         remarks.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
-    out.attrs["remarks"] = remarks + _origins(results, found)
-    out.attrs["caption"] = " ".join(parts + out.attrs["remarks"])
+    used = dict.fromkeys(key for keys in found["keys"] for key in keys)
+    for origin in dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used):
+        if origin and not origin.startswith("official") and not stand_in("", origin):
+            remarks.append(f"Data: {origin}.")
+    out.attrs["remarks"] = remarks
+    out.attrs["caption"] = " ".join(parts + remarks)
     return out
 
 
@@ -359,11 +365,6 @@ def cell_text(cell: Row, paper: str) -> str:
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
 
 
-def _difference(cell: Row) -> str:
-    apart = cell["mean"] - cell["number"]
-    return "" if _on_stand_in(cell["departs"]) or apart != apart else f"{apart:+.2f}"
-
-
 def _otherwise(cells: Sequence[Row]) -> str:
     """How the two variants depart, said once if they do so alike."""
     said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
@@ -381,11 +382,3 @@ def _repeated(paper: str) -> dict[tuple, str]:
             others = ", ".join(f"{other} in {name}" for name, other in row["printed"].items() if name != table)
             found[(table, *(row[name] for name in KEY), value)] = f"the paper also prints {others}"
     return found
-
-
-def _origins(results: Any, found: pd.DataFrame) -> list[str]:
-    """Say where data come from that are neither an official release nor said to stand in."""
-    used = dict.fromkeys(key for keys in found["keys"] for key in keys)
-    origins = dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used)
-    known = ("", *(origin for origin in origins if origin.startswith("official") or stand_in("", origin)))
-    return [f"Data: {origin}." for origin in origins if origin not in known]

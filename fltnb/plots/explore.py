@@ -255,7 +255,11 @@ class ClientsExplorer(Explorer):
         self.text += "" if truth is None else f", true cluster {truth[client]}"
         self.text += "." if self._accuracy is None else f", test accuracy {self._accuracy[client]:.1f}%."
         if self._samples is not None:
-            self._clean("samples").imshow(_mosaic(np.asarray(self._samples[client])), cmap="gray")
+            images = np.asarray(self._samples[client])  # evenly spread over its samples, 4 rows of 6, lines between
+            few = images[np.linspace(0, len(images) - 1, 24).astype(int)]
+            few = np.pad(few, [(0, 0), (0, 1), (0, 1), (0, 0)][: few.ndim], constant_values=few.max())
+            rows = [np.concatenate([*row], axis=1) for row in few.reshape(4, 6, *few.shape[1:])]
+            self._clean("samples").imshow(np.concatenate(rows), cmap="gray")
 
     def _group(self, far: np.ndarray, tree: np.ndarray, labels: np.ndarray, points: np.ndarray) -> None:
         """Find links, dendrogram and labels at this threshold, by this rule, and draw them."""
@@ -417,13 +421,6 @@ def _spots(ax, places: np.ndarray, each: int = 1) -> np.ndarray:
     at = ax.transData.transform(np.where(free, 0, places)) / ax.figure.canvas.get_width_height()
     low, high = np.where(free, frame.p0, at), np.where(free, frame.p1, at)
     return np.column_stack([np.arange(len(places)) // each, low[:, 0], 1 - high[:, 1], high[:, 0], 1 - low[:, 1]])
-
-
-def _mosaic(images: np.ndarray) -> np.ndarray:
-    """One client's images, evenly spread over its samples, 4 rows of 6."""
-    few = images[np.linspace(0, len(images) - 1, 24).astype(int)]
-    few = np.pad(few, [(0, 0), (0, 1), (0, 1), (0, 0)][: few.ndim], constant_values=few.max())  # lines between them
-    return np.concatenate([np.concatenate(list(row), axis=1) for row in few.reshape(4, 6, *few.shape[1:])])
 
 
 def _branches(tree: np.ndarray, rank: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -202,7 +202,13 @@ def dots(
     if col and len(measures) > 1:
         raise FltnbError("Give either several columns of numbers or col, not both.")
     cells = [(one, cell) for one in measures for cell in (in_order(frame, col) if col else [None])]
-    drawn, marks = looks(frame["method"], "method", names), _marks(frame[style]) if style else {None: "o"}
+    drawn, marks = looks(frame["method"], "method", names), {} if style else {None: "o"}
+    found = set(frame[style]) if style else set()  # known ones as everywhere and in their own order, printed last
+    others, spare = sorted(str(s) for s in found if s not in SOURCES and s != "paper"), iter("Pv<>Xdp*h" * len(found))
+    for source in [*(s for s in SOURCES if s in found), *others]:
+        fixed = SOURCES.get(source)
+        marks[source] = fixed if fixed and fixed not in marks.values() else next(spare)
+    marks |= {"paper": "o"} if "paper" in found else {}
     filled = [source for source in marks if source != "paper"]
     fig, axes = panels(len(cells), (3.4 + 1.4 / len(cells), 0.3 * len(drawn) + 1.4), len(cells), sharey=True)
     for axis, (measure, cell) in zip(axes, cells, strict=True):
@@ -315,14 +321,3 @@ def _handles(drawn, dashes: Mapping[Any, str], frame: pd.DataFrame, keys: list[s
         count = f"{seeds.max()}" if seeds.min() == seeds.max() else f"up to {seeds.max()}"
         found.append(Patch(color="0.4", alpha=0.2, lw=0, label=f"lowest to highest of {count} seeds"))
     return found
-
-
-def _marks(sources: pd.Series) -> dict[Any, str]:
-    """Source -> marker: known ones as everywhere and in their own order, whichever ran first; printed last."""
-    found = list(dict.fromkeys(sources))
-    found = [s for s in SOURCES if s in found] + sorted(str(s) for s in found if s not in SOURCES and s != "paper")
-    spare, marks = iter("Pv<>Xdp*h" * len(sources)), {}
-    for source in found:
-        fixed = SOURCES.get(source)
-        marks[source] = fixed if fixed and fixed not in marks.values() else next(spare)
-    return marks | ({"paper": "o"} if (sources == "paper").any() else {})

@@ -273,7 +273,9 @@ def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
         line |= {column: value for column, value in plain(done.numbers).items() if value is not None and value == value}
         line |= {"key": done.key, "record": name}
         for column, value in line.items():
-            columns[column] = _wider(columns.get(column), type(value).__name__)
+            kind = type(value).__name__ if type(value).__name__ in _READ else "text"
+            both = {columns.get(column, kind), kind}  # the type that holds two columns' values
+            columns[column] = kind if len(both) == 1 else "float" if both == {"int", "float"} else "text"
         lines.append(line)
     numbers = [column for column in columns if column not in (*COMMON, *axes, *_LAST)]
     order = [name for name in (*COMMON, *axes, *numbers, *_LAST) if name in columns]
@@ -319,13 +321,6 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
         + "\n}",
     ]
     return "{\n" + ",\n".join(blocks) + "\n}\n"
-
-
-def _wider(one: str | None, other: str) -> str:
-    """Name the type that holds two columns' values."""
-    if one in (None, other):
-        return other if other in _READ else "text"
-    return "float" if {one, other} == {"int", "float"} else "text"
 
 
 def _compact(values: np.ndarray) -> np.ndarray:

@@ -85,7 +85,7 @@ def features(dataset: str) -> dict[str, Settings]:
 
 def jobs(profile: str) -> list[Job]:
     """Tables I and II, Figure 4 and what is sent; the study of clusterings; FLT trained on the clusters."""
-    return [*_tables(profile), *_study(profile), *_chosen(profile), *_curves(profile), *_trainings(profile)]
+    return [*_tables(profile), *_study(profile), *_curves(profile), *_trainings(profile)]
 
 
 def _tables(profile: str) -> Iterator[Job]:
@@ -138,7 +138,7 @@ def clusterer(name: str, dataset: str, n_clusters: int | None, **options: Any) -
 
 
 def _study(profile: str) -> Iterator[Job]:
-    """T given: every feature map, the linkages, and the other clusterers on the same federations."""
+    """T given: every feature map, the linkages, and the other clusterers on the same federations; T not given."""
     count = SEEDS_OF[profile]
     for dataset in dict.fromkeys((*datasets(profile), "digits")):
         here = dataset in datasets(profile)  # in the other profiles digits only say how often little data suffice
@@ -154,14 +154,9 @@ def _study(profile: str) -> Iterator[Job]:
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
                 for seed in range(count["rivals"]):
                     yield _job(name, dataset, tasks, seed, "study")
-
-
-def _chosen(profile: str) -> Iterator[Job]:
-    """T not given, where there are several tasks and where there is one."""
-    for dataset in datasets(profile):
-        for tasks in _TASKS[dataset]:
-            for name, count in (("mthfl_chosen", "ours"), ("transport", "rivals")):
-                for seed in range(SEEDS_OF[profile][count]):
+        for tasks in _TASKS[dataset] if here else ():  # T not given, where there are several tasks and one
+            for name, which in (("mthfl_chosen", "ours"), ("transport", "rivals")):
+                for seed in range(count[which]):
                     yield _job(name, dataset, tasks, seed, "chosen")
 
 
