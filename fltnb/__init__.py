@@ -17,13 +17,8 @@ _OBJECTS = {
     **dict.fromkeys(("load", "ImageSet"), "data"),
     **dict.fromkeys(("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans"), "relatedness"),
     **dict.fromkeys(("TransportSignatures", "clustering_gain"), "relatedness"),
-    **{
-        "Federation": "federations",
-        "explore": "plots.explore",
-        "run": "rounds",
-        "Job": "results",
-        "compute": "results",
-    },
+    **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
+    **{"Job": "results", "compute": "results"},
 }
 
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])

@@ -191,6 +191,8 @@ class _Progress:
 
 
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
+    import pandas as pd
+
     from .federations.phases import GROUPS, ChangingFederation, phases
 
     done = _load(checkpoint, settings) if checkpoint else None
@@ -262,29 +264,21 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     if stopped:
         evaluate(round - 1, final=True)
     done.seconds = time.monotonic() - begun
-    result = _finish(method, fed, net, done, last, settings, stopped, str(engine.device))
+    theta, rows = method.serve(done.state)
+    labels = method.labels(done.state)
+    clients = {
+        "client": np.arange(fed.n_clients),
+        "cluster": -1 if labels is None else labels,
+        "true_cluster": -1 if fed.clusters is None else fed.clusters,
+        "samples": np.asarray(fed.sizes),
+        **{split: last[split] for split in ("train", "test", "probe") if split in last},
+    }
+    taken = confusion(net, theta, rows, fed, device=str(engine.device)) if method.tests_served else None
+    tables = pd.DataFrame(done.history), pd.DataFrame(clients)
+    result = Run(*tables, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
     if stopped:
         raise DivergedError(stopped, result)
     return result
-
-
-def _finish(method, fed, net, done: _Progress, last, settings, stopped: str, device: str) -> Run:
-    import pandas as pd
-
-    theta, rows = method.serve(done.state)
-    labels = method.labels(done.state)
-    clients = pd.DataFrame(
-        {
-            "client": np.arange(fed.n_clients),
-            "cluster": -1 if labels is None else labels,
-            "true_cluster": -1 if fed.clusters is None else fed.clusters,
-            "samples": np.asarray(fed.sizes),
-            **{split: last[split] for split in ("train", "test", "probe") if split in last},
-        }
-    )
-    taken = confusion(net, theta, rows, fed, device=device) if method.tests_served else None
-    history = pd.DataFrame(done.history)
-    return Run(history, clients, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
 
 
 def confusion(

@@ -136,7 +136,13 @@ class _Found:
         if not groups:
             minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
             return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
-        (departs, _), best = min(groups.items(), key=_rank)
+        # in the printed setting, on the printed data, most trusted, nearest, with most seeds
+        order = {
+            group: (bool(group[0]), _on_stand_in(group[0]), PROFILES.index(group[1]), len(group[0]), -len(own))
+            for group, own in groups.items()
+        }
+        departs, profile = min(order, key=order.get)
+        best = groups[departs, profile]
         rows, values = [row for row, _ in best], [value for _, value in best]
         if len({row["seed"] for row in rows}) < len(rows):
             raise FltnbError(
@@ -187,12 +193,6 @@ class _Found:
         return [
             row for row in self.studies if all(row[name] in values for name, values in wanted.items() if name in row)
         ]
-
-
-def _rank(group: tuple[tuple[tuple[str, ...], str], list]) -> tuple:
-    """Order groups of jobs: in the printed setting, on the printed data, most trusted, nearest, with most seeds."""
-    (departs, profile), own = group
-    return bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own)
 
 
 def _on_stand_in(departs: Sequence[str]) -> bool:

@@ -85,7 +85,16 @@ def features(dataset: str) -> dict[str, Settings]:
 
 def jobs(profile: str) -> list[Job]:
     """Tables I and II, Figure 4 and what is sent; the study of clusterings; FLT trained on the clusters."""
-    return [*_tables(profile), *_study(profile), *_curves(profile), *_trainings(profile)]
+    # FLT's case II on the clusters of eigen-relevance: three tasks of the embedded digits, in every profile
+    found = {"kind": "FLT", "graph": "clusters", "clusterer": clusterer("mthfl", "digits", 3)[0], "encoder": pixels()}
+    training = {"model": "mlp", "rounds": 15, "local_epochs": 2, "participation": 1.0, "batch_size": 10, "lr": 0.05}
+    axes = {"dataset": "digits", "variant": "as_written", "tasks": 3}
+    trainings = [
+        Job.training(federation("digits", 3, seed), how | {"rule": "participants"}, **training, seed=seed, axes=axes)
+        for how in ({"name": "fedavg"}, {"name": "flt_eigen"} | found, {"name": "oracle"})
+        for seed in SEEDS[profile]
+    ]
+    return [*_tables(profile), *_study(profile), *_curves(profile), *trainings]
 
 
 def _tables(profile: str) -> Iterator[Job]:
@@ -191,17 +200,6 @@ def _job(
     fed, phi = federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1), phi or usual
     axes = {"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes}
     return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)
-
-
-def _trainings(profile: str) -> Iterator[Job]:
-    """FLT's case II on the clusters of eigen-relevance: three tasks of the embedded digits, in every profile."""
-    found = {"kind": "FLT", "graph": "clusters", "clusterer": clusterer("mthfl", "digits", 3)[0], "encoder": pixels()}
-    training = {"model": "mlp", "rounds": 15, "local_epochs": 2, "participation": 1.0, "batch_size": 10, "lr": 0.05}
-    axes = {"dataset": "digits", "variant": "as_written", "tasks": 3}
-    for name, settings in {"fedavg": {}, "flt_eigen": found, "oracle": {}}.items():
-        how = {"name": name, "rule": "participants"} | settings
-        for seed in SEEDS[profile]:
-            yield Job.training(federation("digits", 3, seed), how, **training, seed=seed, axes=axes)
 
 
 def users(settings: Settings, encoder: Settings | None = None) -> tuple[list[np.ndarray], np.ndarray]:
