@@ -1,7 +1,5 @@
 """The command line: ``python -m fltnb`` (what the Makefile calls)."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -1,7 +1,5 @@
 """What this machine has and lacks, on one screen: ``python -m fltnb doctor``."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys

@@ -6,8 +6,6 @@ Files of one notebook under ``results/<profile>/``: ``notebooks/<name>.ipynb`` (
 notebook leaves an executed copy too, which make would take for an up-to-date target.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

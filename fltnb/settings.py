@@ -7,8 +7,6 @@ are not checked here, and positional-only parameters are no options. Settings ho
 so a new option leaves the keys of old results alone.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math

@@ -1,7 +1,5 @@
 """Claims of the papers: checked in one line beside their evidence, written once per notebook, read by the report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -3,8 +3,6 @@
 ``results`` is what :func:`fltnb.results` returns; None stands for no results at all.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

@@ -1,7 +1,5 @@
 """How many printed numbers are reproduced, and how well; each counts once, however many tables print it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

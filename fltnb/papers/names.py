@@ -1,7 +1,5 @@
 """Names for people: the one place that says how data sets, networks, measures and methods are called in tables."""
 
-from __future__ import annotations
-
 from ..plots.style import NAMED
 
 PAPERS = {"flt": "FLT", "fesem": "FeSEM", "mthfl": "MT-HFL", "emdcfl": "EMD-CFL"}

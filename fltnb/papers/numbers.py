@@ -3,8 +3,6 @@
 Values are read as text, because "98.0" and "98.00" are different statements; a numeric column is added beside them.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from importlib import resources

@@ -4,8 +4,6 @@
 needs nothing else (``results/report.html``), and what README shows of it. Their words stand in ``templates/``.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from collections import Counter

@@ -4,8 +4,6 @@
 resumes or computes; both are :class:`~fltnb.results.reading.Results`.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The one way from jobs to results: look up, resume or compute, here or on a Dask cluster."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """What goes with every number: package versions, commit, hardware."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

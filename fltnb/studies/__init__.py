@@ -5,8 +5,6 @@ Which switch belongs to the printed tables and which to a paper's text is told i
 per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what they share.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 

@@ -3,8 +3,6 @@
 FLT (arXiv 2103.15947) writes k = 5; the code of its tables took each client's true number of classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 None of this is in the paper's tables, so the settings are ours: those of scenario 1, as written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

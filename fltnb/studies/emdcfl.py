@@ -5,8 +5,6 @@ From the authors' public configuration, where the text at hand has no number: 10
 64, everybody in every round, learning rate 0.01 (0.001 for ResNet-18 on PACS).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ authors' public code and not in the paper, so they are the table's. ``demo`` als
 times as far from the targets' green as the paper does: of a few small digits a network learns next to nothing of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

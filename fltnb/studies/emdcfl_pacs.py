@@ -5,8 +5,6 @@ From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.00
 ``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

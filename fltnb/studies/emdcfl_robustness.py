@@ -5,8 +5,6 @@ no part of it: the clusters at every tolerance follow from the matrix. Images pe
 ``demo``, and networks smaller; ``paper`` has the published ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -5,8 +5,6 @@ where there is one cluster. Images per client and rounds are smaller in ``small`
 are what the printed MNIST tables fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

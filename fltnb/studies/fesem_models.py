@@ -1,7 +1,5 @@
 """What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1), the models they send (Figure 4), hands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

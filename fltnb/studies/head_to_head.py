@@ -5,8 +5,6 @@ all methods on one federation of each kind. Settings are the papers' own (or, wh
 the notebook says), the same on all federations: nothing is tuned to win here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple

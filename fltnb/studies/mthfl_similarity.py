@@ -4,8 +4,6 @@ The paper states neither samples per user nor the minority share of Fashion-MNIS
 the clusters as the paper does it is notebook 10; here FLT trains on them, on the digits in every profile.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator
 from typing import Any

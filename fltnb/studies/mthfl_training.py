@@ -4,8 +4,6 @@ The paper states the users of each task, the networks, six runs and, for CIFAR-1
 batch size, samples, rounds and how often the global server acts are not stated: what stands here are our choices.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
