@@ -24,7 +24,7 @@ def show() -> int:
         import torch
 
         from .data.prepared import NAMES, SOURCES
-        from .results.provenance import environment
+        from .provenance import environment
         from .training import has_bfloat16
 
         def said(device: str) -> str:

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from . import __version__, studies
 from .errors import choose
-from .results import PROFILES, Results
-from .results.provenance import environment
+from .paths import PROFILES
+from .provenance import environment
+from .results import Results
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 
@@ -59,7 +61,6 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
 
     Its index is shown unless it is the plain 0, 1, 2 and so on; floats have ``digits`` decimals, missing values none.
     """
-    import pandas as pd
     from tabulate import tabulate
 
     if not isinstance(table.index, pd.RangeIndex):

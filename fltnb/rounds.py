@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import pandas as pd
 
 from . import metrics
 from .errors import FltnbError, choose
@@ -27,8 +28,6 @@ from .randomness import stream
 from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from .federations import Federation
     from .methods import Method
     from .models import Model
@@ -191,8 +190,6 @@ class _Progress:
 
 
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
-    import pandas as pd
-
     from .federations.phases import GROUPS, ChangingFederation, phases
 
     done = _load(checkpoint, settings) if checkpoint else None

@@ -8,14 +8,13 @@ import sys
 from importlib import import_module
 from types import ModuleType
 
-from ..paths import PROFILES
 from .computing import compute
 from .finished import Finished
 from .job import Job, prepare
 from .ledger import Ledger
 from .reading import Results, stored
 
-__all__ = ["PROFILES", "Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored"]
+__all__ = ["Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored"]
 
 
 class _Room(ModuleType):

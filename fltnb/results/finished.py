@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 
 from .. import paths
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from .job import Job
 
 TABLES = ("curves", "clients")
@@ -109,6 +108,4 @@ def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 def table_of(arrays: Mapping[str, np.ndarray], start: str) -> pd.DataFrame:
     """Return a table that :func:`columns_of` took apart; empty if it is not there."""
-    import pandas as pd
-
     return pd.DataFrame(below(start, arrays))

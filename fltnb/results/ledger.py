@@ -17,18 +17,16 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from .. import paths
 from ..errors import FltnbError
 from ..settings import plain
 from .finished import TABLES, Finished, below, columns_of, read_arrays, table_of
 from .job import COMMON, digest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMAT = 1
 _LAST = ("stopped", "key", "record")
@@ -151,8 +149,6 @@ class Ledger:
 
         Columns that none of them has are left out.
         """
-        import pandas as pd
-
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
             return wanted[:0]
@@ -226,8 +222,6 @@ class _Held(Finished):
 
 def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     """Stack the curves or the clients of jobs, with the job's place as first column ``job``."""
-    import pandas as pd
-
     held: dict[int, tuple[Ledger, dict[int, str]]] = {}
     fresh = []
     for place, done in enumerate(finished):

@@ -1,7 +1,5 @@
 """What is missing, what it costs, and in which order it is worth computing."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re
@@ -10,9 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..errors import FltnbError
 from .computing import compute, look_up
@@ -20,11 +19,8 @@ from .finished import Finished
 from .job import COMMON, TRAINING, Job, Prepared, cell_of, prepare
 from .ledger import Ledger
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from .reading import Asked
-
+Asked = Callable[[str, str], list[Job]]
+"""``(notebook, profile) -> jobs``: what a notebook asks for."""
 MICROSECONDS = {
     **{"mlp": (13.0, 4.0), "mlp_plain": (11.0, 4.0), "mlp32": (8.0, 3.0), "cnn_small": (48.0, 35.0)},
     **{"lenet": (75.0, 48.0), "leaf_cnn": (300.0, 300.0), "emdcfl_cnn": (1530.0, 1790.0), "resnet18": (6000.0, 2500.0)},
@@ -124,8 +120,6 @@ _asked = functools.cache(lambda asked, notebook, profile: asked(notebook, profil
 
 def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> pd.DataFrame:
     """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
-    import pandas as pd
-
     took = _Took(done for _, _, done in finished)
     cells = {cell_of(done.axes) for _, _, done in finished}
     rows: dict[str, dict] = {}

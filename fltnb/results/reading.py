@@ -5,26 +5,20 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .finished import Finished, table_of
 from .job import COMMON, KINDS, Job, cell_of
 from .ledger import Ledger, stacked
-from .plan import gaps
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .plan import Asked, gaps
 
 _WORDS = {"as written": "as_written", "as run": "as_run"}
 _END = ("stopped", "profile", "key")
-
-
-Asked = Callable[[str, str], list[Job]]
-"""``(notebook, profile) -> jobs``: what a notebook asks for."""
 
 
 class Results:
@@ -76,8 +70,6 @@ class Results:
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
         """One row per finished job."""
-        import pandas as pd
-
         rows = []
         for notebook, profile, done in self._finished:
             row = {"notebook": notebook, "kind": done.kind, **done.axes, **done.numbers}
@@ -93,8 +85,6 @@ class Results:
         return table.assign(**{name: _column(table[name]) for name in (*front, *counts)})
 
     def _joined(self, which: str) -> pd.DataFrame:
-        import pandas as pd
-
         front = ["key", "notebook", "dataset", "model", "method", "variant", "seed", *self.axes]
         whole = stacked((done for _, _, done in self._finished), which)
         if whole.empty:
@@ -169,8 +159,6 @@ class Results:
         over seeds, NaN for one), then ``seeds``. FltnbError: an unknown column, or a seed that occurs twice in a group,
         so that two different things would be averaged.
         """
-        import pandas as pd
-
         by, of = list(by), [of] if isinstance(of, str) else list(of)
         runs = self.runs
         for name in (*by, *of):
@@ -202,8 +190,6 @@ class Results:
 
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
-        import pandas as pd
-
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]

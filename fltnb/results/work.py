@@ -14,12 +14,12 @@ import numpy as np
 
 from .. import metrics, paths
 from ..errors import FltnbError, choose
+from ..provenance import environment
 from ..rounds import DivergedError, run
 from ..settings import plain
 from .finished import Finished, columns_of, load, read_arrays, save, store_path
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
-from .provenance import environment
 
 if TYPE_CHECKING:
     from ..federations import Federation

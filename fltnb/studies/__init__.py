@@ -8,6 +8,7 @@ per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what the
 from importlib import import_module
 from types import ModuleType
 
+from .. import paths
 from .. import results as room
 from ..errors import FltnbError, choose
 from ..results import Job, Ledger, Results, compute, stored
@@ -74,7 +75,7 @@ def results(
     **options, ``device`` and ``backend`` of :func:`fltnb.training.make_engine`
     """
     name = full_name(name)
-    choose(profile, room.PROFILES, "profile")
+    choose(profile, paths.PROFILES, "profile")
     if profile == "stored":
         found = stored(name, jobs)
         if not len(found):

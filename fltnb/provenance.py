@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, paths
+from . import __version__, paths
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
@@ -19,7 +19,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 @functools.cache
 def code_digest() -> str:
     """Hash of the package's files: tells whether two machines, or a notebook's last run, have the same code."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
