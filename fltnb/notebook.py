@@ -9,6 +9,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from IPython import display
+from tabulate import tabulate
 
 from . import __version__, studies
 from .errors import choose
@@ -61,8 +63,6 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
 
     Its index is shown unless it is the plain 0, 1, 2 and so on; floats have ``digits`` decimals, missing values none.
     """
-    from tabulate import tabulate
-
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index(names=[name or "" for name in table.index.names])
 
@@ -85,9 +85,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
 
 def show_table(table: pd.DataFrame, digits: int = 2) -> None:
     """Display a table so that nbval can compare it; see :func:`to_markdown`."""
-    from IPython.display import Markdown, display
-
-    display(Markdown(to_markdown(table, digits)))
+    display.display(display.Markdown(to_markdown(table, digits)))
 
 
 def versions() -> None:

@@ -22,14 +22,15 @@ import pandas as pd
 
 from . import metrics
 from .errors import FltnbError, choose
+from .federations import Federation
+from .federations.phases import GROUPS, ChangingFederation, phases
+from .methods import Context, Method
 from .paths import remove_left_over, write_atomically
 from .progress import bar as progress_bar
 from .randomness import stream
 from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
-    from .federations import Federation
-    from .methods import Method
     from .models import Model
     from .training import TrainSpec
 
@@ -154,7 +155,6 @@ def run(
     from threadpoolctl import threadpool_limits
 
     from . import training
-    from .methods import Context
 
     numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
@@ -190,8 +190,6 @@ class _Progress:
 
 
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
-    from .federations.phases import GROUPS, ChangingFederation, phases
-
     done = _load(checkpoint, settings) if checkpoint else None
     coming = {phase.round: phase for phase in phases(federation)}
     fed = coming[max(first for first in coming if first <= max(1, done.round if done else 1))].fed
@@ -318,9 +316,6 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
     the wrong type, or method, model and federation do not go together.
     """
     from . import models
-    from .federations import Federation
-    from .federations.phases import phases
-    from .methods import Method
     from .training import TrainSpec
 
     if not isinstance(method, Method):

@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..results import stored
+from ..studies import jobs
 from .compare import measured
 from .names import VARIANTS, label
 from .settings import NOTEBOOKS, in_order
@@ -18,9 +20,6 @@ NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 def committed() -> dict[str, Any]:
     """Return notebook -> its committed results and what it asks for, for every notebook with a printed table."""
-    from ..results import stored
-    from ..studies import jobs
-
     return {name: stored(name, jobs) for books in NOTEBOOKS.values() for name in books}
 
 

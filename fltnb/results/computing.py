@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any
 
+import joblib
+
 from ..errors import FltnbError
+from ..methods import Context
 from ..progress import bar as progress_bar
 from ..settings import Count, check
 from . import machines, work
@@ -114,8 +117,6 @@ def _done(
 
 def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
     """Clusterings, distances and other studies; those that share an embedding or local models are made together."""
-    import joblib
-
     groups: dict[str, dict[str, list[Prepared]]] = {"clustering": {}, "distances": {}, "study": {}}
     shared = {"clustering": ("federation", "encoder"), "distances": ("federation", "model", "training", "seed")}
     for made in missing:
@@ -139,10 +140,6 @@ def _clustered(group: list[Prepared], n_jobs: int) -> list[Finished]:
 
 def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluster) -> dict[str, list]:
     """Make the clusterings that many runs share, each once and with all cores; return the files that each run uses."""
-    import joblib
-
-    from ..methods import Context
-
     used: dict[str, list] = {made.key: [] for made in trainings}
     with joblib.parallel_config(backend="loky") if cluster is not None else nullcontext():
         for made in trainings:
@@ -158,8 +155,6 @@ def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluste
 def _here(
     trainings: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
 ) -> Iterator[Finished]:
-    import joblib
-
     cache = functools.partial(work.cached_arrays, since=since)
     if n_jobs == 1 or len(trainings) < 2:
         for made in trainings:

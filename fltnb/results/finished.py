@@ -1,7 +1,5 @@
 """A finished job, its file in the local store, and the tables that many of them make."""
 
-from __future__ import annotations
-
 import io
 import json
 import warnings
@@ -9,15 +7,13 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 
 from .. import paths
-
-if TYPE_CHECKING:
-    from .job import Job
+from .job import Job
 
 TABLES = ("curves", "clients")
 
@@ -47,7 +43,7 @@ class Finished:
     record: dict[str, Any] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
 
-    def asked_by(self, job: Job) -> Finished:
+    def asked_by(self, job: Job) -> Self:
         """Return the same with a job's axes and what it keeps."""
         done = copy(self)
         done.axes, done.keep = dict(job.axes), job.keep

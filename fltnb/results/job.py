@@ -1,23 +1,20 @@
 """A job: one unit of work, what decides its numbers, and the values under which tables show it."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
+from .. import encoders, federations, methods, relatedness
 from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..methods import Method
 from ..rounds import NUMBERS, check
 from ..settings import plain
 from .numerics import versions
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..methods import Method
 
 KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
@@ -69,7 +66,7 @@ class Job:
         axes: Mapping[str, Any] | None = None,
         keep: Sequence[str] = (),
         **options: Any,
-    ) -> Job:
+    ) -> Self:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
             choose(name, TRAINING, "training option")
@@ -89,7 +86,7 @@ class Job:
         noise: float = 0.0,
         axes: Mapping[str, Any] | None = None,
         keep: Sequence[str] = (),
-    ) -> Job:
+    ) -> Self:
         """Return the job of a clustering without training.
 
         ``federation`` is what :func:`fltnb.federations.build` takes; ``clusterer`` and ``encoder`` are as in a method's
@@ -111,7 +108,7 @@ class Job:
         *,
         seed: int = 0,
         axes: Mapping[str, Any] | None = None,
-    ) -> Job:
+    ) -> Self:
         """Return the job of a distance between all pairs of clients that have each trained alone, once.
 
         ``training`` are options of :class:`fltnb.training.TrainSpec`, ``measure`` is what
@@ -124,7 +121,7 @@ class Job:
     @classmethod
     def study(
         cls, function: str, settings: Mapping[str, Any] | None = None, *, axes: Mapping[str, Any] | None = None
-    ) -> Job:
+    ) -> Self:
         """Return the job of any other computation.
 
         ``function``, ``"module.name"`` inside :mod:`fltnb.studies`, is called with the settings as keyword arguments
@@ -135,8 +132,6 @@ class Job:
     @functools.cached_property
     def canonical(self) -> dict[str, Any]:
         """The settings without what equals a default."""
-        from .. import encoders, federations, methods, relatedness
-
         short = {"federation": federations.canonical, "clusterer": relatedness.canonical}
         short |= {"encoder": encoders.canonical, "method": lambda settings: methods.canonical(self.method)}
         if self.kind == "distances":
@@ -153,8 +148,6 @@ class Job:
     @functools.cached_property
     def method(self) -> Method:
         """The method of a training, built once."""
-        from .. import methods
-
         return methods.build(self.settings["method"])
 
     @functools.cached_property
@@ -232,8 +225,6 @@ def training_arguments(job: Job) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=8)
 def _federation(settings: str) -> Federation:
-    from .. import federations
-
     return federations.build(json.loads(settings))
 
 

@@ -6,8 +6,6 @@ arrays. Writing merges by key: results of different days and machines add up, an
 and says what counts, so a writer that is killed leaves the old ledger or the new one.
 """
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import functools
@@ -17,7 +15,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -159,7 +157,7 @@ class Ledger:
         found = self.rows(which, {0: record})
         return found.drop(columns="job") if len(found) else None
 
-    def merge(self, found: Sequence[Finished]) -> Ledger:
+    def merge(self, found: Sequence[Finished]) -> Self:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
 
         A job that is there with other numbers is added beside the old one: see :meth:`settled`. FltnbError: the folder

@@ -1,11 +1,9 @@
 """Reading results: one shape for everything, wherever it was computed."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -46,7 +44,7 @@ class Results:
     @classmethod
     def of(
         cls, finished: Iterable[Finished], notebook: str = "", profile: str = "", asked: Asked | None = None
-    ) -> Results:
+    ) -> Self:
         """Make results of finished jobs."""
         return cls(((notebook, profile, done) for done in finished), asked)
 
@@ -57,7 +55,7 @@ class Results:
         names = sorted({notebook for notebook, _, _ in self._finished if notebook})
         return f"Results({len(self)} jobs of {', '.join(names) or 'no notebook'})"
 
-    def __add__(self, other: Results) -> Results:
+    def __add__(self, other: Self) -> Self:
         every = {(one[2].key, str(sorted(one[2].axes.items()))): one for one in self._finished + other._finished}
         return Results(every.values(), self._asked)
 
@@ -123,7 +121,7 @@ class Results:
         """Return what a job was: ``id``, ``settings`` and ``provenance``."""
         return self._get(key).record
 
-    def where(self, **values: Any) -> Results:
+    def where(self, **values: Any) -> Self:
         """Return the jobs whose columns of ``runs`` have these values.
 
         Each may be a value, a list of values, or a function of the column that returns truth values. FltnbError: an
@@ -147,7 +145,7 @@ class Results:
             keep &= runs[name].isin(wanted).to_numpy()
         return Results((one for one, kept in zip(self._finished, keep, strict=True) if kept), self._asked)
 
-    def plain(self, *but: str) -> Results:
+    def plain(self, *but: str) -> Self:
         """Return the jobs without a switch: those that have none of the notebooks' own axes, or ``but`` these."""
         own = self.runs[[name for name in self.axes if name not in but]]
         return self.where(key=lambda keys: (own.isna() | own.eq("")).all(axis=1))
@@ -217,7 +215,7 @@ def _column(values: pd.Series) -> pd.Series:
     return values.astype(float)
 
 
-def stored(notebook: str, asked: Asked | None = None) -> Results:
+def stored(notebook: str, asked: Asked | None = None) -> Self:
     """Return the committed evidence of a notebook: of every cell (all axes but the seed) ``paper``, else ``small``."""
     best: dict[tuple, str] = {}
     found: list[tuple[str, str, Finished]] = []

@@ -1,28 +1,27 @@
 """What each kind of job computes, and the final numbers of it."""
 
-from __future__ import annotations
-
 import io
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .. import metrics, paths
+from .. import encoders, metrics, paths, relatedness
 from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..methods import Context, ownmodels
+from ..methods.ownmodels import OwnModels
 from ..provenance import environment
+from ..relatedness.noise import noisy
 from ..rounds import DivergedError, run
 from ..settings import plain
 from .finished import Finished, columns_of, load, read_arrays, save, store_path
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 Cache = Callable[[dict, Callable[[], dict]], dict]
 
@@ -59,8 +58,6 @@ def train(
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
     it is taken from a run on the same graph where the store has one.
     """
-    from ..methods import Context
-
     job, fed, method = made.job, made.fed, made.method
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
@@ -154,9 +151,6 @@ def _saved(
 
 def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
-    from .. import encoders
-    from ..methods.ownmodels import OwnModels
-
     fed, how = group[0].fed, group[0].job.settings["encoder"]
     if how.get("kind") == "own":
         embeddings, validation = OwnModels(**{key: how[key] for key in how if key != "kind"}).embed(fed)
@@ -181,8 +175,6 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
 
 def check_clustering(made: Prepared) -> None:
     """Refuse a clustering that cannot work, before any is computed."""
-    from ..methods.ownmodels import OwnModels
-
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
     if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
         what = f"{made.job.settings['clusterer']['name']} compares clients' embeddings"
@@ -196,9 +188,6 @@ def check_clustering(made: Prepared) -> None:
 
 def clusterer_of(job: Job):
     """Return the clusterer of a job, unfitted, with the job's seed and noise."""
-    from .. import relatedness
-    from ..relatedness.noise import noisy
-
     settings = job.settings
     made = relatedness.build(settings["clusterer"])
     if "random_state" in made.get_params() and "random_state" not in settings["clusterer"]:
@@ -245,8 +234,6 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
 
 def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Train the clients of one federation once, each alone, and measure every distance that the jobs ask for."""
-    from ..methods import ownmodels
-
     first = group[0].job.settings
     fed, begun = group[0].fed, time.perf_counter()
     trained = ownmodels.local_models(fed, first["model"], first["training"], first["seed"])

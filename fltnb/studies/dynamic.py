@@ -13,6 +13,7 @@ from .. import federations
 from .. import methods as room
 from ..federations.phases import phases
 from ..results import Job
+from ..rounds import participants
 from .common import SEEDS, federation, method, training
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
@@ -107,8 +108,6 @@ def course(
     first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
     M); ``clusters`` (P, M), -1 for those.
     """
-    from ..rounds import participants
-
     fed = federations.build(federation)
     parts = phases(fed)
     drawn = []

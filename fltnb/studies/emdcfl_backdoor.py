@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import federations
+from .. import federations, rounds
 from ..data import load
 from ..federations import Federation, backdoor
 from ..methods import build
@@ -139,7 +139,6 @@ def by_class(
     import torch
 
     from .. import models
-    from ..rounds import confusion, run
 
     fed = federations.build(federation)
     net, targets, told = models.make(model, fed.input_shape, fed.n_classes), fed.clusters == TARGET, announced(fed)
@@ -148,9 +147,9 @@ def by_class(
     images = {"clean": fed.test[0][places], "trigger": fed.probe[0][places]}
     classes, answers = [], []
     for settings in methods:
-        done, name = run(build(settings), fed, model, **training, progress=False), settings["name"]
+        done, name = rounds.run(build(settings), fed, model, **training, progress=False), settings["name"]
         clean, triggered = (
-            confusion(net, done.theta, done.rows, fed, split)[targets].sum(axis=0) for split in ("test", "probe")
+            rounds.confusion(net, done.theta, done.rows, fed, split)[targets].sum(axis=0) for split in ("test", "probe")
         )
         for c in np.flatnonzero(clean.sum(axis=1)):
             shares = 100 * triggered[c] / triggered[c].sum()

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import silhouette_score
 
-from .. import data, federations, methods, metrics
+from .. import data, federations, methods, metrics, rounds
 from ..federations import Federation
 from ..federations.writers import STYLE, writer_styles
 from ..methods.modelspace import gram
@@ -43,8 +44,6 @@ def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **tr
     Returns ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,)
     that the E-step then put them in; and the :class:`fltnb.rounds.Run`. Everybody must take part in these rounds.
     """
-    from .. import rounds
-
     kept = {}
 
     def keep(round, state, theta, accuracy):
@@ -97,8 +96,6 @@ def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
     """Mean silhouette of clusters (1: far apart, 0: touching), given all distances (M, M); NaN for one or M of them."""
-    from sklearn.metrics import silhouette_score
-
     if not 2 <= len(np.unique(labels)) < len(labels):
         return float("nan")
     return float(silhouette_score(distances, labels, metric="precomputed"))
@@ -150,7 +147,7 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
     ``highest`` (a centre on everybody).
     """
-    from .. import models, rounds
+    from .. import models
 
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained

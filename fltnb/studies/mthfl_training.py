@@ -12,7 +12,9 @@ import pandas as pd
 
 from .. import federations, methods
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
+from ..metrics import adjusted_rand_index
 from ..results import Job
+from ..rounds import confusion, run
 from . import mthfl_similarity
 from .common import pixels
 
@@ -100,8 +102,6 @@ def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **tra
     test set that has labels in the shares of the user's own training samples. Numbers: ``ari`` of the groups.
     """
     from .. import models
-    from ..metrics import adjusted_rand_index
-    from ..rounds import confusion, run
 
     fed, made, seen, last = federations.build(federation), methods.build(method), [], {}
 
