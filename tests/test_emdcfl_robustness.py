@@ -36,12 +36,6 @@ def test_plateau_by_hand():
     low, high = plateau(far, np.array([0, 1, 0, 1]))
     assert low == 8 and high == 1 and low >= high  # none
 
-    # A is near B and C (2), these two are far from each other (9): neighbours are ABC, AB and AC
-    clusters = np.array([0, 0, 1, 2])
-    far = np.array([[0, 1, 2, 2], [1, 0, 2, 2], [2, 2, 0, 9], [2, 2, 9, 0.0]])
-    assert plateau(far, clusters) == (1, 9)  # up to 2 nobody touches, beyond that A touches both
-    assert adjusted_rand_index(clusters, fl.EMDClustering(tolerance=5).connect(far, np.ones(4))[1]) == 1
-
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10_000))

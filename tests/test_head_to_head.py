@@ -128,17 +128,6 @@ def test_pacfl_gets_the_classes():
     assert numbers["floats_up"] == 64 * 3 * 2  # three vectors for each of two classes
 
 
-def test_emd_clusters_under_every_clients_own_model():
-    """The study of the clustering finds what the method finds after its first round."""
-    training = {"local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
-    numbers = clustered(TURNED, {"name": "EMDClustering"}, {"kind": "own", "seed": 2, **training}, seed=0)
-    fed = fl.federations.build(TURNED)
-    options = training | {"model": "mlp_plain", "rounds": 1, "participation": 1.0, "seed": 2, "progress": False}
-    run = fl.run(fl.methods.EMDCFL(), fed, **options)
-    assert numbers["ari"] == adjusted_rand_index(fed.clusters, run.labels)
-    assert numbers["n_clusters"] == len(np.unique(run.labels)) > 1
-
-
 def test_own_models_refuse():
     refused("client 0 has none", OwnModels().embed, fl.federations.build(BASE | {"dataset": "digits"}))
     refused("diverged", OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed, fl.federations.build(HELD))

@@ -18,7 +18,7 @@ from ..methods.ownmodels import OwnModels
 from ..provenance import environment
 from ..relatedness.noise import noisy
 from ..rounds import DivergedError, run
-from ..settings import plain
+from ..settings import checked, plain
 from .finished import Finished, columns_of, load, read_arrays, save, store_path
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
@@ -180,8 +180,8 @@ def check_clustering(made: Prepared) -> None:
         what = f"{made.job.settings['clusterer']['name']} compares clients' embeddings"
         why = "and every client's own network has other axes"
         raise FltnbError(f"{what}, {why}: the encoder of kind 'own' is for EMDClustering alone.")
-    for name in how.keys() - {"kind"} if how.get("kind") == "own" else ():
-        choose(name, OwnModels.__dataclass_fields__, "option of an encoder of kind 'own'")
+    if how.get("kind") == "own":
+        checked(OwnModels, {name: how[name] for name in how if name != "kind"}, "an encoder of kind 'own'")
     if hasattr(clusterer, "check"):
         clusterer.check(made.fed.sizes.tolist())
 
