@@ -1,15 +1,14 @@
 """The few helpers that every notebook uses: settings, tables, versions."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 from IPython import display
+from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from . import __version__, studies
@@ -17,9 +16,6 @@ from .errors import choose
 from .paths import PROFILES
 from .provenance import environment
 from .results import Results
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

@@ -152,11 +152,6 @@ class Ledger:
             return wanted[:0]
         return wanted.merge(self._tables[which], on="record").drop(columns="record").dropna(axis=1, how="all")
 
-    def part(self, which: str, record: str) -> pd.DataFrame | None:
-        """Return the curves or the clients of one job, if it has any."""
-        found = self.rows(which, {0: record})
-        return found.drop(columns="job") if len(found) else None
-
     def merge(self, found: Sequence[Finished]) -> Self:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
 
@@ -212,8 +207,12 @@ class _Held(Finished):
     def __init__(self, key: str, kind: str, axes: dict, numbers: dict, ledger: Ledger, name: str):
         self.key, self.kind, self.axes, self.numbers, self.ledger, self.name = key, kind, axes, numbers, ledger, name
 
-    curves = functools.cached_property(lambda self: self.ledger.part("curves", self.name))
-    clients = functools.cached_property(lambda self: self.ledger.part("clients", self.name))
+    def _part(self, which: str) -> pd.DataFrame | None:
+        found = self.ledger.rows(which, {0: self.name})
+        return found.drop(columns="job") if len(found) else None
+
+    curves = functools.cached_property(lambda self: self._part("curves"))
+    clients = functools.cached_property(lambda self: self._part("clients"))
     arrays = functools.cached_property(lambda self: self.ledger.arrays(self.name))
     record = functools.cached_property(lambda self: self.ledger.record(self.name))
 
