@@ -65,7 +65,7 @@ def save(rows: list[dict[str, Any]], name: str, settings: dict[str, Any]) -> Non
     import pandas as pd
 
     from fltnb import paths
-    from fltnb.results.provenance import environment
+    from fltnb.provenance import environment
 
     about = environment()
     record = {"settings": json.dumps(settings), "commit": about["commit"], "hardware": about["hardware"]}

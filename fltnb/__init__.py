@@ -13,20 +13,12 @@ _MODULES = [
     *("data", "federations", "models", "encoders", "training", "relatedness", "methods", "metrics"),
     *("rounds", "results", "studies", "papers", "plots", "notebook", "theory", "flower"),
 ]
-_FROM = {
-    "data": ("load", "ImageSet"),
-    "federations": ("Federation",),
-    "relatedness": (
-        *("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans", "TransportSignatures"),
-        "clustering_gain",
-    ),
-    **{"plots.explore": ("explore",), "rounds": ("run",), "results": ("Job", "compute")},
-}
-_OBJECTS = {name: module for module, names in _FROM.items() for name in names}
-
-_OLD = {
-    **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},
-    **{"analysis": "papers", "confusion": "metrics"},
+_OBJECTS = {
+    **dict.fromkeys(("load", "ImageSet"), "data"),
+    **dict.fromkeys(("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans"), "relatedness"),
+    **dict.fromkeys(("TransportSignatures", "clustering_gain"), "relatedness"),
+    **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
+    **{"Job": "results", "compute": "results"},
 }
 
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
@@ -40,8 +32,6 @@ def __getattr__(name: str):
         value = getattr(import_module(f".{_OBJECTS[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in _OLD:
-        raise AttributeError(f"fltnb.{name} has a new home: use fltnb.{_OLD[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

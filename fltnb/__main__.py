@@ -1,13 +1,13 @@
 """The command line: ``python -m fltnb`` (what the Makefile calls)."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
 from .errors import FltnbError
 
@@ -75,12 +75,18 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
     sub.add_argument("address", help="tcp://host:port")
 
-    sub = command(_kernels, "kernels", "Run a command whose notebooks start in a tenth of the time (Linux).")
+    sub = command(
+        _call("kernels.run", "line"), "kernels", "Run a command whose notebooks start in a tenth of the time (Linux)."
+    )
     sub.add_argument("line", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
 
-    command(_doctor, "doctor", "Say whether this machine has what is needed: packages, processor, GPU, data, disk.")
+    command(
+        _call("doctor.show"),
+        "doctor",
+        "Say whether this machine has what is needed: packages, processor, GPU, data, disk.",
+    )
 
-    command(_versions, "versions", "Show the versions of Python, the packages and this project.")
+    command(_call("notebook.versions"), "versions", "Show the versions of Python, the packages and this project.")
     return parser
 
 
@@ -202,22 +208,10 @@ def _workers(options: argparse.Namespace) -> None:
     print(f"{len(about)} worker(s) at {options.address}.")
 
 
-def _kernels(options: argparse.Namespace) -> int:
-    from . import kernels
-
-    return kernels.run(options.line)
-
-
-def _doctor(options: argparse.Namespace) -> int:
-    from . import doctor
-
-    return doctor.show()
-
-
-def _versions(options: argparse.Namespace) -> None:
-    from . import notebook
-
-    notebook.versions()
+def _call(path: str, *names: str) -> Callable[[argparse.Namespace], int | None]:
+    """Return the command that is a function of the package, called with these options."""
+    module, _, function = path.rpartition(".")
+    return lambda given: getattr(import_module(f"fltnb.{module}"), function)(*(vars(given)[name] for name in names))
 
 
 def duration(seconds: float) -> str:

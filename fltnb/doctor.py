@@ -1,7 +1,5 @@
 """What this machine has and lacks, on one screen: ``python -m fltnb doctor``."""
 
-from __future__ import annotations
-
 import platform
 import shutil
 import sys
@@ -23,7 +21,28 @@ def show() -> int:
         how = "install the wheel again, or in a clone remove .venv and run `make lint`"
         wrong.append(f"Missing or of another version: {', '.join(lacking)}. To mend it {how}.")
     else:
-        rows |= _machine() | _data()
+        import torch
+
+        from .data.prepared import NAMES, SOURCES
+        from .provenance import environment
+        from .training import has_bfloat16
+
+        def said(device: str) -> str:
+            return "bfloat16" if has_bfloat16(device) else "no bfloat16: leave precision at float32"
+
+        rows["processor"] = f"{environment()['hardware'].split(', ')[0]}, {said('cpu')}"
+        rows["gpu"] = f"none that torch {torch.__version__} can use"
+        if torch.cuda.is_available():
+            memory = torch.cuda.get_device_properties(0).total_memory / 1e9
+            rows["gpu"] = f"{torch.cuda.get_device_name(0)}, {memory:.0f} GB, {said('cuda')}"
+        # sets that can be read at once, that come by download, and that a person has to get
+        there = [name for name in NAMES if any((folder / f"{name}.npz").is_file() for folder in paths.data())]
+        rest = [name for name in NAMES if name not in (*there, "digits")]
+        ours = [name for name in rest if name not in SOURCES]
+        rows |= {"data": ", ".join(["digits", *there]), "looked in": ", ".join(map(str, paths.data()))}
+        downloads = (f"{name} ({SOURCES[name][2]} MB)" for name in rest if name in SOURCES)
+        rows["by download"] = ", ".join(downloads) or "nothing"
+        rows["not there"] = f"{', '.join(ours)} (fl.load tells how to get them)" if ours else "nothing"
     free = shutil.disk_usage(paths.ROOT).free / 1e9
     rows["disk"] = f"{free:.0f} GB free"
     if free < LITTLE_DISK:
@@ -57,34 +76,3 @@ def _packages() -> tuple[dict[str, str], list[str]]:
     count = sum(one.marker is None for one in asked)
     rows = {"packages": f"{count - len(needed)} of {count} that are needed", "extras": ", ".join(extras)}
     return rows, needed
-
-
-def _machine() -> dict[str, str]:
-    import torch
-
-    from .results.provenance import environment
-    from .training import has_bfloat16
-
-    def said(device: str) -> str:
-        return "bfloat16" if has_bfloat16(device) else "no bfloat16: leave precision at float32"
-
-    gpu = f"none that torch {torch.__version__} can use"
-    if torch.cuda.is_available():
-        memory = torch.cuda.get_device_properties(0).total_memory / 1e9
-        gpu = f"{torch.cuda.get_device_name(0)}, {memory:.0f} GB, {said('cuda')}"
-    return {"processor": f"{environment()['hardware'].split(', ')[0]}, {said('cpu')}", "gpu": gpu}
-
-
-def _data() -> dict[str, str]:
-    """Say which sets can be read at once, which come by download, and which a person has to get."""
-    from .data.prepared import NAMES, SOURCES
-
-    there = [name for name in NAMES if any((folder / f"{name}.npz").is_file() for folder in paths.data())]
-    rest = [name for name in NAMES if name not in (*there, "digits")]
-    ours = [name for name in rest if name not in SOURCES]
-    return {
-        "data": ", ".join(["digits", *there]),
-        "looked in": ", ".join(map(str, paths.data())),
-        "by download": ", ".join(f"{name} ({SOURCES[name][2]} MB)" for name in rest if name in SOURCES) or "nothing",
-        "not there": f"{', '.join(ours)} (fl.load tells how to get them)" if ours else "nothing",
-    }

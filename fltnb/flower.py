@@ -4,8 +4,6 @@ A node answers a query with its sketch (:func:`sketch_query`); the server (:clas
 averages inside the clusters. With equal seeds and all nodes there, it gives what ``fl.run`` gives for FLT.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

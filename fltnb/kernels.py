@@ -5,8 +5,6 @@ named in ``FLTNB_KERNEL``. Eighteen notebooks would else import torch, scikit-le
 Run as a script, this file is what Jupyter starts: it hands over the connection file and stays until the kernel ends.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -5,8 +5,6 @@ clients in percent squared ("fairness": smaller is fairer). Its "std. error" is 
 samples (:func:`binomial_error`), which says nothing about the scatter between runs; that is :func:`seed_spread`.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 

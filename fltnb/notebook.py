@@ -1,21 +1,21 @@
 """The few helpers that every notebook uses: settings, tables, versions."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from dataclasses import dataclass
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
+from IPython import display
+from matplotlib.figure import Figure
+from tabulate import tabulate
 
 from . import __version__, studies
 from .errors import choose
-from .results import PROFILES, Results
-from .results.provenance import environment
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
+from .paths import PROFILES
+from .provenance import environment
+from .results import Results
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,6 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
 
     Its index is shown unless it is the plain 0, 1, 2 and so on; floats have ``digits`` decimals, missing values none.
     """
-    import pandas as pd
-    from tabulate import tabulate
-
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index(names=[name or "" for name in table.index.names])
 
@@ -84,9 +81,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
 
 def show_table(table: pd.DataFrame, digits: int = 2) -> None:
     """Display a table so that nbval can compare it; see :func:`to_markdown`."""
-    from IPython.display import Markdown, display
-
-    display(Markdown(to_markdown(table, digits)))
+    display.display(display.Markdown(to_markdown(table, digits)))
 
 
 def versions() -> None:

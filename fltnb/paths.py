@@ -4,8 +4,6 @@ Kernels start in different working directories (JupyterLab and nbval in the note
 caller's), so no other module builds a relative path.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import platform

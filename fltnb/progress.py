@@ -1,7 +1,5 @@
 """The one kind of progress bar: with an estimate of the time left, quiet where nobody watches."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Any

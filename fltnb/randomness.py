@@ -4,8 +4,6 @@ A stream is a pure function of (seed, purpose, keys). A run therefore gives the 
 the grouping of clients, the number of workers, the evaluation frequency, and whether it was resumed.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 # Numbers are part of every stored result: append, never reorder.

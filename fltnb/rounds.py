@@ -6,38 +6,34 @@ since the last checkpoint, and the run that continues ends with the same bits as
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import pandas as pd
 
 from . import metrics
 from .errors import FltnbError, choose
+from .federations import Federation
+from .federations.phases import GROUPS, ChangingFederation, phases
+from .methods import Context, Method
 from .paths import remove_left_over, write_atomically
 from .progress import bar as progress_bar
 from .randomness import stream
 from .settings import Count, Within, checked, plain
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from .federations import Federation
-    from .methods import Method
     from .models import Model
     from .training import TrainSpec
 
-NUMBERS = (
-    *("rounds", "local_epochs", "participation", "batch_size", "lr", "momentum", "weight_decay", "proximal", "seed"),
-    *("dtype", "precision", "eval_every"),
-)
-"""Arguments of :func:`run` that decide its numbers, beside method, federation and model."""
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -124,6 +120,7 @@ def run(
     cache=None,
     progress: bool = True,
     n_jobs: int | None = None,
+    watch: Callable[[int, dict, np.ndarray | None, np.ndarray], None] | None = None,
 ) -> Run:
     """Run a federated method on a federation.
 
@@ -143,6 +140,9 @@ def run(
     eval_every : int, evaluate every so many rounds, and after the last
     checkpoint : path, optional, file that is written about every 20 s and continued from; removed by nobody
     cache, n_jobs, progress : see :class:`fltnb.methods.Context`
+    watch : callable, optional
+        Told after every round, and before the first: the round, the state, the models (n, P) that came back, and the
+        clients' test accuracy (M,) at the last evaluation, percent.
 
     Raises
     ------
@@ -155,7 +155,6 @@ def run(
     from threadpoolctl import threadpool_limits
 
     from . import training
-    from .methods import Context
 
     numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
@@ -169,7 +168,12 @@ def run(
             return open_engine.enter_context(training.make_engine(fed, net, spec, backend, device, n_workers))
 
         context = Context(spec.seed, cache, progress, n_jobs)
-        return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress)
+        return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress, watch)
+
+
+_NOT = "method fed model device backend n_workers checkpoint cache progress n_jobs watch"
+NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.items() if name not in _NOT.split()}
+"""Arguments of :func:`run` that decide its numbers, beside method, federation and model, and their defaults."""
 
 
 @dataclass
@@ -185,9 +189,7 @@ class _Progress:
     down: int = 0
 
 
-def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress) -> Run:
-    from .federations.phases import phases
-
+def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
     done = _load(checkpoint, settings) if checkpoint else None
     coming = {phase.round: phase for phase in phases(federation)}
     fed = coming[max(first for first in coming if first <= max(1, done.round if done else 1))].fed
@@ -210,7 +212,9 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             result = method.evaluate(done.state, engine, split)
             last[split] = metrics.accuracy(result.correct, result.total)
             row = {"round": round, "split": split} | metrics.summary(result.correct, result.total)
-            row |= _by_group(federation, last[split])
+            if isinstance(federation, ChangingFederation):  # apart for clients that stayed, drifted or joined
+                groups = federation.groups[: len(last[split])]
+                row |= {f"accuracy_{name}": metrics.mean_accuracy(last[split][groups == name]) for name in GROUPS}
             done.history.append(row | {"loss": float(np.mean(result.loss))} | now)
         labels = method.labels(done.state)
         if labels is not None:
@@ -220,6 +224,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     stopped = ""
     if done.round == 0:
         evaluate(0, final=False)
+        if watch:
+            watch(0, done.state, None, last["test"])
     for round in range(done.round + 1, rounds + 1):
         if round > 1 and round in coming:
             _, fed, changed = coming[round]
@@ -241,6 +247,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         done.round = round
         if round % settings["eval_every"] == 0 or round == rounds:
             evaluate(round, final=round == rounds)
+        if watch:
+            watch(round, done.state, trained.theta, last["test"])
         if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
             done.seconds = now - begun
             _save(checkpoint, settings, done)
@@ -251,39 +259,21 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     if stopped:
         evaluate(round - 1, final=True)
     done.seconds = time.monotonic() - begun
-    result = _finish(method, fed, net, done, last, settings, stopped, str(engine.device))
+    theta, rows = method.serve(done.state)
+    labels = method.labels(done.state)
+    clients = {
+        "client": np.arange(fed.n_clients),
+        "cluster": -1 if labels is None else labels,
+        "true_cluster": -1 if fed.clusters is None else fed.clusters,
+        "samples": np.asarray(fed.sizes),
+        **{split: last[split] for split in ("train", "test", "probe") if split in last},
+    }
+    taken = confusion(net, theta, rows, fed, device=str(engine.device)) if method.tests_served else None
+    tables = pd.DataFrame(done.history), pd.DataFrame(clients)
+    result = Run(*tables, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
     if stopped:
         raise DivergedError(stopped, result)
     return result
-
-
-def _by_group(fed, accuracy: np.ndarray) -> dict[str, float]:
-    """Mean accuracy of the clients that stayed, drifted or joined; nothing for a federation that does not change."""
-    from .federations.phases import GROUPS, ChangingFederation
-
-    if not isinstance(fed, ChangingFederation):
-        return {}
-    here = fed.groups[: len(accuracy)]
-    return {f"accuracy_{group}": metrics.mean_accuracy(accuracy[here == group]) for group in GROUPS}
-
-
-def _finish(method, fed, net, done: _Progress, last, settings, stopped: str, device: str) -> Run:
-    import pandas as pd
-
-    theta, rows = method.serve(done.state)
-    labels = method.labels(done.state)
-    clients = pd.DataFrame(
-        {
-            "client": np.arange(fed.n_clients),
-            "cluster": -1 if labels is None else labels,
-            "true_cluster": -1 if fed.clusters is None else fed.clusters,
-            "samples": np.asarray(fed.sizes),
-            **{split: last[split] for split in ("train", "test", "probe") if split in last},
-        }
-    )
-    taken = confusion(net, theta, rows, fed, device=device) if method.tests_served else None
-    history = pd.DataFrame(done.history)
-    return Run(history, clients, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
 
 
 def confusion(
@@ -307,21 +297,16 @@ def confusion(
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(theta)):
         raise FltnbError(f"rows must lie between 0 and {len(theta) - 1}, not {rows.min()} to {rows.max()}.")
     parts, C = getattr(fed, split), model.n_classes
-    out = np.zeros((fed.n_clients, C, C), dtype=np.int64)
-    done: dict[tuple[int, int], int] = {}
+    pairs = list(zip(rows.tolist(), same_sets(parts), strict=True))
+    counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
     with torch.inference_mode(), one_thread():
-        for client, key in enumerate(zip(rows.tolist(), same_sets(parts), strict=True)):
-            if key in done:
-                out[client] = out[done[key]]
-                continue
-            done[key] = client
-            params = [part.to(device) for part in model.unflatten(np.array(theta[key[0]]))]
+        for (row, client), count in counts.items():
+            params = [part.to(device) for part in model.unflatten(np.array(theta[row]))]
             for begin in range(0, len(parts[client]), SLICE):
                 index = parts[client][begin : begin + SLICE]
                 x = torch.from_numpy(fed.inputs(index)).to(device, params[0].dtype)
-                predicted = model.predict(params, x).argmax(1).cpu().numpy()
-                np.add.at(out[client], (fed.labels[index], predicted), 1)
-    return out
+                np.add.at(count, (fed.labels[index], model.predict(params, x).argmax(1).cpu().numpy()), 1)
+    return np.stack([counts[pair] for pair in pairs])
 
 
 def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -> tuple[TrainSpec, Model]:
@@ -331,9 +316,6 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
     the wrong type, or method, model and federation do not go together.
     """
     from . import models
-    from .federations import Federation
-    from .federations.phases import phases
-    from .methods import Method
     from .training import TrainSpec
 
     if not isinstance(method, Method):

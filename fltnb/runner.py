@@ -6,26 +6,23 @@ Files of one notebook under ``results/<profile>/``: ``notebooks/<name>.ipynb`` (
 notebook leaves an executed copy too, which make would take for an up-to-date target.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from . import paths
+from . import paths, provenance
 from .errors import FltnbError, choose
-from .results import provenance
-from .studies import PROFILES
 
+PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
 
 
@@ -87,8 +84,15 @@ def run_notebook(
     if announce:
         announce(log)
     start = time.monotonic()
-    with log.open("w", encoding="utf-8") as text, _environment(profile, fresh):
-        error = _execute(source, output, checked, text)
+    # the kernel inherits these: a profile that is set in the shell would take the place of "demo"
+    before = os.environ.copy()
+    os.environ.update({"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {}))
+    try:
+        with log.open("w", encoding="utf-8") as text:
+            error = _execute(source, output, checked, text)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
     wall = time.monotonic() - start
 
     report = RunReport(name, profile, "failed" if error else "done", wall, output, log, error)
@@ -101,6 +105,8 @@ def run_notebook(
 
 def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str:
     """Run the notebook; return the last sentence of its error, or nothing."""
+    import nbformat
+
     papermill, error = _papermill(), ""
     kernel = os.environ.get("FLTNB_KERNEL", "python3")  # the Python that runs this, whatever the notebook names
     try:
@@ -129,19 +135,12 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
         error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
     finally:
         with suppress(OSError, ValueError):  # missing, or cut short by a full disk
-            _clean(output)
+            notebook = nbformat.read(output, as_version=4)
+            for part in (notebook, *notebook.cells):  # without paths of this machine and times
+                for key in ("papermill", "execution"):
+                    part.metadata.pop(key, None)
+            paths.write_atomically(output, lambda file: file.write((nbformat.writes(notebook) + "\n").encode()))
     return error
-
-
-def _clean(output: Path) -> None:
-    """Remove what papermill and nbclient note in the metadata: paths of this machine and times."""
-    import nbformat
-
-    notebook = nbformat.read(output, as_version=4)
-    for part in (notebook, *notebook.cells):
-        for key in ("papermill", "execution"):
-            part.metadata.pop(key, None)
-    paths.write_atomically(output, lambda file: file.write((nbformat.writes(notebook) + "\n").encode()))
 
 
 def _papermill():
@@ -156,17 +155,7 @@ def _papermill():
     return papermill
 
 
-@contextmanager
-def _environment(profile: str, fresh: bool) -> Iterator[None]:
-    """Set the variables that the kernel inherits; one notebook runs per process, so nobody else sees them."""
-    before = os.environ.copy()
-    # a profile that is set in the shell would take the place of "demo"
-    os.environ.update({"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {}))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+_KINDS = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "tuple": tuple, "dict": dict}
 
 
 def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,28 +166,22 @@ def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, A
     """
     declared = _papermill().inspect_notebook(source)
     checked = {}
-    for name, value in parameters.items():
+    for name, given in parameters.items():
         about = declared[choose(name, declared, f"parameter of {source.stem}")]
         kind = about["inferred_type_name"].split("[")[0].strip()
         if kind == "None":
             kind = type(ast.literal_eval(about["default"])).__name__
-        checked[name] = _convert(value, kind, name)
+        choose(kind, _KINDS, f"type of the parameter {name!r}")
+        value = given
+        if isinstance(value, str) and kind != "str":
+            with suppress(ValueError, SyntaxError):  # then it stays text, which is refused below
+                value = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
+        # True is an int to Python, never to a reader
+        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
+            must = f"The parameter {name!r} must be of type {kind}, not {given!r}"
+            raise FltnbError(f"{must}: give a value of that type.")
+        checked[name] = float(value) if kind == "float" else value
     return checked
-
-
-_KINDS = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "tuple": tuple, "dict": dict}
-
-
-def _convert(value: Any, kind: str, name: str) -> Any:
-    choose(kind, _KINDS, f"type of the parameter {name!r}")
-    given = value
-    if isinstance(value, str) and kind != "str":
-        with suppress(ValueError, SyntaxError):  # then it stays text, which is refused below
-            value = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
-    # True is an int to Python, never to a reader
-    if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-        raise FltnbError(f"The parameter {name!r} must be of type {kind}, not {given!r}: give a value of that type.")
-    return float(value) if kind == "float" else value
 
 
 def sources_hash(source: Path) -> str:
@@ -225,22 +208,19 @@ def status(profile: str = "demo") -> list[dict[str, Any]]:
     since); ``failed``; ``running``; ``stopped`` (was running and is no more); ``not run``.
     """
     choose(profile, PROFILES, "profile")
-    return [_state(name, profile) for name in names()]
-
-
-def _state(name: str, profile: str) -> dict[str, Any]:
-    row = {"notebook": name, "state": "not run", "wall_s": None, "finished": None, "note": ""}
-    try:
-        stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
-        state = stamp["status"]
-        now = {"notebook": sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb"), "code": provenance.code_digest()}
-        changed = any(stamp[key] != value for key, value in now.items())
-        note = stamp.get("error", "")
-        if not note and stamp["parameters"]:
-            note = "with " + ", ".join(f"{key}={value}" for key, value in stamp["parameters"].items())
-        if state == "running" and not paths.lives(stamp["pid"]):
-            state = "stopped"
-    except (OSError, ValueError, KeyError, TypeError):
-        return row  # no stamp, or a damaged one: running again mends it
-    row |= {"state": "stale" if state == "done" and changed else state, "note": note}
-    return row | {key: stamp.get(key) for key in ("wall_s", "finished")}
+    code, rows = provenance.code_digest(), []
+    for name in names():
+        row = {"notebook": name, "state": "not run", "wall_s": None, "finished": None, "note": ""}
+        rows.append(row)
+        with suppress(OSError, ValueError, KeyError, TypeError):  # no stamp, or a damaged one: running again mends it
+            stamp = json.loads(_stamp(name, profile).read_text(encoding="utf-8"))
+            state, note = stamp["status"], stamp.get("error", "")
+            cells = sources_hash(paths.ROOT / "notebooks" / f"{name}.ipynb")
+            if (stamp["notebook"], stamp["code"]) != (cells, code) and state == "done":
+                state = "stale"
+            if state == "running" and not paths.lives(stamp["pid"]):
+                state = "stopped"
+            if not note and stamp["parameters"]:
+                note = "with " + ", ".join(f"{key}={value}" for key, value in stamp["parameters"].items())
+            row |= {"state": state, "note": note} | {key: stamp.get(key) for key in ("wall_s", "finished")}
+    return rows

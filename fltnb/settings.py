@@ -7,8 +7,6 @@ are not checked here, and positional-only parameters are no options. Settings ho
 so a new option leaves the keys of old results alone.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import math
@@ -66,15 +64,6 @@ Real = Annotated[float, Within(-math.inf)]
 Part = Annotated[float, Within(high=1.0, below=True)]
 Variant = Literal["as_written", "as_run"]
 
-_OLD = {"described": "as_written", "published": "as_run"}
-
-
-def refuse_old(name: str, value: Any) -> Any:
-    """Return the word of a variant unless it is an old one; FltnbError names the new one."""
-    if isinstance(value, str) and value in _OLD:
-        raise FltnbError(f"{name}={value!r} has a new name: write {name}={_OLD[value]!r}.")
-    return value
-
 
 def check(name: str, value: Any, kind: Any) -> Any:
     """Return an option's value as its annotation wants it, or raise FltnbError."""
@@ -87,7 +76,7 @@ def check(name: str, value: Any, kind: Any) -> Any:
             value = rule(name, value)
         return value
     if get_origin(kind) is Literal:
-        return choose(refuse_old(name, value) if "as_run" in get_args(kind) else value, get_args(kind), name)
+        return choose(value, get_args(kind), name)
     if kind is bool and not isinstance(value, bool):
         raise FltnbError(f"{name} must be True or False, not {value!r}.")
     return value

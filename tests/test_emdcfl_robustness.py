@@ -36,12 +36,6 @@ def test_plateau_by_hand():
     low, high = plateau(far, np.array([0, 1, 0, 1]))
     assert low == 8 and high == 1 and low >= high  # none
 
-    # A is near B and C (2), these two are far from each other (9): neighbours are ABC, AB and AC
-    clusters = np.array([0, 0, 1, 2])
-    far = np.array([[0, 1, 2, 2], [1, 0, 2, 2], [2, 2, 0, 9], [2, 2, 9, 0.0]])
-    assert plateau(far, clusters) == (1, 9)  # up to 2 nobody touches, beyond that A touches both
-    assert adjusted_rand_index(clusters, fl.EMDClustering(tolerance=5).connect(far, np.ones(4))[1]) == 1
-
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 10_000))
@@ -229,11 +223,3 @@ def test_one_epsilon_by_hand():
     table = right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)], b=[(0.01, 0.02), (0.04, 0.2)])
     assert study.one_epsilon(table, share=0.1) == (0.05, 0.2)
     assert study.one_epsilon(right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)])) == (0.01, 0.02)  # nine of ten are enough
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.floats(0.001, 0.5), st.floats(0.001, 0.5)), min_size=1, max_size=6))
-def test_one_epsilon_against_trying(ranges):
-    common = study.one_epsilon(right_of(a=ranges), share=1.0)
-    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
-    assert common == ((low, high) if low < high else None)

@@ -1,7 +1,6 @@
 """The explorer: what it shows at the start is the fit, controls do what the package does, a still picture elsewhere."""
 
 import io
-import sys
 
 import numpy as np
 import pytest
@@ -105,7 +104,7 @@ def test_widget_follows_and_leads_and_elsewhere_there_is_a_picture(flt, monkeypa
     assert {"image/png", "application/vnd.jupyter.widget-view+json"} <= set(shown[0]) and len(shown) == 2
 
 
-def test_bad_input_gets_a_sentence(flt, monkeypatch):
+def test_bad_input_gets_a_sentence(flt):
     fitted, X = flt
     for source, options, message in (
         (fl.FCR(), {}, "after fit"),
@@ -118,8 +117,3 @@ def test_bad_input_gets_a_sentence(flt, monkeypatch):
     ):
         with pytest.raises(fl.FltnbError, match=message):
             fl.explore(source, live=False, **options)
-    fl.plots.explore._widgets.cache_clear()
-    monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    with pytest.raises(fl.FltnbError, match="needs ipywidgets: run `pip install"):
-        fl.explore(fitted, live=True)
-    assert fl.explore(fitted, live=False).png

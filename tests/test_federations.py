@@ -457,7 +457,7 @@ REFUSED = [
             ((10, 5, 2, -1), "shared_classes must be a whole number of at least 0"),
             ((10, 5, 2, 0, -3), "seed must be a whole number of at least 0"),
             ((10, 5, 2, 0, 0, "publised"), "Unknown variant 'publised': choose one of as_written, as_run"),
-            ((10, 5, 2, 0, 0, "published"), "write variant='as_run'"),
+            ((10, 5, 2, 0, 0, "published"), "Unknown variant 'published'"),
             ((10, 5, 2, 0, 0, "as_written", 0), "samples_per_client must be"),
         ],
     ),

@@ -5,8 +5,6 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from toys import refused
 
 import fltnb as fl
@@ -130,17 +128,6 @@ def test_pacfl_gets_the_classes():
     assert numbers["floats_up"] == 64 * 3 * 2  # three vectors for each of two classes
 
 
-def test_emd_clusters_under_every_clients_own_model():
-    """The study of the clustering finds what the method finds after its first round."""
-    training = {"local_epochs": 5, "batch_size": 16, "lr": 0.05, "momentum": 0.9}
-    numbers = clustered(TURNED, {"name": "EMDClustering"}, {"kind": "own", "seed": 2, **training}, seed=0)
-    fed = fl.federations.build(TURNED)
-    options = training | {"model": "mlp_plain", "rounds": 1, "participation": 1.0, "seed": 2, "progress": False}
-    run = fl.run(fl.methods.EMDCFL(), fed, **options)
-    assert numbers["ari"] == adjusted_rand_index(fed.clusters, run.labels)
-    assert numbers["n_clusters"] == len(np.unique(run.labels)) > 1
-
-
 def test_own_models_refuse():
     refused("client 0 has none", OwnModels().embed, fl.federations.build(BASE | {"dataset": "digits"}))
     refused("diverged", OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed, fl.federations.build(HELD))
@@ -196,14 +183,3 @@ def test_ranks_by_hand():
     assert placed.loc["local", "± federations"] == pytest.approx(np.std([2.25, 1], ddof=1))
     assert placed.loc["local", ["best", "worst"]].tolist() == [1, 2.25]
     assert list(placed.index) == ["local", "ifca", "fedavg"]
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=4))
-def test_ranks_add_up_and_do_not_care_for_scale(values):
-    names = ["fedavg", "ifca", "local", "cfl"]
-    numbers = {(str(i), 0): dict(zip(names, map(float, row), strict=True)) for i, row in enumerate(values)}
-    placed = study.ranks(trained(numbers))["mean rank"]
-    assert placed.sum() == pytest.approx(1 + 2 + 3 + 4)
-    other = {key: {m: 2 * v - 7 for m, v in row.items()} for key, row in numbers.items()}
-    pd.testing.assert_series_equal(study.ranks(trained(other))["mean rank"], placed)

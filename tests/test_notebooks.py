@@ -108,13 +108,6 @@ def no_profile_in_environment(monkeypatch):
     monkeypatch.delenv("FLTNB_PROFILE", raising=False)
 
 
-def test_setup_keeps_what_the_notebook_asked_for():
-    settings = helpers.setup("01_scenario1", profile="small", n_jobs=3)
-    assert (settings.name, settings.profile, settings.n_jobs) == ("01_scenario1", "small", 3)
-    with pytest.raises(AttributeError):
-        settings.profile = "paper"
-
-
 def test_environment_takes_the_place_of_the_default_only_and_unknown_profiles_are_refused(monkeypatch):
     assert helpers.setup("x", "stored").profile == "stored"
     for environment, asked, got in (("", "stored", "stored"), ("demo", "stored", "demo"), ("demo", "paper", "paper")):

@@ -11,8 +11,8 @@ from nbformat import v4
 from toys import refused
 
 from fltnb import __main__ as cli
-from fltnb import paths, runner, studies
-from fltnb.results import Job, provenance
+from fltnb import paths, provenance, runner, studies
+from fltnb.results import Job
 
 PARAMETERS = """profile: str = "demo"  # which
 n: int = 3  # how many

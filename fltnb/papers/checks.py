@@ -1,7 +1,5 @@
 """Claims of the papers: checked in one line beside their evidence, written once per notebook, read by the report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd
@@ -133,16 +131,12 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
         for group in PROFILES:
             if own["profile"].isin(group).any():
                 own = own[own["profile"].isin(group)]
+        words = set(own["verdict"]) - {"not tested"}
+        words = words - {"stand-in only"} or words
+        together = "not tested" if not words else words.pop() if len(words) == 1 else "mixed"
         shown = [tuple(row) for row in own[["verdict", "sentence", "evidence"]].to_numpy()]
-        rows.append(claim | {"verdict": _together(own["verdict"]), "evidence": shown})
+        rows.append(claim | {"verdict": together, "evidence": shown})
     return pd.DataFrame(rows)
-
-
-def _together(words: pd.Series) -> str:
-    """One verdict of several checks."""
-    tested = set(words) - {"not tested"}
-    tested = tested - {"stand-in only"} or tested
-    return "not tested" if not tested else tested.pop() if len(tested) == 1 else "mixed"
 
 
 def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:

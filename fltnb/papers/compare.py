@@ -3,8 +3,6 @@
 ``results`` is what :func:`fltnb.results` returns; None stands for no results at all.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re
@@ -136,7 +134,13 @@ class _Found:
         if not groups:
             minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
             return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
-        (departs, _), best = min(groups.items(), key=_rank)
+        # in the printed setting, on the printed data, most trusted, nearest, with most seeds
+        order = {
+            group: (bool(group[0]), _on_stand_in(group[0]), PROFILES.index(group[1]), len(group[0]), -len(own))
+            for group, own in groups.items()
+        }
+        departs, profile = min(order, key=order.get)
+        best = groups[departs, profile]
         rows, values = [row for row, _ in best], [value for _, value in best]
         if len({row["seed"] for row in rows}) < len(rows):
             raise FltnbError(
@@ -187,12 +191,6 @@ class _Found:
         return [
             row for row in self.studies if all(row[name] in values for name, values in wanted.items() if name in row)
         ]
-
-
-def _rank(group: tuple[tuple[tuple[str, ...], str], list]) -> tuple:
-    """Order groups of jobs: in the printed setting, on the printed data, most trusted, nearest, with most seeds."""
-    (departs, profile), own = group
-    return bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own)
 
 
 def _on_stand_in(departs: Sequence[str]) -> bool:
@@ -277,7 +275,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
 def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.DataFrame:
     """Put what :func:`measured` found into the words of :func:`compare`."""
     shown = found[[above_diagonal(params) for params in found["params"]]]
-    told, repeated = _told_apart(found), _repeated(paper, table)
+    told, repeated = _told_apart(found), _repeated(paper)
     each = [note.split("; ") for note in found["note"]]
     everywhere = [note for note in each[0] if note and all(note in notes for notes in each)]
     pairs = (shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS)
@@ -290,12 +288,14 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         row["paper"] = f"{int(line['value']):,}" if line["value"].isdigit() else line["value"]
         row["paper"] += f" ± {line['error']}" * bool(line["error"])
         row |= {label(cell["variant"]): cell_text(cell, paper) for cell in cells}
-        row |= {f"{label(cell['variant'])} − paper": _difference(cell) for cell in cells}
+        for cell in cells:
+            apart = float("nan") if _on_stand_in(cell["departs"]) else cell["mean"] - cell["number"]
+            row[f"{label(cell['variant'])} − paper"] = f"{apart:+.2f}" if apart == apart else ""
         row["otherwise"] = _otherwise(cells)
         notes = [note for note in line["note"].split("; ") if note not in everywhere]
         # "printed a in T2 but b in T8" is said by the computed remark
         notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
-        notes += [repeated.get((*(line[name] for name in KEY), line["value"]), "")]
+        notes += [repeated.get((table, *(line[name] for name in KEY), line["value"]), "")]
         row["note"] = "; ".join(filter(None, notes))
         rows.append(row)
     out = pd.DataFrame(rows)
@@ -311,8 +311,12 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         remarks.append("The paper has no public code, so nothing can be run as run.")
     if len(shown) < len(found):
         remarks.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
-    out.attrs["remarks"] = remarks + _origins(results, found)
-    out.attrs["caption"] = " ".join(parts + out.attrs["remarks"])
+    used = dict.fromkeys(key for keys in found["keys"] for key in keys)
+    for origin in dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used):
+        if origin and not origin.startswith("official") and not stand_in("", origin):
+            remarks.append(f"Data: {origin}.")
+    out.attrs["remarks"] = remarks
+    out.attrs["caption"] = " ".join(parts + remarks)
     return out
 
 
@@ -359,11 +363,6 @@ def cell_text(cell: Row, paper: str) -> str:
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
 
 
-def _difference(cell: Row) -> str:
-    apart = cell["mean"] - cell["number"]
-    return "" if _on_stand_in(cell["departs"]) or apart != apart else f"{apart:+.2f}"
-
-
 def _otherwise(cells: Sequence[Row]) -> str:
     """How the two variants depart, said once if they do so alike."""
     said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
@@ -372,23 +371,12 @@ def _otherwise(cells: Sequence[Row]) -> str:
     return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
 
 
-_twice = functools.cache(inconsistencies)
-
-
-def _repeated(paper: str, table: str) -> dict[tuple, str]:
-    """Key and value of a number -> what the paper prints for it elsewhere."""
+@functools.cache
+def _repeated(paper: str) -> dict[tuple, str]:
+    """Table, key and value of a number -> what the paper prints for it elsewhere."""
     found = {}
-    for row in _twice(paper).to_dict("records"):
-        elsewhere = ", ".join(f"{value} in {name}" for name, value in row["printed"].items() if name != table)
-        if table in row["printed"] and elsewhere:
-            key = (*(row[name] for name in KEY), row["printed"][table])
-            found[key] = f"the paper also prints {elsewhere}"
+    for row in inconsistencies(paper).to_dict("records"):
+        for table, value in row["printed"].items():
+            others = ", ".join(f"{other} in {name}" for name, other in row["printed"].items() if name != table)
+            found[(table, *(row[name] for name in KEY), value)] = f"the paper also prints {others}"
     return found
-
-
-def _origins(results: Any, found: pd.DataFrame) -> list[str]:
-    """Say where data come from that are neither an official release nor said to stand in."""
-    used = dict.fromkeys(key for keys in found["keys"] for key in keys)
-    origins = dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used)
-    known = ("", *(origin for origin in origins if origin.startswith("official") or stand_in("", origin)))
-    return [f"Data: {origin}." for origin in origins if origin not in known]

@@ -1,12 +1,12 @@
 """How many printed numbers are reproduced, and how well; each counts once, however many tables print it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
+from ..results import stored
+from ..studies import jobs
 from .compare import measured
 from .names import VARIANTS, label
 from .settings import NOTEBOOKS, in_order
@@ -20,9 +20,6 @@ NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 def committed() -> dict[str, Any]:
     """Return notebook -> its committed results and what it asks for, for every notebook with a printed table."""
-    from ..results import stored
-    from ..studies import jobs
-
     return {name: stored(name, jobs) for books in NOTEBOOKS.values() for name in books}
 
 
@@ -33,13 +30,13 @@ def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.Dat
     return pd.concat(tables, ignore_index=True)
 
 
-def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count what was reproduced; ``found``: :func:`all_measured` of the results, made if left out.
+def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Count what was reproduced; ``found``: :func:`all_measured`, of the committed results if left out.
 
     Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
     ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
     """
-    found = all_measured(results_by_notebook) if found is None else found
+    found = all_measured() if found is None else found
     found = found[found["table"] == found["first"]]
     rows = []
     for paper in NOTEBOOKS:
@@ -51,14 +48,14 @@ def counts(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataF
     return pd.DataFrame(rows)
 
 
-def nearness(results_by_notebook: Mapping[str, Any] | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count how near the reproduced numbers come to the printed ones; parameters as for :func:`counts`.
+def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Count how near the reproduced numbers come to the printed ones; ``found`` as for :func:`counts`.
 
     Returns a DataFrame: ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the
     ``printed_error`` (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the
     ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
-    found = all_measured(results_by_notebook) if found is None else found
+    found = all_measured() if found is None else found
     found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
     found = found.assign(off=(found["mean"] - found["number"]).abs())
     rows = []

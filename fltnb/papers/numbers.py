@@ -3,8 +3,6 @@
 Values are read as text, because "98.0" and "98.00" are different statements; a numeric column is added beside them.
 """
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from importlib import resources
@@ -82,11 +80,17 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
     value as printed. FLT's ablation (Table 5) repeats Scenario 2 of Table 2 in one of its lines and is compared with
     it. ``paper``: as in :func:`numbers`.
     """
+
+    def same(params: str, setting: str) -> str:
+        """Parameters that tell experiments apart: Table 5 alone names J, and T varies; Tables 3 and 9 disagree on T."""
+        without = {"J"} if setting in ("scenario2", "ablation") else {"J", "T"}
+        return json.dumps({k: v for k, v in json.loads(params or "{}").items() if k not in without}, sort_keys=True)
+
     rows = numbers(paper)
     rows = rows[rows["method"] != ""]
     rows = rows.assign(
         setting=rows["setting"].replace({"ablation": "scenario2"} if paper == "flt" else {}),
-        same=[_setting(params, setting) for params, setting in zip(rows["params"], rows["setting"], strict=True)],
+        same=[same(*pair) for pair in zip(rows["params"], rows["setting"], strict=True)],
     )
     keys = ["setting", *KEY]
     found = [
@@ -95,12 +99,3 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
         if group["table"].nunique() > 1 and group["value"].nunique() > 1
     ]
     return pd.DataFrame(found, columns=[*keys, "printed"])
-
-
-def _setting(params: str, setting: str) -> str:
-    """Part of the printed parameters that tells two experiments apart.
-
-    Table 5 alone names the fine-tuning epochs J, and its T is a variable; Tables 3 and 9 disagree on IFCA's T.
-    """
-    without = {"J"} if setting in ("scenario2", "ablation") else {"J", "T"}
-    return json.dumps({k: v for k, v in json.loads(params or "{}").items() if k not in without}, sort_keys=True)

@@ -4,8 +4,6 @@
 needs nothing else (``results/report.html``), and what README shows of it. Their words stand in ``templates/``.
 """
 
-from __future__ import annotations
-
 import re
 from base64 import b64encode
 from collections import Counter
@@ -45,12 +43,18 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
     checked = checks().map(plain)
     judged = verdicts(found=checked)
     judged = judged.assign(claim=judged["claim"].map(plain))
-    cards = _cards(held, found, judged)
-    made = {"docs/report/README.md": _front(cards, checked[checked["claim"] == ""])}
+    totals, near = counts(found).set_index(["paper", "variant"]), nearness(found)
+    each = [_card(paper, held, totals, near, judged[judged["paper"] == paper]) for paper in NOTEBOOKS]
+    rows = [f"<tr>\n{left}\n{right}\n</tr>" for left, right in zip(each[::2], each[1::2], strict=True)]
+    cards = "\n".join(("<table>", *rows, "</table>"))  # two in a row: HTML that GitHub shows, too
+    ours = checked[checked["claim"] == ""]  # checks that bear on no claim of a paper
+    count = {"held": (ours["verdict"] == "holds").sum(), "tested": (ours["verdict"] != "not tested").sum()}
+    shown = ours[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=ours["notebook"].str[:2])
+    made = {"docs/report/README.md": fill("front.md", picture=PICTURE, cards=cards, ours=_pipes(shown), **count)}
     for paper in NOTEBOOKS:
         order = [(name, book) for one, name, book in in_order() if one == paper]
-        rows = found[found["paper"] == paper]
-        tables = [_table(rows[rows["table"] == name], held.get(book), name) for name, book in order]
+        own = found[found["paper"] == paper]
+        tables = [_table(own[own["table"] == name], held.get(book), name) for name, book in order]
         shown = {"tables": "\n\n".join(tables), "claims": _claims(judged[judged["paper"] == paper])}
         made[f"docs/report/{paper}.md"] = fill("paper.md", paper=PAPERS[paper], **shown)
     file = paths.ROOT / "README.md"
@@ -63,22 +67,6 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
             _, end, after = rest.partition("<!-- end -->")
             made["README.md"] = "".join((before, mark, line, "\n\n", block, "\n\n", end, after))
     return made
-
-
-def _front(cards: str, ours: pd.DataFrame) -> str:
-    """Write the first page; ``ours``: checks that bear on no claim of a paper."""
-    held, tested = (ours["verdict"] == "holds").sum(), (ours["verdict"] != "not tested").sum()
-    shown = ours[["notebook", "sentence", "verdict", "evidence"]].assign(notebook=ours["notebook"].str[:2])
-    return fill("front.md", picture=PICTURE, cards=cards, held=held, tested=tested, ours=_pipes(shown))
-
-
-def _cards(held: Mapping[str, Any], found: pd.DataFrame, judged: pd.DataFrame) -> str:
-    """One card per paper, two in a row: HTML that GitHub shows, too."""
-    totals = counts(found=found).set_index(["paper", "variant"])
-    near = nearness(found=found)
-    cards = [_card(paper, held, totals, near, judged[judged["paper"] == paper]) for paper in NOTEBOOKS]
-    rows = [f"<tr>\n{left}\n{right}\n</tr>" for left, right in zip(cards[::2], cards[1::2], strict=True)]
-    return "\n".join(("<table>", *rows, "</table>"))
 
 
 def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, judged: pd.DataFrame) -> str:

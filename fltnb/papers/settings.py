@@ -4,8 +4,6 @@ A number counts as *reproduced* if nothing departs: the printed setting on the p
 *otherwise*, and :func:`departures` says how.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -5,10 +5,8 @@ what was found, so only the notebook that knows the result can give it. What one
 seaborn.
 """
 
-from .holdings import gallery, sample_images, who_holds_what
-from .points import client_strip, dots
-from .relations import matrices, matrix_pair, pair_distances
-from .runs import against_bytes, curves, lines
+from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images, who_holds_what
+from .runs import against_bytes, client_strip, curves, dots, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, show, style
 
 __all__ = ["CLUSTERS", "METHODS", "Style", "against_bytes", "client_strip", "cluster_color", "curves", "dots"]

@@ -11,9 +11,23 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import anywidget
+import ipywidgets as widgets
 import numpy as np
+import traitlets
+from IPython import display, get_ipython
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba_array
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from PIL import Image
+from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+from scipy.spatial.distance import squareform
+from sklearn.base import clone
+from sklearn.decomposition import PCA
 
 from ..errors import FltnbError, choose
 from ..metrics import adjusted_rand_index
@@ -23,7 +37,7 @@ from ..relatedness.cuts import best_cut, canonical, chance_modularity, cut, modu
 from ..relatedness.eigen import REASONABLE, silhouettes
 from ..relatedness.emd import farther
 from ..results import Results
-from .runs import lines
+from .runs import lines, spread
 from .style import CLUSTERS, MEASURES, label, style
 
 FITTED, MODULARITY, SILHOUETTE, GAP = "as fitted", "modularity", "silhouette", "largest gap"
@@ -31,6 +45,7 @@ EQUAL, BELOW, GIVEN = "equal neighbours", "below the threshold", "C given"
 REFITTED = ("k", "n_eigenvectors", "n_vectors")  # options of clusterers that decide what a client sends
 MOST_LINKS, MOST_CELLS = 4000, 320  # more cannot be seen
 HINT = "Move the controls, click a client. A still picture comes alive when its cell is run in JupyterLab."
+NAMES = {"rule": "rule for C", "n_clusters": "C", "y": "measure"}  # of controls, where not their own
 
 
 def explore(
@@ -75,16 +90,20 @@ def explore(
     explorer.move()
     for name, value in start.items():
         explorer.move(**{name: value})
-    if _front_end() if live is None else live:
+    if live is None:  # JupyterLab's or Notebook's server sets the variable; VS Code has a name of its own
+        live = "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in getattr(get_ipython(), "user_ns", {})
+    if live:
         explorer.animate()
     return explorer
 
 
-def _front_end() -> bool:
-    """Whether JupyterLab or Notebook (their server sets the variable) or VS Code started this kernel."""
-    from IPython import get_ipython
+class Picture(anywidget.AnyWidget):
+    """A PNG in the browser that says which client was clicked."""
 
-    return "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in getattr(get_ipython(), "user_ns", {})
+    _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+    png = traitlets.Bytes().tag(sync=True)
+    spots = traitlets.Bytes().tag(sync=True)  # float32 (n, 5): client, left, top, right, bottom, as shares
+    client = traitlets.Int(-1).tag(sync=True)
 
 
 class Explorer:
@@ -97,13 +116,11 @@ class Explorer:
     widget : ipywidgets.VBox or None, what a live notebook shows
     """
 
-    widget, table, spots, names = None, "", np.empty((0, 5), dtype=np.float32), {"y": "measure"}
+    widget, table, spots = None, "", np.empty((0, 5), dtype=np.float32)
 
-    def __init__(self, at: dict[str, Any], allowed: dict[str, list | tuple], size: tuple[float, float]):
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        self.at, self.allowed, self.canvas = at, allowed, FigureCanvasAgg(Figure(size, dpi=100))
+    def __init__(self, controls: dict[str, tuple[Any, list | tuple]], size: tuple[float, float]):
+        self.at, self.allowed = ({name: both[i] for name, both in controls.items()} for i in (0, 1))
+        self.canvas = FigureCanvasAgg(Figure(size, dpi=100))
 
     def move(self, **to: Any) -> Explorer:
         """Set controls, draw again what depends on them, and return the explorer itself."""
@@ -120,42 +137,32 @@ class Explorer:
         except FltnbError:  # for instance, more centroids than a client has samples
             self.at = before
             raise
-        from PIL import Image
-
-        file = io.BytesIO()
         self.canvas.draw()
-        Image.fromarray(np.asarray(self.canvas.buffer_rgba())[..., :3]).save(file, "png", compress_level=3)
-        self.png = file.getvalue()
+        self._drawn = Image.fromarray(np.asarray(self.canvas.buffer_rgba())[..., :3])
+        self.png = _written(self._drawn, compress_level=3)
         return self
 
     def _ipython_display_(self) -> None:
-        from IPython.display import Markdown, display
-        from PIL import Image
-
-        file = io.BytesIO()  # what a notebook keeps may take longer to write, and less room
-        Image.open(io.BytesIO(self.png)).quantize(64).save(file, "png", optimize=True)
         data = {} if self.widget is None else self.widget._repr_mimebundle_()
-        data |= {"image/png": base64.b64encode(file.getvalue()).decode(), "text/plain": self.text}
-        display(data, raw=True)
-        display(Markdown(f"*{HINT}*" if self.widget else f"{self.text} *{HINT}*"))
+        kept = _written(self._drawn.quantize(64), optimize=True)  # may take longer to write, and less room
+        data |= {"image/png": base64.b64encode(kept).decode(), "text/plain": self.text}
+        display.display(data, raw=True)
+        display.display(display.Markdown(f"*{HINT}*" if self.widget else f"{self.text} *{HINT}*"))
 
     def animate(self) -> None:
         """Make the controls, with the picture in a widget."""
-        widgets, picture = _widgets()
-        self._view, self._said, self._under = picture(), widgets.HTML(), widgets.HTML()
+        self._view, self._said, self._under = Picture(), widgets.HTML(), widgets.HTML()
         self._controls = {}
         for name, allowed in self.allowed.items():
-            look, smooth = (
-                {"description": self.names.get(name, label(name))},
-                {"continuous_update": len(self.spots) < 5000},
-            )
+            look = {"description": NAMES.get(name, label(name))}
+            slide = look | {"continuous_update": len(self.spots) < 5000}
             if isinstance(allowed, list):
                 control = widgets.SelectMultiple(**look) if name == "methods" else widgets.Dropdown(**look)
             elif isinstance(allowed[1], float):
                 step = 10.0 ** np.floor(np.log10(allowed[1] / 50))  # a round number: the browser rounds to steps
-                control = widgets.FloatSlider(max=allowed[1], step=step, readout_format=".3g", **look, **smooth)
+                control = widgets.FloatSlider(max=allowed[1], step=step, readout_format=".3g", **slide)
             else:
-                control = widgets.IntSlider(min=allowed[0], max=allowed[1], **look, **smooth)
+                control = widgets.IntSlider(min=allowed[0], max=allowed[1], **slide)
             control.observe(functools.partial(self._moved, name), "value")
             self._controls[name] = control
         self._view.observe(functools.partial(self._moved, "client"), "client")
@@ -190,8 +197,6 @@ class Explorer:
 class ClientsExplorer(Explorer):
     """Map, links, dendrogram, client graph, accuracy and samples; ``links`` (M, M), ``labels`` (M,) as they are now."""
 
-    names: ClassVar = {"rule": "rule for C", "n_clusters": "C"}
-
     def __init__(self, source, X, samples, truth, accuracy):
         kept, of_links = isinstance(source, Mapping), isinstance(source, CentroidClusterer)
         self._rows = source.linkage if of_links else None  # then the dendrogram is one of the rows of the links
@@ -199,9 +204,8 @@ class ClientsExplorer(Explorer):
         far, tree, labels, _ = fit = _taken(source)
         for name, given in {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy}.items():
             if given is not None and len(given) != len(far):
-                raise FltnbError(
-                    f"{name} is of {len(given)} clients, but {len(far)} were clustered: give one for each."
-                )
+                counts = f"{name} is of {len(given)} clients, but {len(far)} were clustered"
+                raise FltnbError(f"{counts}: give one for each.")
         if samples is not None and np.ndim(samples[0]) not in (3, 4):
             raise FltnbError("samples must be images, (n, H, W) or (n, H, W, 3) for each client, not vectors.")
         options = {} if kept else source.get_params(deep=False)
@@ -212,21 +216,20 @@ class ClientsExplorer(Explorer):
         count, found = len(far), int(labels.max()) + 1
         heights = np.concatenate([[0.0], tree[:, 2], tree[-1:, 2] * 1.1])
         between = heights[count - found : count - found + 2].mean()  # the last merge done, and the first not done
-        at = {"threshold": float(getattr(source, "tolerance_", options.get("threshold", between)))}
-        allowed = {"threshold": (0.0, max(float(np.percentile(far, 99)), 2 * at["threshold"]))}
+        threshold = float(getattr(source, "tolerance_", options.get("threshold", between)))
+        controls = {"threshold": (threshold, (0.0, max(float(np.percentile(far, 99)), 2 * threshold)))}
         if again:
-            at[again], allowed[again] = options[again], (1, max(10, options[again]))
-        rules, rule = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN], FITTED
+            controls[again] = options[again], (1, max(10, options[again]))
+        rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
         if of_links:
             rule = MODULARITY if source.n_clusters is None else GIVEN
         else:
             rules, rule = [FITTED, *rules, BELOW], EQUAL if isinstance(source, EMDClustering) else FITTED
-        at |= {"rule": rule, "n_clusters": found, "client": 0}
-        allowed |= {"rule": rules, "n_clusters": (1, count), "client": (0, count - 1)}
+        controls |= {"rule": (rule, rules), "n_clusters": (found, (1, count)), "client": (0, (0, count - 1))}
         panels = ["map", "links", "dendrogram", "client graph"]
         panels += ["test accuracy, by cluster"] * (accuracy is not None) + ["samples"] * (samples is not None)
         columns = 2 if len(panels) == 4 else 3
-        super().__init__(at, allowed, (3.5 * columns, 6.4))
+        super().__init__(controls, (3.5 * columns, 6.4))
         room = {"left": 0.03, "right": 0.99, "bottom": 0.03, "top": 0.95, "wspace": 0.08, "hspace": 0.12}
         axes = self.canvas.figure.subplots(2, columns, gridspec_kw=room).flat
         for ax in axes[len(panels) :]:
@@ -242,12 +245,9 @@ class ClientsExplorer(Explorer):
             at["rule"] = GIVEN
         if moved - {"client"}:
             if (again := at.get(self._again)) not in self._fits:
-                from sklearn.base import clone
-
                 self._fits[again] = _taken(clone(self._source).set_params(**{self._again: again}).fit(self._X))
             self._group(*self._fits[again])
             at["n_clusters"] = int(self.labels.max()) + 1
-            self._draw_groups(self._fits[again][-1])
         client, truth, labels = at["client"], self._truth, self.labels
         ari = "" if truth is None else f", ARI {adjusted_rand_index(truth, labels):.2f} with the true ones"
         self.text = f"{len(labels)} clients, {at['n_clusters']} cluster{'s' * (at['n_clusters'] > 1)}{ari}. Client "
@@ -255,12 +255,14 @@ class ClientsExplorer(Explorer):
         self.text += "" if truth is None else f", true cluster {truth[client]}"
         self.text += "." if self._accuracy is None else f", test accuracy {self._accuracy[client]:.1f}%."
         if self._samples is not None:
-            self._clean("samples").imshow(_mosaic(np.asarray(self._samples[client])), cmap="gray")
+            images = np.asarray(self._samples[client])  # evenly spread over its samples, 4 rows of 6, lines between
+            few = images[np.linspace(0, len(images) - 1, 24).astype(int)]
+            few = np.pad(few, [(0, 0), (0, 1), (0, 1), (0, 0)][: few.ndim], constant_values=few.max())
+            rows = [np.concatenate([*row], axis=1) for row in few.reshape(4, 6, *few.shape[1:])]
+            self._clean("samples").imshow(np.concatenate(rows), cmap="gray")
 
     def _group(self, far: np.ndarray, tree: np.ndarray, labels: np.ndarray, points: np.ndarray) -> None:
-        """Find links, dendrogram and labels at this threshold, by this rule."""
-        from scipy.cluster.hierarchy import fcluster
-
+        """Find links, dendrogram and labels at this threshold, by this rule, and draw them."""
         threshold, rule, count = (self.at[name] for name in ("threshold", "rule", "n_clusters"))
         links = self.links = (far < threshold) | np.eye(len(far), dtype=bool)
         tree = self.tree = rows_linkage(links, self._rows) if self._rows else tree
@@ -277,6 +279,7 @@ class ClientsExplorer(Explorer):
                 count = len(tree) - int(np.diff(tree[:, 2], append=tree[-1, 2])[:-1].argmax()) if len(tree) > 1 else 1
             labels = cut(tree, count)
         self.labels = canonical(labels)
+        self._draw_groups(points)
 
     def _clean(self, name: str):
         ax = self._axes[name]
@@ -286,13 +289,8 @@ class ClientsExplorer(Explorer):
         return ax
 
     def _draw_groups(self, points: np.ndarray) -> None:
-        from matplotlib.collections import LineCollection
-        from matplotlib.colors import to_rgba_array
-        from matplotlib.ticker import MaxNLocator
-        from scipy.cluster.hierarchy import leaves_list
-
         labels, count, spots = self.labels, len(self.labels), []
-        order, everybody, free = leaves_list(self.tree), np.arange(count), np.full(count, np.nan)
+        order, free = leaves_list(self.tree), np.full(count, np.nan)
         rank = np.argsort(order) + 0.5
         palette = to_rgba_array([*CLUSTERS])
         colors = palette[labels % len(palette)]
@@ -301,7 +299,7 @@ class ClientsExplorer(Explorer):
             """Points of all clients, (M, 2) or (M, k, 2)."""
             each, flat = points.size // count // 2, points.reshape(-1, 2)
             ax.scatter(*flat.T, s=max(2.0, min(30.0, 2500 / count)), c=np.repeat(colors, each, axis=0), lw=0, zorder=3)
-            spots.append(_spots(ax, np.repeat(everybody, each), flat))
+            spots.append(_spots(ax, flat, each))
 
         dots(self._clean("map"), points)
 
@@ -312,12 +310,11 @@ class ClientsExplorer(Explorer):
         ax.imshow(cells, cmap="Greys", vmin=0, vmax=1, extent=(0, len(cells) * step, len(cells) * step, 0), **look)
         for left, own in ((-1.5 * wide, labels), (-2.7 * wide, self._truth)):
             if own is not None:
-                ax.imshow(
-                    palette[np.asarray(own)[order, None] % len(palette)], extent=(left, left + wide, count, 0), **look
-                )
+                strip = palette[np.asarray(own)[order, None] % len(palette)]
+                ax.imshow(strip, extent=(left, left + wide, count, 0), **look)
         ax.set(xlim=(-3 * wide, count), ylim=(count, 0))
         ax.title.set_text(f"links, and {'' if self._truth is None else 'true and '}found clusters")
-        spots.append(_spots(ax, everybody, np.stack([free, rank], 1)))
+        spots.append(_spots(ax, np.stack([free, rank], 1)))
 
         ax, (parts, of) = self._clean("dendrogram"), _branches(self.tree, rank, labels)
         hues = np.where(of[:, None] < 0, to_rgba_array("0.33"), palette[of % len(palette)])
@@ -325,7 +322,7 @@ class ClientsExplorer(Explorer):
         ax.set(xlim=(0, count), ylim=(0, 1.05 * max(self.tree[-1, 2], 1e-9)))
         if self.at["rule"] == BELOW:
             ax.axhline(self.at["threshold"], color="0.5", lw=0.8, ls="--")
-        spots.append(_spots(ax, everybody, np.stack([rank, free], 1)))
+        spots.append(_spots(ax, np.stack([rank, free], 1)))
 
         ax, turn = self._clean("client graph"), 2 * np.pi * rank / count
         ring, pairs = np.stack([np.sin(turn), np.cos(turn)], 1), np.argwhere(np.triu(self.links, 1))
@@ -338,7 +335,7 @@ class ClientsExplorer(Explorer):
         dots(ax, ring)
         if self._accuracy is not None:
             ax = self._clean("test accuracy, by cluster")
-            dots(ax, np.stack([_spread(labels), self._accuracy], 1))
+            dots(ax, np.stack([spread(labels), self._accuracy], 1))
             ax.yaxis.set_major_locator(MaxNLocator(5))
             ax.tick_params("y", direction="in", pad=-22, labelsize=8)
         self.spots = np.concatenate(spots).astype(np.float32)
@@ -354,8 +351,8 @@ class RunsExplorer(Explorer):
         self._runs, self._curves, self._clients = runs, results.curves, results.clients
         self._columns = [name for name in ("dataset", "variant", *results.axes) if runs[name].nunique(dropna=False) > 1]
         measures = [name for name in MEASURES if name in runs and runs[name].notna().any()]
-        at = dict.fromkeys(self._columns) | {"y": measures[0], "methods": ()}
-        super().__init__(at, {name: [] for name in at} | {"y": measures}, (10.5, 3.8))
+        chosen = {name: (None, []) for name in self._columns}
+        super().__init__(chosen | {"y": (measures[0], measures), "methods": ((), [])}, (10.5, 3.8))
         room = {"left": 0.07, "right": 0.99, "bottom": 0.14, "top": 0.93, "wspace": 0.45}
         self._axes = self.canvas.figure.subplots(1, 2, gridspec_kw=room)
 
@@ -389,7 +386,7 @@ class RunsExplorer(Explorer):
         clients = self._clients[self._clients["key"].isin(runs["key"])]
         for place, name in enumerate(means.index):
             own = clients.loc[clients["method"] == name, "test"].to_numpy(dtype=float)
-            right.plot(own, _spread(np.full(len(own), place)), ".", ms=3, color=style(name).color, alpha=0.5)
+            right.plot(own, spread(np.full(len(own), place)), ".", ms=3, color=style(name).color, alpha=0.5)
             right.plot(np.nanmedian(own), place, "|", ms=200 / (len(means) + 1), color="black")
         right.set_yticks(range(len(means)), map(label, means.index), fontsize=10 if len(means) < 12 else 7)
         for name, text in zip(means.index, right.get_yticklabels(), strict=True):
@@ -397,32 +394,8 @@ class RunsExplorer(Explorer):
         right.set(ylim=(len(means) - 0.5, -0.5), xlabel="test accuracy of every client, median (%)")
 
 
-@functools.cache
-def _widgets() -> tuple[Any, type]:
-    """ipywidgets, and the widget that shows a PNG and says which client was clicked in it."""
-    try:
-        import anywidget
-        import ipywidgets
-        import traitlets
-    except ImportError as error:
-        how = "run `pip install ipywidgets anywidget` and reload the page, or give live=False for a still picture"
-        raise FltnbError(f"The explorer needs {error.name}: {how}.") from error
-
-    class Picture(anywidget.AnyWidget):
-        _esm = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
-        png = traitlets.Bytes().tag(sync=True)
-        spots = traitlets.Bytes().tag(sync=True)  # float32 (n, 5): client, left, top, right, bottom, as shares
-        client = traitlets.Int(-1).tag(sync=True)
-
-    return ipywidgets, Picture
-
-
 def _taken(source: ClientClusterer | Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
     """Distances (M, M), the larger of both directions, linkage, labels (M,) and points (M, k, 2) of a clustering."""
-    from scipy.cluster.hierarchy import linkage
-    from scipy.spatial.distance import squareform
-    from sklearn.decomposition import PCA
-
     held = source
     if not isinstance(source, Mapping):
         held = {"distance": source.distance_, "linkage": source.linkage_, "labels": source.labels_}
@@ -435,25 +408,19 @@ def _taken(source: ClientClusterer | Mapping[str, np.ndarray]) -> tuple[np.ndarr
     return far, tree, labels, own
 
 
-def _spots(ax, clients: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Where clients are in the picture, from data coordinates (n, 2); NaN: all along that axis."""
+def _written(picture: Image.Image, **how: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, "png", **how)
+    return file.getvalue()
+
+
+def _spots(ax, places: np.ndarray, each: int = 1) -> np.ndarray:
+    """Where clients are in the picture, from ``each`` one's data coordinates (n, 2); NaN: all along that axis."""
     ax.autoscale_view()
     free, frame = np.isnan(places), ax.get_position()
     at = ax.transData.transform(np.where(free, 0, places)) / ax.figure.canvas.get_width_height()
     low, high = np.where(free, frame.p0, at), np.where(free, frame.p1, at)
-    return np.column_stack([clients, low[:, 0], 1 - high[:, 1], high[:, 0], 1 - low[:, 1]])
-
-
-def _spread(places: np.ndarray) -> np.ndarray:
-    """Points beside their places by the golden ratio: like chance, but the same every time."""
-    return places + (np.arange(len(places)) * 0.6180339887 % 1 - 0.5) * 0.6
-
-
-def _mosaic(images: np.ndarray) -> np.ndarray:
-    """One client's images, evenly spread over its samples, 4 rows of 6."""
-    few = images[np.linspace(0, len(images) - 1, 24).astype(int)]
-    few = np.pad(few, [(0, 0), (0, 1), (0, 1), (0, 0)][: few.ndim], constant_values=few.max())  # lines between them
-    return np.concatenate([np.concatenate(list(row), axis=1) for row in few.reshape(4, 6, *few.shape[1:])])
+    return np.column_stack([np.arange(len(places)) // each, low[:, 0], 1 - high[:, 1], high[:, 0], 1 - low[:, 1]])
 
 
 def _branches(tree: np.ndarray, rank: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

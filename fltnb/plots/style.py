@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import colorsys
+import csv
+import functools
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,83 +29,14 @@ class Style(NamedTuple):
     marker: str
 
 
-METHODS: dict[str, Style] = {
-    # Okabe and Ito's colours for what is drawn together most often, Tol's "muted" ones for the rest
-    "fedavg": Style("FedAvg", "#000000", "o"),
-    "local": Style("Local", "#8C8C8C", "v"),
-    "pca_km_hc": Style("PCA+kM+HC", "#E69F00", "s"),
-    "fedsem": Style("FedSEM", "#CC79A7", "D"),
-    "fesem": Style("FeSEM", "#AA4499", "D"),
-    "flt": Style("FLT", "#004488", "^"),
-    "flt_enc1": Style("FLT Enc1", "#0072B2", "^"),
-    "flt_enc2": Style("FLT Enc2", "#56B4E9", "<"),
-    "oracle": Style("Oracle", "#009E73", "*"),
-    "ifca": Style("IFCA", "#D55E00", "P"),
-    "cfl": Style("CFL", "#882255", "X"),
-    "fedprox": Style("FedProx", "#999933", ">"),
-    # FLT told the number of clusters: from light to dark with C (Figure 12)
-    "flt_given": Style("FLT, C given", "#6699CC", "<"),
-    "flt_c2": Style("FLT (C = 2)", "#88CCEE", "s"),
-    "flt_c3": Style("FLT (C = 3)", "#4477AA", "p"),
-    "flt_c5": Style("FLT (C = 5)", "#AA7744", "h"),
-    "flt_c7": Style("FLT (C = 7)", "#774411", "8"),
-    # FLT that clusters again (notebook 07), and FLT on other graphs
-    "flt_lambda": Style("FLT, λ low", "#CC3311", "P"),
-    "flt_lambda_high": Style("FLT, λ high", "#DDAA33", "s"),
-    "flt_tau": Style("FLT, every τ", "#7A3E9D", "D"),
-    "flt_nearest": Style("FLT, nearest", "#33BBEE", "v"),
-    "flt_full": Style("FLT, case I", "#2266BB", "s"),
-    "flt_soft": Style("FLT, Gaussian weights", "#EE6677", "o"),
-    "flt_soft_linear": Style("FLT, linear weights", "#B8860B", "D"),
-    # FCR alone, without training
-    "fcr_written": Style("FCR as written", "#0077BB", "^"),
-    "fcr_written_given": Style("FCR as written, C given", "#66BBEE", "<"),
-    "fcr_run": Style("FCR as run", "#EE7733", "v"),
-    "fcr_run_given": Style("FCR as run, C given", "#F4B183", ">"),
-    "transport": Style("Transport signatures", "#661100", "h"),
-    "merge_gain": Style("Merge by gain", "#FF1744", "X"),
-    "mthfl": Style("MT-HFL", "#332288", "p"),
-    "mthfl_random": Style("MT-HFL, random groups", "#C2185B", "v"),
-    "mthfl_random_own": Style("random groups, user's server", "#F06292", "^"),
-    "mthfl_oracle": Style("MT-HFL, true tasks", "#4DB6AC", "*"),
-    "mthfl_separate": Style("MT-HFL, nothing shared", "#7986CB", "s"),
-    "mthfl_chosen": Style("MT-HFL, T chosen", "#8877CC", "p"),
-    "flt_eigen": Style("FLT on eigen-relevance", "#5544AA", ">"),
-    "emdcfl": Style("EMD-CFL", "#117733", "d"),
-    "emdcfl_auto": Style("EMD-CFL, ε from the data", "#7CB342", "D"),
-    "eigen": Style("Eigen-relevance", "#5E35B1", "v"),
-    "mean_image": Style("Mean image", "#795548", "X"),
-    "pacfl": Style("PACFL", "#44AA99", "8"),
-    "fedclust": Style("FedClust", "#4040D0", "<"),
-    "flexcfl": Style("FlexCFL", "#55CC33", "p"),
-    "cflgp": Style("CFLGP", "#DD44DD", "^"),
-    # the other rows of FeSEM's tables (notebook 08)
-    # FeSEM told the number of centres: from light to dark with K
-    "fesem_1": Style("FeSEM (K = 1)", "#D8B4E8", "o"),
-    "fesem_2": Style("FeSEM (K = 2)", "#C084D8", "v"),
-    "fesem_3": Style("FeSEM (K = 3)", "#9A4BC0", "s"),
-    "fesem_4": Style("FeSEM (K = 4)", "#6A1B9A", "D"),
-    "fesem_5": Style("FeSEM (K = 5)", "#4A0E72", "p"),
-    "fesem_6": Style("FeSEM (K = 6)", "#2E0549", "h"),
-    "fesem_ma": Style("FeSEM-MA", "#E1A3D8", "d"),
-    "fesem_ma_3": Style("FeSEM-MA (K = 3)", "#E91E8C", "*"),
-    "nofed": Style("NoFed", "#9E9E9E", "v"),
-    "fedsgd": Style("FedSGD", "#80CBC4", "v"),
-    "feddist": Style("FedDist", "#A6761D", "s"),
-    "feddist_ws": Style("FedDist+WS", "#D2A679", "h"),
-    "feddane": Style("FedDANE", "#B71C1C", "X"),
-    "fedcluster": Style("FedCluster", "#1B5E20", "p"),
-    "hypocluster": Style("HypoCluster", "#FF8A65", "P"),
-    "hypocluster_3": Style("HypoCluster (K = 3)", "#FF7043", "P"),
-    "robust_tkm": Style("Robust (TKM)", "#607D8B", "8"),
-    # soft clusters and personal mixtures (notebooks 11 to 15)
-    "fedem": Style("FedEM", "#E8305A", "o"),
-    "fedsoft": Style("FedSoft", "#3388EE", "s"),
-    "fedrc": Style("FedRC", "#22BBDD", "v"),
-    "fedce": Style("FedCE", "#6B4410", "X"),
-    "pfedgraph": Style("pFedGraph", "#F5A98A", "h"),
-    "fedsac": Style("FedSaC", "#D9B310", "P"),
-}
+with resources.files(__package__).joinpath("names.csv").open(encoding="utf-8", newline="") as _file:
+    NAMED = {row.pop("id"): Style(**row) for row in csv.DictReader(_file)}
+"""Id -> name for people of methods, data sets, networks, measures and printed parameters; colour and marker of methods.
+
+Colours are Okabe and Ito's for what is drawn together most often, Tol's "muted" ones for the rest; of a method that is
+told a number they go from light to dark with it.
+"""
+METHODS = {name: look for name, look in NAMED.items() if look.color}
 """Method id -> label, colour, marker. Add a line for a method of your own, or let :func:`style` invent one."""
 
 CLUSTERS = (
@@ -248,18 +182,15 @@ def save(fig: Figure, name: str, profile: str) -> Path:
     choose(profile, paths.PROFILES, "profile")
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise FltnbError(f"The figure name {name!r} must be of letters, digits, '_' and '-', without an extension.")
-    folder, light = paths.figures(profile), profile in ("stored", "demo")
-    png = folder / f"{name}.png"
-
-    def write(path: Path, form: str, metadata: dict, dpi: int | None = None) -> None:
-        options = {"format": form, "metadata": metadata} | ({"dpi": dpi} if dpi else {})
-        paths.write_atomically(path, lambda file: fig.savefig(file, **options))
-
+    light = profile in ("stored", "demo")
+    forms = {"png": {"dpi": 100 if light else 150, "metadata": {"Software": None}}}
+    if not light:
+        forms["pdf"] = {"metadata": dict.fromkeys(("CreationDate", "Producer", "Creator"))}
     with mpl.rc_context({"savefig.bbox": "standard"}):  # Jupyter's inline back end may crop to "tight"
-        write(png, "png", {"Software": None}, 100 if light else 150)
-        if not light:
-            write(folder / f"{name}.pdf", "pdf", {"CreationDate": None, "Producer": None, "Creator": None})
-    return png
+        for form, how in forms.items():
+            save = functools.partial(fig.savefig, format=form, **how)
+            paths.write_atomically(paths.figures(profile) / f"{name}.{form}", save)
+    return paths.figures(profile) / f"{name}.png"
 
 
 def handle(text: str, color: str | None = None, marker: str = "", ls: str = "", **look):

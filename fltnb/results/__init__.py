@@ -4,20 +4,17 @@
 resumes or computes; both are :class:`~fltnb.results.reading.Results`.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from types import ModuleType
 
-from ..paths import PROFILES
 from .computing import compute
 from .finished import Finished
 from .job import Job, prepare
 from .ledger import Ledger
 from .reading import Results, stored
 
-__all__ = ["PROFILES", "Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored"]
+__all__ = ["Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored"]
 
 
 class _Room(ModuleType):

@@ -1,7 +1,5 @@
 """The one way from jobs to results: look up, resume or compute, here or on a Dask cluster."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -11,13 +9,16 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
-from numbers import Integral
 from typing import Any
 
+import joblib
+
 from ..errors import FltnbError
+from ..methods import Context
 from ..progress import bar as progress_bar
+from ..settings import Count, check
 from . import machines, work
-from .finished import Finished, load, read_arrays, save, store_path
+from .finished import Finished, load, read_arrays, save
 from .job import Job, Prepared, prepare
 from .ledger import Ledger
 
@@ -51,8 +52,7 @@ def compute(
     ledgers : iterable of Ledger, where to look before anything is computed
     """
     jobs = [jobs] if isinstance(jobs, Job) else list(jobs)
-    if not isinstance(n_jobs, Integral) or n_jobs < 1:
-        raise FltnbError(f"n_jobs must be a whole number of at least 1, not {n_jobs!r}.")
+    n_jobs = check("n_jobs", n_jobs, Count)
     prepared = [prepare(job) for job in jobs]
     since = ignored_before(fresh)
     known = look_up(prepared, since, () if since else ledgers)
@@ -73,8 +73,7 @@ def compute(
 
 def look_up(prepared: Sequence[Prepared], since: float = 0.0, ledgers: Iterable[Ledger] = ()) -> dict[str, Finished]:
     """Return what is there already, by key: from the store, else from a ledger."""
-    stored = {key: load(key) for key in {made.key: made for made in prepared} if _there(key, since)}
-    known = {key: done for key, done in stored.items() if done is not None}
+    known = {key: done for key in {made.key: made for made in prepared} if (done := load(key, since)) is not None}
     for ledger in ledgers:
         wanted = {made.key for made in prepared} - set(known)
         if wanted and ledger.exists:
@@ -87,11 +86,6 @@ def ignored_before(fresh: bool | None) -> float:
     if fresh is None:
         return _BEGUN if os.environ.get("FLTNB_FRESH", "") not in ("", "0") else 0.0
     return time.time() if fresh else 0.0
-
-
-def _there(key: str, since: float) -> bool:
-    path = store_path(key)
-    return path.exists() and path.stat().st_mtime >= since
 
 
 def _done(
@@ -123,8 +117,6 @@ def _done(
 
 def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
     """Clusterings, distances and other studies; those that share an embedding or local models are made together."""
-    import joblib
-
     groups: dict[str, dict[str, list[Prepared]]] = {"clustering": {}, "distances": {}, "study": {}}
     shared = {"clustering": ("federation", "encoder"), "distances": ("federation", "model", "training", "seed")}
     for made in missing:
@@ -132,29 +124,22 @@ def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
             same = [made.job.canonical.get(name) for name in shared.get(made.job.kind, ())] or made.key
             groups[made.job.kind].setdefault(json.dumps(same, sort_keys=True), []).append(made)
     clusterings, distances, studies = (list(alike.values()) for alike in groups.values())
-    if n_jobs > 1 and len(clusterings) > 1:
-        calls = (joblib.delayed(_clustered)(group) for group in clusterings)
-        for done in joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls):
-            yield from done
-    else:
-        for group in clusterings:
-            yield from work.cluster(group, n_jobs)
+    groups_at_a_time = n_jobs if len(clusterings) > 1 else 1
+    calls = (joblib.delayed(_clustered)(group, n_jobs // groups_at_a_time) for group in clusterings)
+    for done in joblib.Parallel(n_jobs=groups_at_a_time, return_as="generator")(calls):
+        yield from done
     for group in distances:
         yield from work.distances(group, n_jobs)
     for (made,) in studies:
         yield work.study(made)
 
 
-def _clustered(group: list[Prepared]) -> list[Finished]:
-    return list(work.cluster(group))
+def _clustered(group: list[Prepared], n_jobs: int) -> list[Finished]:
+    return list(work.cluster(group, n_jobs))
 
 
 def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluster) -> dict[str, list]:
     """Make the clusterings that many runs share, each once and with all cores; return the files that each run uses."""
-    import joblib
-
-    from ..methods import Context
-
     used: dict[str, list] = {made.key: [] for made in trainings}
     with joblib.parallel_config(backend="loky") if cluster is not None else nullcontext():
         for made in trainings:
@@ -170,13 +155,11 @@ def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluste
 def _here(
     trainings: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
 ) -> Iterator[Finished]:
-    import joblib
-
     cache = functools.partial(work.cached_arrays, since=since)
     if n_jobs == 1 or len(trainings) < 2:
         for made in trainings:
-            there = load(made.key) if _there(made.key, since) else None  # a study may have computed it
-            yield there or work.train(made, cache, device, backend, None, progress)
+            # a study may have computed it
+            yield load(made.key, since) or work.train(made, cache, device, backend, None, progress)
         return
     calls = (joblib.delayed(_one)(made.job, made.key, device, backend, since) for made in trainings)
     yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
@@ -187,7 +170,7 @@ def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None
     made = prepare(job)
     if made.key != key:
         raise FltnbError(f"{job}: its code or its data are not the caller's; give every machine the same.")
-    if _there(key, since) and (known := load(key)) is not None:
+    if (known := load(key, since)) is not None:
         return known
     cache = cache or functools.partial(work.cached_arrays, since=since)
     return work.train(made, cache, device, backend, 1, False)
@@ -200,7 +183,7 @@ def _on_cluster(client, trainings: list[Prepared], used: dict[str, list], device
     tasks = {made.key: (made.job, made.key, device, backend, since) for made in trainings}
     for key, done in machines.gather(client, _remote, tasks, files, needs):
         # without a common file system the worker's store is not this one
-        yield done if _there(key, since) else save(done)
+        yield load(key, since) or save(done)
 
 
 _ALONE = threading.Lock()  # two runs in one process would undo each other's limits on threads

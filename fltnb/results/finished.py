@@ -1,7 +1,5 @@
 """A finished job, its file in the local store, and the tables that many of them make."""
 
-from __future__ import annotations
-
 import io
 import json
 import warnings
@@ -9,16 +7,13 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from .. import paths
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from .job import Job
+from .job import Job
 
 TABLES = ("curves", "clients")
 
@@ -48,7 +43,7 @@ class Finished:
     record: dict[str, Any] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
 
-    def asked_by(self, job: Job) -> Finished:
+    def asked_by(self, job: Job) -> Self:
         """Return the same with a job's axes and what it keeps."""
         done = copy(self)
         done.axes, done.keep = dict(job.axes), job.keep
@@ -69,10 +64,13 @@ def save(done: Finished) -> Finished:
     return done
 
 
-def load(key: str) -> Finished | None:
-    """Return a finished job from the local store, without axes; None if it is not there or, with a warning, damaged."""
+def load(key: str, since: float = 0.0) -> Finished | None:
+    """Return a finished job from the local store, without axes.
+
+    None if it is not there, from before ``since`` (seconds of Unix time) or, with a warning, damaged.
+    """
     path = store_path(key)
-    if not path.exists():
+    if not path.exists() or path.stat().st_mtime < since:
         return None
     try:
         held = read_arrays(path.read_bytes())
@@ -106,6 +104,4 @@ def below(start: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]
 
 def table_of(arrays: Mapping[str, np.ndarray], start: str) -> pd.DataFrame:
     """Return a table that :func:`columns_of` took apart; empty if it is not there."""
-    import pandas as pd
-
     return pd.DataFrame(below(start, arrays))

@@ -1,31 +1,26 @@
 """A job: one unit of work, what decides its numbers, and the values under which tables show it."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
 import numbers
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
+from .. import encoders, federations, methods, relatedness
 from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..methods import Method
+from ..rounds import NUMBERS, check
 from ..settings import plain
 from .numerics import versions
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..methods import Method
 
 KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 """Axes that every job has, in the order of the tables."""
 
-TRAINING = {
-    **{"local_epochs": 1, "participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": 0.0, "weight_decay": 0.0},
-    **{"proximal": 0.0, "seed": 0, "precision": "float32", "eval_every": 1},
-}
+TRAINING = {name: value for name, value in NUMBERS.items() if name not in ("rounds", "dtype")}
 """Options of a training and their defaults, which keys leave out."""
 _SHORT: dict[str, Any] = {}  # parts of settings that many jobs share, without what equals a default
 
@@ -71,7 +66,7 @@ class Job:
         axes: Mapping[str, Any] | None = None,
         keep: Sequence[str] = (),
         **options: Any,
-    ) -> Job:
+    ) -> Self:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
             choose(name, TRAINING, "training option")
@@ -91,7 +86,7 @@ class Job:
         noise: float = 0.0,
         axes: Mapping[str, Any] | None = None,
         keep: Sequence[str] = (),
-    ) -> Job:
+    ) -> Self:
         """Return the job of a clustering without training.
 
         ``federation`` is what :func:`fltnb.federations.build` takes; ``clusterer`` and ``encoder`` are as in a method's
@@ -113,7 +108,7 @@ class Job:
         *,
         seed: int = 0,
         axes: Mapping[str, Any] | None = None,
-    ) -> Job:
+    ) -> Self:
         """Return the job of a distance between all pairs of clients that have each trained alone, once.
 
         ``training`` are options of :class:`fltnb.training.TrainSpec`, ``measure`` is what
@@ -126,7 +121,7 @@ class Job:
     @classmethod
     def study(
         cls, function: str, settings: Mapping[str, Any] | None = None, *, axes: Mapping[str, Any] | None = None
-    ) -> Job:
+    ) -> Self:
         """Return the job of any other computation.
 
         ``function``, ``"module.name"`` inside :mod:`fltnb.studies`, is called with the settings as keyword arguments
@@ -137,8 +132,6 @@ class Job:
     @functools.cached_property
     def canonical(self) -> dict[str, Any]:
         """The settings without what equals a default."""
-        from .. import encoders, federations, methods, relatedness
-
         short = {"federation": federations.canonical, "clusterer": relatedness.canonical}
         short |= {"encoder": encoders.canonical, "method": lambda settings: methods.canonical(self.method)}
         if self.kind == "distances":
@@ -155,8 +148,6 @@ class Job:
     @functools.cached_property
     def method(self) -> Method:
         """The method of a training, built once."""
-        from .. import methods
-
         return methods.build(self.settings["method"])
 
     @functools.cached_property
@@ -217,13 +208,12 @@ class Prepared:
 
 def prepare(job: Job) -> Prepared:
     """Build federation and method of a job, once, and its key; FltnbError: the job cannot run."""
-    from .. import rounds
-
-    fed = federation(job.settings["federation"]) if "federation" in job.settings else None
-    method = None
+    fed = method = None
+    if "federation" in job.settings:  # the last few are kept in memory
+        fed = _federation(json.dumps(job.settings["federation"], sort_keys=True))
     if job.kind == "training":
         method = job.method
-        rounds.check(method, fed, **training_arguments(job))
+        check(method, fed, **training_arguments(job))
     about = {"id": job.id, "data": fed.fingerprint() if fed is not None else "", "numerics": versions(job.parts())}
     return Prepared(job, digest(about), fed, method)
 
@@ -233,15 +223,8 @@ def training_arguments(job: Job) -> dict[str, Any]:
     return {name: value for name, value in job.settings.items() if name not in ("federation", "method")}
 
 
-def federation(settings: Mapping[str, Any]) -> Federation:
-    """Return a federation; the last few are kept in memory."""
-    return _federation(json.dumps(settings, sort_keys=True))
-
-
 @functools.lru_cache(maxsize=8)
 def _federation(settings: str) -> Federation:
-    from .. import federations
-
     return federations.build(json.loads(settings))
 
 

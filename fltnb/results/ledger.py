@@ -6,31 +6,25 @@ arrays. Writing merges by key: results of different days and machines add up, an
 and says what counts, so a writer that is killed leaves the old ledger or the new one.
 """
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import functools
 import io
 import json
-import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from .. import paths
 from ..errors import FltnbError
 from ..settings import plain
 from .finished import TABLES, Finished, below, columns_of, read_arrays, table_of
 from .job import COMMON, digest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FORMAT = 1
 _LAST = ("stopped", "key", "record")
@@ -134,14 +128,9 @@ class Ledger:
             warnings.warn(f"{text} until you delete all lines but the right one.", stacklevel=3)
         return [line for line in self.lines if line["key"] not in disputed]
 
-    def finished(self, keys: Iterable[str] | None = None) -> Iterator[Finished]:
+    def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
         """Yield the settled jobs, or those with the given keys, with everything that is stored about them."""
-        lines = self.settled()
-        if keys is not None:
-            wanted = set(keys)
-            lines = [line for line in lines if line["key"] in wanted]
-        if lines:
-            yield from self._made(lines)
+        yield from self._made([line for line in self.settled() if keys is None or line["key"] in keys])
 
     def _made(self, lines: list[dict]) -> Iterator[Finished]:
         for line in lines:
@@ -158,25 +147,21 @@ class Ledger:
 
         Columns that none of them has are left out.
         """
-        import pandas as pd
-
         wanted = pd.DataFrame({"job": list(places), "record": list(places.values())})
         if which not in self._tables:
             return wanted[:0]
         return wanted.merge(self._tables[which], on="record").drop(columns="record").dropna(axis=1, how="all")
 
-    def part(self, which: str, record: str) -> pd.DataFrame | None:
-        """Return the curves or the clients of one job, if it has any."""
-        found = self.rows(which, {0: record})
-        return found.drop(columns="job") if len(found) else None
-
-    def merge(self, found: Sequence[Finished]) -> Ledger:
+    def merge(self, found: Sequence[Finished]) -> Self:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
 
         A job that is there with other numbers is added beside the old one: see :meth:`settled`. FltnbError: the folder
         cannot be written, or a file of the old ledger is damaged.
         """
-        with _locked(self.profile):
+        lock = paths.store() / f"{self.profile}.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.profile, self.notebook, self.folder)
             there = {line["record"]: done for line, done in zip(before.lines, before._made(before.lines), strict=True)}
             by_key: dict[str, list[str]] = {}
@@ -222,16 +207,18 @@ class _Held(Finished):
     def __init__(self, key: str, kind: str, axes: dict, numbers: dict, ledger: Ledger, name: str):
         self.key, self.kind, self.axes, self.numbers, self.ledger, self.name = key, kind, axes, numbers, ledger, name
 
-    curves = functools.cached_property(lambda self: self.ledger.part("curves", self.name))
-    clients = functools.cached_property(lambda self: self.ledger.part("clients", self.name))
+    def _part(self, which: str) -> pd.DataFrame | None:
+        found = self.ledger.rows(which, {0: self.name})
+        return found.drop(columns="job") if len(found) else None
+
+    curves = functools.cached_property(lambda self: self._part("curves"))
+    clients = functools.cached_property(lambda self: self._part("clients"))
     arrays = functools.cached_property(lambda self: self.ledger.arrays(self.name))
     record = functools.cached_property(lambda self: self.ledger.record(self.name))
 
 
 def stacked(finished: Iterable[Finished], which: str) -> pd.DataFrame:
     """Stack the curves or the clients of jobs, with the job's place as first column ``job``."""
-    import pandas as pd
-
     held: dict[int, tuple[Ledger, dict[int, str]]] = {}
     fresh = []
     for place, done in enumerate(finished):
@@ -258,16 +245,13 @@ def _for_ledger(done: Finished) -> dict[str, np.ndarray]:
 
 
 def _differing(one: dict[str, Any], other: dict[str, Any]) -> str:
-    """Name the first number that two results do not share, if there is one."""
-    return next((name for name in one if name in other and not _equal(one[name], other[name], name)), "")
-
-
-def _equal(one: Any, other: Any, name: str) -> bool:
-    if "seconds" in name:
-        return True
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=_SAME) or (math.isnan(one) and math.isnan(other))
-    return one == other
+    """Name the first number that two results do not share, if there is one; seconds may differ."""
+    for name in (name for name in one if name in other and "seconds" not in name):
+        a, b = one[name], other[name]
+        near = isinstance(a, float) and isinstance(b, float) and np.isclose(a, b, _SAME, 0, equal_nan=True)
+        if a != b and not near:
+            return name
+    return ""
 
 
 def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
@@ -280,7 +264,9 @@ def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
         line |= {column: value for column, value in plain(done.numbers).items() if value is not None and value == value}
         line |= {"key": done.key, "record": name}
         for column, value in line.items():
-            columns[column] = _wider(columns.get(column), type(value).__name__)
+            kind = type(value).__name__ if type(value).__name__ in _READ else "text"
+            both = {columns.get(column, kind), kind}  # the type that holds two columns' values
+            columns[column] = kind if len(both) == 1 else "float" if both == {"int", "float"} else "text"
         lines.append(line)
     numbers = [column for column in columns if column not in (*COMMON, *axes, *_LAST)]
     order = [name for name in (*COMMON, *axes, *numbers, *_LAST) if name in columns]
@@ -328,13 +314,6 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 
-def _wider(one: str | None, other: str) -> str:
-    """Name the type that holds two columns' values."""
-    if one in (None, other):
-        return other if other in _READ else "text"
-    return "float" if {one, other} == {"int", "float"} else "text"
-
-
 def _compact(values: np.ndarray) -> np.ndarray:
     """Curves and clients need no more than seven digits; whole numbers stay whole."""
     if values.dtype.kind == "f" and not np.all(np.mod(values[np.isfinite(values)], 1) == 0):
@@ -345,13 +324,3 @@ def _compact(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind in "fi" and (not len(values) or np.abs(values).max() < 2**31):
         return values.astype(np.int32)
     return values.astype(np.int64) if values.dtype.kind == "f" else values
-
-
-@contextmanager
-def _locked(profile: str) -> Iterator[None]:
-    """Let one process at a time merge into the ledgers of a profile."""
-    path = paths.store() / f"{profile}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError
-from .provenance import code_digest, environment
+from ..provenance import code_digest, environment
 
 if TYPE_CHECKING:
     from distributed import Client

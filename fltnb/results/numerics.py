@@ -4,8 +4,6 @@ A person raises a version here when a change moves numbers; stored results of th
 runs (``tests/test_golden.py``) refuse a change that moves numbers without it, so tidying code costs no result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 NUMERICS: dict[str, int] = {}

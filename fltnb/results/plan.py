@@ -1,17 +1,17 @@
 """What is missing, what it costs, and in which order it is worth computing."""
 
-from __future__ import annotations
-
 import functools
 import math
+import re
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ..errors import FltnbError
 from .computing import compute, look_up
@@ -19,11 +19,8 @@ from .finished import Finished
 from .job import COMMON, TRAINING, Job, Prepared, cell_of, prepare
 from .ledger import Ledger
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from .reading import Asked
-
+Asked = Callable[[str, str], list[Job]]
+"""``(notebook, profile) -> jobs``: what a notebook asks for."""
 MICROSECONDS = {
     **{"mlp": (13.0, 4.0), "mlp_plain": (11.0, 4.0), "mlp32": (8.0, 3.0), "cnn_small": (48.0, 35.0)},
     **{"lenet": (75.0, 48.0), "leaf_cnn": (300.0, 300.0), "emdcfl_cnn": (1530.0, 1790.0), "resnet18": (6000.0, 2500.0)},
@@ -91,25 +88,24 @@ def _guess(made: Prepared) -> float:
     return 30.0 + 2e-4 * samples
 
 
-class _Took:
-    """What finished jobs took, to tell what others would take: a job itself, else those with its data and model."""
+def _timed(finished: Iterable[Finished]) -> tuple[dict[str, float], Callable[[Job], float]]:
+    """Return what finished jobs took in seconds, by id, and what another job would take, NaN where nobody knows.
 
-    def __init__(self, finished: Iterable[Finished]):
-        self.same: dict[str, float] = {}
-        self.like: dict[tuple, list[float]] = {}
-        for done in finished:
-            record, seconds = done.record, done.numbers.get("seconds", math.nan)
-            self.same[record["id"]] = seconds
-            self.like.setdefault(self._kind(done.axes), []).append(seconds / _work(record["settings"]))
+    A job takes what it took before, else what those with its data and model did.
+    """
+    same: dict[str, float] = {}
+    like: dict[tuple, list[float]] = {}
+    for done in finished:
+        record, took = done.record, done.numbers.get("seconds", math.nan)
+        same[record["id"]] = took
+        kind = done.axes.get("dataset"), done.axes.get("model", "")
+        like.setdefault(kind, []).append(took / _work(record["settings"]))
 
-    def seconds(self, job: Job) -> float:
-        """Return what a job would take, NaN where nobody knows."""
-        like = self.like.get(self._kind(job.axes), [math.nan])
-        return self.same[job.id] if job.id in self.same else statistics.median(like) * _work(job.settings)
+    def seconds(job: Job) -> float:
+        others = like.get((job.axes.get("dataset"), job.axes.get("model", "")), [math.nan])
+        return same[job.id] if job.id in same else statistics.median(others) * _work(job.settings)
 
-    @staticmethod
-    def _kind(axes: Mapping[str, Any]) -> tuple:
-        return axes.get("dataset"), axes.get("model", "")
+    return same, seconds
 
 
 def _work(settings: Mapping[str, Any]) -> float:
@@ -123,16 +119,14 @@ _asked = functools.cache(lambda asked, notebook, profile: asked(notebook, profil
 
 def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> pd.DataFrame:
     """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
-    import pandas as pd
-
-    took = _Took(done for _, _, done in finished)
+    known, seconds = _timed(done for _, _, done in finished)
     cells = {cell_of(done.axes) for _, _, done in finished}
     rows: dict[str, dict] = {}
     for notebook in dict.fromkeys(name for name, _, _ in finished) if asked else ():
         for profile in ("paper", "small"):
             for job in _asked(asked, notebook, profile):
                 cell = cell_of(job.axes)
-                if job.id in took.same or (profile == "paper" and cell in cells):
+                if job.id in known or (profile == "paper" and cell in cells):
                     continue
                 row = rows.get(cell)
                 if row is None or row["profile"] != profile:  # `small` comes last, and is the nearer one
@@ -140,7 +134,7 @@ def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> 
                     row = {"kind": job.kind, **dict.fromkeys(COMMON[2:6], ""), **shown, "profile": profile}
                     rows[cell] = row | {"seeds": 0, "minutes": 0.0}
                 rows[cell]["seeds"] += 1
-                rows[cell]["minutes"] += took.seconds(job) / 60
+                rows[cell]["minutes"] += seconds(job) / 60
     return pd.DataFrame(list(rows.values()), columns=None if rows else [*COMMON[1:6], "profile", "seeds", "minutes"])
 
 
@@ -152,11 +146,11 @@ def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = Fal
     total: Counter[str] = Counter()
     for notebook in notebooks:
         stored = {name: list(Ledger(name, notebook).finished()) for name in ("small", "paper")}
-        took = _Took(done for found in stored.values() for done in found)
+        _, seconds = _timed(done for found in stored.values() for done in found)
         own = {done.record["id"] for done in stored.get(profile, ())}
         jobs = {job.id: job for job in asked(notebook, profile)}
-        todo = [took.seconds(job) for name, job in jobs.items() if fresh or name not in own]
-        timed = [seconds for seconds in todo if seconds == seconds]
+        todo = [seconds(job) for name, job in jobs.items() if fresh or name not in own]
+        timed = [one for one in todo if one == one]
         total.update(jobs=len(jobs), there=len(own & set(jobs)), missing=len(todo))
         total.update(seconds=sum(timed), unknown=len(todo) - len(timed))
     return total
@@ -189,11 +183,7 @@ def within(
 
 def minutes(text: str) -> float:
     """Return a budget such as ``150m``, ``2.5h`` or ``90s`` in minutes; FltnbError: it is none."""
-    scale = {"s": 1 / 60, "m": 1.0, "h": 60.0}.get(text[-1:])
-    try:
-        value = float(text[:-1]) * (scale or float("nan"))
-    except ValueError:
-        value = float("nan")
-    if not value > 0:
+    found = re.fullmatch(r"(\d+\.?\d*)([smh])", text)
+    if found is None or float(found[1]) == 0:
         raise FltnbError(f"The budget {text!r} is no time: give minutes or hours, such as 150m or 2.5h.")
-    return value
+    return float(found[1]) * {"s": 1 / 60, "m": 1.0, "h": 60.0}[found[2]]

@@ -1,30 +1,22 @@
 """Reading results: one shape for everything, wherever it was computed."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
-from ..settings import refuse_old
 from .finished import Finished, table_of
 from .job import COMMON, KINDS, Job, cell_of
 from .ledger import Ledger, stacked
-
-if TYPE_CHECKING:
-    import pandas as pd
+from .plan import Asked, gaps
 
 _WORDS = {"as written": "as_written", "as run": "as_run"}
 _END = ("stopped", "profile", "key")
-
-
-Asked = Callable[[str, str], list[Job]]
-"""``(notebook, profile) -> jobs``: what a notebook asks for."""
 
 
 class Results:
@@ -52,7 +44,7 @@ class Results:
     @classmethod
     def of(
         cls, finished: Iterable[Finished], notebook: str = "", profile: str = "", asked: Asked | None = None
-    ) -> Results:
+    ) -> Self:
         """Make results of finished jobs."""
         return cls(((notebook, profile, done) for done in finished), asked)
 
@@ -63,7 +55,7 @@ class Results:
         names = sorted({notebook for notebook, _, _ in self._finished if notebook})
         return f"Results({len(self)} jobs of {', '.join(names) or 'no notebook'})"
 
-    def __add__(self, other: Results) -> Results:
+    def __add__(self, other: Self) -> Self:
         every = {(one[2].key, str(sorted(one[2].axes.items()))): one for one in self._finished + other._finished}
         return Results(every.values(), self._asked)
 
@@ -76,8 +68,6 @@ class Results:
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
         """One row per finished job."""
-        import pandas as pd
-
         rows = []
         for notebook, profile, done in self._finished:
             row = {"notebook": notebook, "kind": done.kind, **done.axes, **done.numbers}
@@ -93,8 +83,6 @@ class Results:
         return table.assign(**{name: _column(table[name]) for name in (*front, *counts)})
 
     def _joined(self, which: str) -> pd.DataFrame:
-        import pandas as pd
-
         front = ["key", "notebook", "dataset", "model", "method", "variant", "seed", *self.axes]
         whole = stacked((done for _, _, done in self._finished), which)
         if whole.empty:
@@ -133,7 +121,7 @@ class Results:
         """Return what a job was: ``id``, ``settings`` and ``provenance``."""
         return self._get(key).record
 
-    def where(self, **values: Any) -> Results:
+    def where(self, **values: Any) -> Self:
         """Return the jobs whose columns of ``runs`` have these values.
 
         Each may be a value, a list of values, or a function of the column that returns truth values. FltnbError: an
@@ -148,7 +136,7 @@ class Results:
                 continue
             wanted = list(wanted) if isinstance(wanted, (list, tuple, set)) else [wanted]
             if name == "variant":
-                wanted = [_WORDS.get(refuse_old(name, word), word) for word in wanted]
+                wanted = [_WORDS.get(word, word) for word in wanted]
             there = runs[name].dropna().unique().tolist()
             there += {"kind": KINDS, "variant": _WORDS.values()}.get(name, ())  # known words, here or not
             if not any(value in there for value in wanted):
@@ -157,7 +145,7 @@ class Results:
             keep &= runs[name].isin(wanted).to_numpy()
         return Results((one for one, kept in zip(self._finished, keep, strict=True) if kept), self._asked)
 
-    def plain(self, *but: str) -> Results:
+    def plain(self, *but: str) -> Self:
         """Return the jobs without a switch: those that have none of the notebooks' own axes, or ``but`` these."""
         own = self.runs[[name for name in self.axes if name not in but]]
         return self.where(key=lambda keys: (own.isna() | own.eq("")).all(axis=1))
@@ -169,8 +157,6 @@ class Results:
         over seeds, NaN for one), then ``seeds``. FltnbError: an unknown column, or a seed that occurs twice in a group,
         so that two different things would be averaged.
         """
-        import pandas as pd
-
         by, of = list(by), [of] if isinstance(of, str) else list(of)
         runs = self.runs
         for name in (*by, *of):
@@ -198,16 +184,10 @@ class Results:
         """
         return self._gaps.copy()
 
-    @functools.cached_property
-    def _gaps(self) -> pd.DataFrame:
-        from .plan import gaps
-
-        return gaps(self._finished, self._asked)
+    _gaps = functools.cached_property(lambda self: gaps(self._finished, self._asked))
 
     def provenance(self) -> pd.DataFrame:
         """One line per data set: jobs, seeds, minutes of computing, commits, hardware, data, last day."""
-        import pandas as pd
-
         rows = []
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]
@@ -235,7 +215,7 @@ def _column(values: pd.Series) -> pd.Series:
     return values.astype(float)
 
 
-def stored(notebook: str, asked: Asked | None = None) -> Results:
+def stored(notebook: str, asked: Asked | None = None) -> Self:
     """Return the committed evidence of a notebook: of every cell (all axes but the seed) ``paper``, else ``small``."""
     best: dict[tuple, str] = {}
     found: list[tuple[str, str, Finished]] = []

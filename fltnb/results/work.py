@@ -1,28 +1,27 @@
 """What each kind of job computes, and the final numbers of it."""
 
-from __future__ import annotations
-
 import io
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .. import metrics, paths
+from .. import encoders, metrics, paths, relatedness
 from ..errors import FltnbError, choose
+from ..federations import Federation
+from ..methods import Context, ownmodels
+from ..methods.ownmodels import OwnModels
+from ..provenance import environment
+from ..relatedness.noise import noisy
 from ..rounds import DivergedError, run
-from ..settings import plain
+from ..settings import checked, plain
 from .finished import Finished, columns_of, load, read_arrays, save, store_path
 from .job import Job, Prepared, digest, names_in, training_arguments
 from .numerics import versions
-from .provenance import environment
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 Cache = Callable[[dict, Callable[[], dict]], dict]
 
@@ -59,8 +58,6 @@ def train(
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
     it is taken from a run on the same graph where the store has one.
     """
-    from ..methods import Context
-
     job, fed, method = made.job, made.fed, made.method
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
@@ -70,7 +67,7 @@ def train(
         trained = paths.store() / "graphs" / graph_key  # the key of the run that was trained on this graph
         key = trained.read_text(encoding="utf-8").strip() if trained.exists() else made.key
         if key != made.key and (twin := load(key)) is not None:
-            return save(_as_twin(made, twin, graph))
+            return _as_twin(made, twin, graph)
     how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
     try:
         done = run(method, fed, **training_arguments(job), **how, checkpoint=checkpoint_path(made.key), cache=cache)
@@ -83,17 +80,16 @@ def train(
         arrays["confusion"] = done.confusion.astype(np.int32)
     if "models" in job.keep:
         arrays |= {"models": done.theta, "rows": done.rows}
-    record = _record(made, done.seconds)
     if graph is not None:
-        record["provenance"]["graph"] = graph_key
         paths.write_atomically(trained, lambda file: file.write(made.key.encode()))
-    finished = save(Finished(made.key, "training", job.axes, numbers, done.history, done.clients, arrays, record))
+    about = {} if graph is None else {"graph": graph_key}
+    finished = _saved(made, numbers, arrays, done.history, done.clients, **about)
     checkpoint_path(made.key).unlink(missing_ok=True)
     return finished
 
 
 def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
-    """Return a run on the same graph under this job's name: its labels, and what its clustering sent."""
+    """Save a run on the same graph under this job's name: its labels, and what its clustering sent."""
     fed = made.fed
     curves, clients = twin.curves.copy(), twin.clients.copy()
     for name, sent in zip(("bytes_up", "bytes_down"), graph.setup_bytes, strict=True):
@@ -106,9 +102,8 @@ def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
     numbers = {name: value for name, value in twin.numbers.items() if name not in ("ari", "n_clusters")}
     numbers |= clusters_found(fed, graph.labels)
     numbers["bytes"] = float(curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1])
-    record = _record(made, twin.numbers["seconds"])
-    record["provenance"] |= {"graph": twin.record["provenance"]["graph"], "trained_as": twin.key}
-    return Finished(made.key, "training", made.job.axes, numbers, curves, clients, arrays, record)
+    about = {"graph": twin.record["provenance"]["graph"], "trained_as": twin.key}
+    return _saved(made, numbers, arrays, curves, clients, **about)
 
 
 def training_numbers(fed: Federation, done) -> dict[str, Any]:
@@ -143,26 +138,24 @@ def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]
     return known | {"n_clusters": len(np.unique(labels))}
 
 
-def _record(made: Prepared, seconds: float) -> dict[str, Any]:
+def _saved(
+    made: Prepared, numbers: dict, arrays: dict, curves: Any = None, clients: Any = None, **about: Any
+) -> Finished:
+    """Save what a job gave, with its settings and where the numbers come from; return it."""
     data = ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
-    about = environment() | dict(zip(("data_origin", "data"), data, strict=True)) | {"seconds": round(seconds, 3)}
+    about = dict(zip(("data_origin", "data"), data, strict=True)) | {"seconds": numbers["seconds"]} | about
     about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"id": made.job.id, "settings": made.job.canonical, "provenance": about}
+    record = {"id": made.job.id, "settings": made.job.canonical, "provenance": environment() | about}
+    return save(Finished(made.key, made.job.kind, made.job.axes, numbers, curves, clients, arrays, record))
 
 
 def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
-    from .. import encoders
-    from ..methods.ownmodels import OwnModels
-
     fed, how = group[0].fed, group[0].job.settings["encoder"]
-    own = how.get("kind") == "own"
-    encoder = OwnModels(**{key: value for key, value in how.items() if key != "kind"}) if own else encoders.build(how)
-    validation = None
-    if isinstance(encoder, OwnModels):
-        embeddings, validation = encoder.embed(fed)
+    if how.get("kind") == "own":
+        embeddings, validation = OwnModels(**{key: how[key] for key in how if key != "kind"}).embed(fed)
     else:
-        embeddings = encoders.embed_clients(fed, encoder, n_jobs=n_jobs)
+        embeddings, validation = encoders.embed_clients(fed, encoders.build(how), n_jobs=n_jobs), None
     classes = [fed.labels[index] for index in fed.train]
     for made in group:
         clusterer = clusterer_of(made.job)
@@ -170,37 +163,31 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
         with warnings.catch_warnings():  # the table says how many clusters were found
             warnings.filterwarnings("ignore", message=".*clusters were asked for but")
             clusterer.fit(embeddings, classes if clusterer.labelled else validation)
-        seconds = time.perf_counter() - begun
-        numbers = {**clustering_numbers(clusterer, fed.clusters), "seconds": round(seconds, 3)}
+        numbers = clustering_numbers(clusterer, fed.clusters) | {"seconds": round(time.perf_counter() - begun, 3)}
         arrays = {"labels": np.asarray(clusterer.labels_, dtype=np.int32)}
         if made.job.keep and fed.clusters is not None:
             arrays["clusters"] = np.asarray(fed.clusters, dtype=np.int32)
         for name in made.job.keep:
             value = np.asarray(getattr(clusterer, f"{name}_"))
             arrays[name] = value.astype(np.float32) if value.dtype == np.float64 else value
-        yield save(Finished(made.key, "clustering", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
+        yield _saved(made, numbers, arrays)
 
 
 def check_clustering(made: Prepared) -> None:
     """Refuse a clustering that cannot work, before any is computed."""
-    from ..methods.ownmodels import OwnModels
-
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
     if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
         what = f"{made.job.settings['clusterer']['name']} compares clients' embeddings"
         why = "and every client's own network has other axes"
         raise FltnbError(f"{what}, {why}: the encoder of kind 'own' is for EMDClustering alone.")
-    for name in how.keys() - {"kind"} if how.get("kind") == "own" else ():
-        choose(name, OwnModels.__dataclass_fields__, "option of an encoder of kind 'own'")
+    if how.get("kind") == "own":
+        checked(OwnModels, {name: how[name] for name in how if name != "kind"}, "an encoder of kind 'own'")
     if hasattr(clusterer, "check"):
         clusterer.check(made.fed.sizes.tolist())
 
 
 def clusterer_of(job: Job):
     """Return the clusterer of a job, unfitted, with the job's seed and noise."""
-    from .. import relatedness
-    from ..relatedness.noise import noisy
-
     settings = job.settings
     made = relatedness.build(settings["clusterer"])
     if "random_state" in made.get_params() and "random_state" not in settings["clusterer"]:
@@ -247,23 +234,21 @@ def link_shares(adjacency: np.ndarray, clusters: np.ndarray) -> tuple[float, flo
 
 def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     """Train the clients of one federation once, each alone, and measure every distance that the jobs ask for."""
-    from ..methods import ownmodels
-
     first = group[0].job.settings
     fed, begun = group[0].fed, time.perf_counter()
     trained = ownmodels.local_models(fed, first["model"], first["training"], first["seed"])
-    training = time.perf_counter() - begun
+    training = round(time.perf_counter() - begun, 3)
     for made in group:
         begun = time.perf_counter()
         settings = made.job.settings
         distance, reference = ownmodels.measure(fed, *trained, settings["measure"], settings["seed"], n_jobs)
-        seconds = time.perf_counter() - begun
+        seconds = round(time.perf_counter() - begun, 3)
         arrays = {"distance": distance.astype(np.float32), "clusters": np.asarray(fed.clusters, dtype=np.int32)}
         if np.isfinite(reference).any():
             arrays |= {"reference": reference, "ari_at": ownmodels.ari_at(distance, reference, fed.clusters)}
         numbers = {"n_clients": fed.n_clients, **ownmodels.pair_numbers(distance, reference, fed.clusters)}
-        numbers |= {"training_seconds": round(training, 3), "seconds": round(seconds, 3)}
-        yield save(Finished(made.key, "distances", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
+        numbers |= {"training_seconds": training, "seconds": seconds}
+        yield _saved(made, numbers, arrays)
 
 
 def study(made: Prepared) -> Finished:
@@ -272,11 +257,11 @@ def study(made: Prepared) -> Finished:
     module, _, name = options.pop("function").rpartition(".")
     begun = time.perf_counter()
     found = getattr(import_module(f"fltnb.studies.{module}"), name)(**options)
-    seconds = time.perf_counter() - begun
+    seconds = round(time.perf_counter() - begun, 3)
     for part in found:
         choose(part, ("numbers", "tables", "arrays"), f"part of what the study {name} returns")
     arrays = dict(found.get("arrays", {}))
     for table, frame in found.get("tables", {}).items():
         arrays |= columns_of(f"table/{table}", frame)
-    numbers = plain(found.get("numbers", {})) | {"seconds": round(seconds, 3)}
-    return save(Finished(made.key, "study", made.job.axes, numbers, None, None, arrays, _record(made, seconds)))
+    numbers = plain(found.get("numbers", {})) | {"seconds": seconds}
+    return _saved(made, numbers, arrays)

@@ -5,11 +5,10 @@ Which switch belongs to the printed tables and which to a paper's text is told i
 per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what they share.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from types import ModuleType
 
+from .. import paths
 from .. import results as room
 from ..errors import FltnbError, choose
 from ..results import Job, Ledger, Results, compute, stored
@@ -76,7 +75,7 @@ def results(
     **options, ``device`` and ``backend`` of :func:`fltnb.training.make_engine`
     """
     name = full_name(name)
-    choose(profile, room.PROFILES, "profile")
+    choose(profile, paths.PROFILES, "profile")
     if profile == "stored":
         found = stored(name, jobs)
         if not len(found):

@@ -4,8 +4,6 @@ Sixteen lines (M, rho, E, T) and three methods. T = 50 is read off the runs with
 nothing before. So there are eight settings to run.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 from ..results import Job

@@ -3,8 +3,6 @@
 FLT (arXiv 2103.15947) writes k = 5; the code of its tables took each client's true number of classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +75,12 @@ def sweep(
     found, scores, labels = [], [], {}
     for k in ks:
         own = {"silhouette": float(np.mean([_silhouette(x, k, starts[0]) for x in z]))}
-        made = [_fit(z, clusterer | {"k": k, "random_state": start}) for start in starts]
+        made = []
+        for start in starts:  # FCR by either distance; both take one UMAP map, which is most of the work
+            how = clusterer | {"k": k, "random_state": start}
+            made.append({name: relatedness.build(how | {"distance": name}) for name in DISTANCES})
+            first = made[-1]["min"].fit_sketches(made[-1]["min"].sketches(z))
+            made[-1]["matching"]._threshold_and_cut(DISTANCES["matching"](list(first.embedding_)))
         for distance in DISTANCES:
             first, *others = (fitted[distance] for fitted in made)
             for way, cut in scenario4.ways_to_cut(first, fed.n_clusters).items():
@@ -115,14 +118,6 @@ def transformed(federation: Settings, encoder: Settings, clusterer: Settings) ->
     for name, one in (("fitted", fitted), ("transformed", again)):
         numbers[f"ari_{name}"] = adjusted_rand_index(fed.clusters, one.labels_)
     return {"numbers": numbers}
-
-
-def _fit(z: list[np.ndarray], settings: Settings) -> dict[str, Any]:
-    """Return FCR by either distance; both take one UMAP map, which is most of the work."""
-    made = {distance: relatedness.build(settings | {"distance": distance}) for distance in DISTANCES}
-    first = made["min"].fit_sketches(made["min"].sketches(z))
-    made["matching"]._threshold_and_cut(DISTANCES["matching"](list(first.embedding_)))
-    return made
 
 
 def _silhouette(x: np.ndarray, k: int, start: int) -> float:

@@ -1,7 +1,5 @@
 """Settings that several notebooks share: FLT's federations, encoders, clusterers, methods and local training."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

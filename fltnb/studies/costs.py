@@ -4,8 +4,6 @@ The runs take scenario 1's settings, so what that notebook has computed is not c
 shorter here). The tables of the theorems are made in :mod:`fltnb.studies.theory`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 None of this is in the paper's tables, so the settings are ours: those of scenario 1, as written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +13,7 @@ from .. import federations
 from .. import methods as room
 from ..federations.phases import phases
 from ..results import Job
+from ..rounds import participants
 from .common import SEEDS, federation, method, training
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
@@ -44,11 +43,13 @@ def jobs(profile: str) -> list[Job]:
     shares = (1,) if profile == "demo" else (0, 1)
     wanted += [(name, {"shared_classes": shared}) for shared in shares for name in SOFT_METHODS]
     runs = [_training(name, profile, dataset, seed, **axes) for name, axes in wanted for seed in SEEDS[profile]]
-    runs += [_course(event, profile, dataset) for event in EVENT_METHODS]
-    flt, fed = (
-        settings_of("flt_full", dataset, profile, 3),
-        federation(dataset, "as_written", 0, 1, SIZES[profile]["M"]),
-    )
+    for event, names in EVENT_METHODS.items():
+        how = {name: settings_of(name, dataset, profile) for name in names if name.startswith("flt_")}
+        settings = {"federation": changing(event, profile, dataset, 0), "rounds": SIZES[profile]["rounds"], "seed": 0}
+        settings |= {"methods": how, "participation": training(dataset, "as_written", profile)["participation"]}
+        runs.append(Job.study("dynamic.course", settings, axes={"dataset": dataset, "event": event, "seed": 0}))
+    flt = settings_of("flt_full", dataset, profile, 3)
+    fed = federation(dataset, "as_written", 0, 1, SIZES[profile]["M"])
     axes = {"dataset": dataset, "method": "flt_full", "shared_classes": 1}
     return [*runs, Job.clustering(fed, flt["clusterer"], flt["encoder"], axes=axes, keep=("distance",))]
 
@@ -63,14 +64,6 @@ def _training(name: str, profile: str, dataset: str, seed: int, **axes: Any) -> 
         fed = changing(event, profile, dataset, seed)
     axes = {"dataset": dataset, "variant": "as_written", **axes}
     return Job.training(fed, settings_of(name, dataset, profile, 2 + shared), **settings, axes=axes)
-
-
-def _course(event: str, profile: str, dataset: str) -> Job:
-    names = [name for name in EVENT_METHODS[event] if name.startswith("flt_")]
-    settings = {"federation": changing(event, profile, dataset, seed=0), "rounds": SIZES[profile]["rounds"], "seed": 0}
-    settings["methods"] = {name: settings_of(name, dataset, profile) for name in names}
-    settings["participation"] = training(dataset, "as_written", profile)["participation"]
-    return Job.study("dynamic.course", settings, axes={"dataset": dataset, "event": event, "seed": 0})
 
 
 def changing(event: str, profile: str, dataset: str, seed: int) -> dict[str, Any]:
@@ -115,8 +108,6 @@ def course(
     first round of each; ``counts`` (P, M, C), training samples, 0 for clients that are not there yet; ``changed`` (P,
     M); ``clusters`` (P, M), -1 for those.
     """
-    from ..rounds import participants
-
     fed = federations.build(federation)
     parts = phases(fed)
     drawn = []

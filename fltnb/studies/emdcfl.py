@@ -5,13 +5,16 @@ From the authors' public configuration, where the text at hand has no number: 10
 64, everybody in every round, learning rate 0.01 (0.001 for ResNet-18 on PACS).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from .. import federations
+from ..methods.flt import client_images
+from ..metrics import adjusted_rand_index
+from ..relatedness import PACFL
+from ..relatedness.cuts import cut
 from ..results import Job
 from .common import Settings
 
@@ -26,6 +29,15 @@ CUT = ("pacfl", "fedclust")  # the paper tunes their threshold until the first s
 DEPARTS = ("fedclust", "flexcfl", "fedem", "fedrc", "cflgp", "pacfl", "fedsoft", "fedce", "pfedgraph", "fedsac")
 DEPARTS += ("fesem",)
 """Rows whose printed number comes from code that is not the method as described (docs/differences.md), run twice."""
+
+VERSIONS = {
+    "rotated": [[0], [90], [180], [270]],
+    "min": [[-3, -1, 1, 3]],
+    "two": [[-3, 3], [177, 183]],
+    "base": [[0, 0, 0, 0]],
+}
+"""Angles of the true clusters, one copy of the image set each; "base" has four copies too, so that clients hold as many
+images. The first version is Table 1's, the others are Table 10's (MNIST) and Table 11's (CIFAR-10)."""
 
 TRAINING = {"rounds": 10, "local_epochs": 10, "participation": 1.0, "batch_size": 64, "momentum": 0.9}
 TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
@@ -49,6 +61,31 @@ def scaling(model: str, coloured: bool) -> dict[str, str]:
     if model in CNNS and (coloured or model == "emdcfl_cnn"):
         return {"scaling": "imagenet" if coloured else "mnist"}
     return {}
+
+
+def federation(dataset: str, size: Settings, seed: int) -> Settings:
+    """Return the federation of a data set, such as ``rotated_mnist_two``, ``backdoor_cifar10`` or ``pacs``.
+
+    ``size``: the ``model``, and what departs from the published ``clients``, images (``samples`` for training and
+    validation, ``test``), ``val_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
+    """
+    kind, _, rest = dataset.partition("_")
+    images, _, version = rest.partition("_")
+    settings: Settings = {
+        "rotated": {"kind": "rotated_copies", "dataset": images, "n_clients": 40},
+        "backdoor": {"kind": "backdoor_colours", "dataset": images, "n_clients": 30, "variant": "as_run"},
+        "pacs": {"kind": "domains", "dataset": dataset},  # pictures, or features of them
+        "renderings": {"kind": "renderings", "dataset": "digits", "min_samples": 200},
+    }[kind]
+    if dataset == "backdoor_cifar10":
+        settings = {"kind": "backdoor_patches", "dataset": images, "n_clients": 15}
+    settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
+    coloured = kind in ("backdoor", "pacs") or images == "cifar10"
+    settings |= {"seed": seed} | scaling(size["model"], coloured)
+    named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
+    named |= {name: name for name in ("val_fraction", "scaling")}
+    named |= {"intensity": "intensity"} if settings["kind"] == "backdoor_colours" else {}
+    return settings | {name: size[ours] for ours, name in named.items() if ours in size}
 
 
 def training(size: Settings) -> Settings:
@@ -141,12 +178,6 @@ def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]
     Returns a dict: Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the ``threshold``, into the
     true number of clusters, and where the ARI is highest.
     """
-    from .. import federations
-    from ..methods.flt import client_images
-    from ..metrics import adjusted_rand_index
-    from ..relatedness import PACFL
-    from ..relatedness.cuts import cut
-
     rows = []
     for seed in range(seeds):
         fed = federations.build(federation | {"seed": seed})

@@ -6,15 +6,13 @@ authors' public code and not in the paper, so they are the table's. ``demo`` als
 times as far from the targets' green as the paper does: of a few small digits a network learns next to nothing of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .. import federations
+from .. import federations, rounds
 from ..data import load
 from ..federations import Federation, backdoor
 from ..methods import build
@@ -90,7 +88,11 @@ def jobs(profile: str) -> list[Job]:
             whole = federation(profile, data, 0, **{"clients": PUBLISHED["clients"]} if data == "mnist" else {})
             others.append(emdcfl.pacfl(whole | {"test": "clean"}, f"backdoor_{data}"))
         others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
-    return [*rows, *others, _by_class(profile)]
+    data, size = next(iter(SIZES[profile].items()))  # single classes and images, of the first data set
+    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
+    settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
+    axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
+    return [*rows, *others, Job.study("emdcfl_backdoor.by_class", settings, axes=axes)]
 
 
 def _shown(size: dict[str, Any]) -> dict[str, Any]:
@@ -121,25 +123,7 @@ def _distances(profile: str, data: str) -> Iterator[Job]:
 
 def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, Any]:
     """Return the federation of a data set; ``changes`` replace what :data:`SIZES` says, or the scaling of pixels."""
-    size = SIZES[profile][data] | changes
-    kind = {"kind": "backdoor_colours", "variant": "as_run", "intensity": size.get("intensity", 1.0)}
-    return {
-        **(kind if data != "cifar10" else {"kind": "backdoor_patches"}),
-        **{"dataset": data, "n_clients": size["clients"], "seed": seed, "test": "both"},
-        **{"samples_per_client": size["samples"], "test_per_client": size["test"]},
-        "val_fraction": size.get("val_fraction", 0.1),
-        **emdcfl.scaling(size["model"], coloured=True),
-        **{name: size[name] for name in ("scaling",) if name in size},
-    }
-
-
-def _by_class(profile: str) -> Job:
-    """Return the study of single classes and images, of the first data set."""
-    data, size = next(iter(SIZES[profile].items()))
-    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
-    settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
-    axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
-    return Job.study("emdcfl_backdoor.by_class", settings, axes=axes)
+    return emdcfl.federation(f"backdoor_{data}", SIZES[profile][data] | changes, seed) | {"test": "both"}
 
 
 def by_class(
@@ -155,7 +139,6 @@ def by_class(
     import torch
 
     from .. import models
-    from ..rounds import confusion, run
 
     fed = federations.build(federation)
     net, targets, told = models.make(model, fed.input_shape, fed.n_classes), fed.clusters == TARGET, announced(fed)
@@ -164,9 +147,9 @@ def by_class(
     images = {"clean": fed.test[0][places], "trigger": fed.probe[0][places]}
     classes, answers = [], []
     for settings in methods:
-        done, name = run(build(settings), fed, model, **training, progress=False), settings["name"]
+        done, name = rounds.run(build(settings), fed, model, **training, progress=False), settings["name"]
         clean, triggered = (
-            confusion(net, done.theta, done.rows, fed, split)[targets].sum(axis=0) for split in ("test", "probe")
+            rounds.confusion(net, done.theta, done.rows, fed, split)[targets].sum(axis=0) for split in ("test", "probe")
         )
         for c in np.flatnonzero(clean.sum(axis=1)):
             shares = 100 * triggered[c] / triggered[c].sum()

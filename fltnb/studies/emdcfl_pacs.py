@@ -5,8 +5,6 @@ From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.00
 ``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,12 +68,7 @@ def _of_size(profile: str, size: dict[str, Any]) -> Iterator[Job]:
 def federation(profile: str, seed: int, size: dict[str, Any] | None = None) -> dict[str, Any]:
     """Return the federation: PACS's domains, or digits in four styles."""
     size = size or SIZES[profile]
-    dataset = size["dataset"] if size["dataset"].startswith("pacs") else "pacs"
-    settings = {"kind": "domains", "dataset": dataset, "samples_per_client": size["samples"], "seed": seed}
-    if size["dataset"] != dataset:
-        settings |= {"kind": size["dataset"], "dataset": "digits", "min_samples": 200}
-    settings |= {} if profile == "paper" else SHARES
-    return settings | emdcfl.scaling(size["model"], coloured=dataset == size["dataset"])
+    return emdcfl.federation(size["dataset"], size, seed) | ({} if profile == "paper" else SHARES)
 
 
 def _others(profile: str) -> Iterator[Job]:

@@ -5,8 +5,6 @@ no part of it: the clusters at every tolerance follow from the matrix. Images pe
 ``demo``, and networks smaller; ``paper`` has the published ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,17 +16,11 @@ from ..metrics import adjusted_rand_index
 from ..results import Job, compute
 from . import emdcfl
 from .common import SEEDS
-from .emdcfl_rotated import VERSIONS
+from .emdcfl import VERSIONS
 
 PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
 OTHERS = ("parameters", "last layer", "updates", "angles")
 """What is compared with the distances of embeddings: models (Figure 14, Table 9), updates (15), inputs (16)."""
-_KINDS: dict[str, dict[str, Any]] = {
-    "rotated": {"kind": "rotated_copies", "n_clients": 40},
-    "backdoor": {"kind": "backdoor_colours", "n_clients": 30, "variant": "as_run"},
-    "patches": {"kind": "backdoor_patches", "n_clients": 15},
-    "pacs": {"kind": "domains", "dataset": "pacs"},
-}
 DATASETS: dict[str, dict[str, dict[str, Any]]] = {
     "demo": {
         "rotated_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
@@ -107,18 +99,7 @@ def pairs(profile: str, dataset: str, measure: dict[str, Any], part: str, seed: 
         axes |= {"measure": "emd", "transport": measure["distance"], "kept": measure["projection"] or 1.0}
         axes |= {"reference": measure["reference"]}
     axes |= {"images": size["samples"]} if size["samples"] else {}
-    return Job.distances(federation(dataset, size, seed), size["model"], training, measure, seed=seed, axes=axes)
-
-
-def federation(dataset: str, size: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Return the federation of a data set, of the size that an entry of :data:`DATASETS` names."""
-    kind, _, rest = dataset.partition("_")
-    images, _, version = rest.partition("_")
-    settings = _KINDS["patches" if dataset == "backdoor_cifar10" else kind] | ({"dataset": images} if images else {})
-    settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
-    settings |= {"n_clients": size["clients"]} if "clients" in size else {}
-    scaling = emdcfl.scaling(size["model"], kind != "rotated" or images == "cifar10")
-    return settings | {"samples_per_client": size["samples"], "seed": seed} | scaling
+    return Job.distances(emdcfl.federation(dataset, size, seed), size["model"], training, measure, seed=seed, axes=axes)
 
 
 def _projections(profile: str, dataset: str) -> Iterator[Job]:
@@ -139,7 +120,7 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 def _table4(profile: str, seed: int) -> dict[str, Any]:
     """Return the settings of Table 4's pair of runs."""
     (dataset, size), demo = next(iter(DATASETS[profile].items())), profile == "demo"
-    fed = federation(dataset, size, seed) | ({} if demo else {"test_per_client": 220})
+    fed = emdcfl.federation(dataset, size, seed) | ({} if demo else {"test_per_client": 220})
     about = {"dataset": dataset, "federation": fed, "model": size["model"], "seed": seed}
     return about | {"rounds": 3 if demo else 10, "batch_size": size.get("batch_size", 64)}
 

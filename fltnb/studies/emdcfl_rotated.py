@@ -5,27 +5,19 @@ where there is one cluster. Images per client and rounds are smaller in ``small`
 are what the printed MNIST tables fit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..metrics import adjusted_rand_index
 from ..randomness import stream
 from ..results import Job
 from ..rounds import participants
 from . import emdcfl
 from .common import SEEDS
+from .emdcfl import VERSIONS
 
-VERSIONS = {
-    "rotated": [[0], [90], [180], [270]],
-    "min": [[-3, -1, 1, 3]],
-    "two": [[-3, 3], [177, 183]],
-    "base": [[0, 0, 0, 0]],
-}
-"""Angles of the true clusters, one copy of the image set each; "base" has four copies too, so that clients hold as many
-images. The first version is Table 1's, the others are Table 10's (MNIST) and Table 11's (CIFAR-10)."""
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
 DEMO_DEPARTS = ("fedclust", "flexcfl")
@@ -96,10 +88,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
 
 def federation(profile: str, data: str, version: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set and version."""
-    size = SIZES[profile][data]
-    settings = {"kind": "rotated_copies", "dataset": data, "n_clients": size.get("clients", 40), "seed": seed}
-    settings |= {"samples_per_client": size["samples"], "test_per_client": size["test"], "angles": VERSIONS[version]}
-    return settings | emdcfl.scaling(size["model"], data == "cifar10")
+    return emdcfl.federation(dataset(data, version), SIZES[profile][data], seed)
 
 
 def told(name: str, version: str) -> int:
@@ -148,16 +137,11 @@ def sampling_effect(
     Returns a tuple of float: expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and
     standard deviation of the ARI when these are clusters of their own.
     """
-    rng = stream(seed, "method", 0)
-    order = rng.random((repeats, rounds, n_clients)).argsort(axis=2)
+    order = stream(seed, "method", 0).random((repeats, rounds, n_clients)).argsort(axis=2)
+    truth = np.arange(n_clients) * n_clusters // n_clients
     seen = (order < drawn).any(axis=1)
-    inside = seen.reshape(repeats, n_clusters, -1).sum(axis=2)
-    together = (inside * (inside - 1) / 2).sum(axis=1)  # pairs that are together in truth and in what is found
-    size, pairs = n_clients / n_clusters, n_clients * (n_clients - 1) / 2
-    true = n_clusters * size * (size - 1) / 2
-    chance = together * true / pairs
-    values = (together - chance) / ((together + true) / 2 - chance)
-    return n_clients * (1 - drawn / n_clients) ** rounds, float(values.mean()), float(values.std())
+    values = [adjusted_rand_index(truth, alone_unless(own, truth)) for own in seen]
+    return n_clients * (1 - drawn / n_clients) ** rounds, float(np.mean(values)), float(np.std(values))
 
 
 def ever_drawn(n_clients: int, settings: Mapping[str, Any]) -> np.ndarray:

@@ -6,8 +6,6 @@ names neither lambda, batch nor the number of clients; 10 a batch is the public 
 hand, pseudo-writers and mixtures of EMNIST's classes (Dirichlet, 0.5) take their place, under names of their own.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from ..results import Job

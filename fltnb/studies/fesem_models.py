@@ -1,18 +1,16 @@
 """What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1), the models they send (Figure 4), hands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.metrics import silhouette_score
 
-from .. import data, federations, methods, metrics
+from .. import data, federations, methods, metrics, rounds
 from ..federations import Federation
 from ..federations.writers import STYLE, writer_styles
-from ..methods import FeSEM
 from ..methods.modelspace import gram
 from ..randomness import stream
 
@@ -40,35 +38,24 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
-class Watched(FeSEM):
-    """FeSEM that keeps what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
+def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
+    """Run FeSEM, and keep what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
 
-    ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,) that
-    the E-step then put them in. Everybody must take part in these rounds.
+    Returns ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,)
+    that the E-step then put them in; and the :class:`fltnb.rounds.Run`. Everybody must take part in these rounds.
     """
+    kept = {}
 
-    shown: Sequence[int] = ()
-
-    def collect(self, state, clients, theta, round):
-        """As FeSEM; keeps the round if it is wanted."""
-        after = super().collect(state, clients, theta, round)
-        if round in self.shown:
+    def keep(round, state, theta, accuracy):
+        if round in shown:
             own = theta[:, : int(state["trainable"])]
             inner = gram(own, own.mean(axis=0))
             # the mean was rounded to the models' type
             inner += inner.mean() - inner.mean(axis=0) - inner.mean(axis=1)[:, None]
-            self.kept[round] = inner, np.array(after["labels"])
-        return after
+            kept[round] = inner, np.array(state["labels"])
 
-
-def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
-    """Run FeSEM and return ``kept`` of :class:`Watched`, and the :class:`fltnb.rounds.Run`."""
-    from .. import rounds
-
-    watched = Watched(**{name: value for name, value in method.items() if name != "name"})
-    watched.shown, watched.kept = tuple(shown), {}
-    done = rounds.run(watched, fed, **training, eval_every=training["rounds"], progress=False)
-    return watched.kept, done
+    every = {"eval_every": training["rounds"], "progress": False}
+    return kept, rounds.run(methods.build(method), fed, **training, **every, watch=keep)
 
 
 def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):
@@ -109,8 +96,6 @@ def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
     """Mean silhouette of clusters (1: far apart, 0: touching), given all distances (M, M); NaN for one or M of them."""
-    from sklearn.metrics import silhouette_score
-
     if not 2 <= len(np.unique(labels)) < len(labels):
         return float("nan")
     return float(silhouette_score(distances, labels, metric="precomputed"))
@@ -162,7 +147,7 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
     ``highest`` (a centre on everybody).
     """
-    from .. import models, rounds
+    from .. import models
 
     fed = federations.build(federation)
     # the report changes what is tested, not what is trained

@@ -5,14 +5,20 @@ all methods on one federation of each kind. Settings are the papers' own (or, wh
 the notebook says), the same on all federations: nothing is tuned to win here.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.cluster.hierarchy import linkage
 
+from .. import encoders, federations
 from ..federations import DIGITS_TASKS, FASHION_TASKS
+from ..methods.ownmodels import OwnModels
+from ..metrics import adjusted_rand_index
+from ..relatedness import EMDClustering
+from ..relatedness.cuts import cut
 from ..results import Job
 from .common import SEEDS, pixels, unseen
 
@@ -86,53 +92,37 @@ def jobs(profile: str) -> list[Job]:
 
     Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
-    demo = profile == "demo"
-    return (
-        [
-            _clustering(name, axis, level, profile, seed, given)
-            for axis, levels in LEVELS[profile].items()
-            for seed in CURVE_SEEDS[profile]
-            for level in levels
-            for name in CLUSTERERS
-            for given in ((False,) if name in OWN_THRESHOLD else (False, True))
-            if not (axis == "noise" and name in NO_NOISE) and not (demo and name in NOT_IN_DEMO)
-        ]
-        + [
-            _cut_at_k(name, axis, level, profile, seed)
-            for axis, levels in LEVELS[profile].items()
-            for seed in CURVE_SEEDS[profile]
-            for level in levels
-            for name in ("mean_image", "emdcfl")
-            if axis != "noise" and not demo
-        ]
-        + [
+    names = DEMO_METHODS if profile == "demo" else METHODS
+    return [
+        *_clusterings(profile),
+        *(
             _training(name, shown, kind, profile, seed)
             for shown, kind in kinds(profile).items()
-            for name in (DEMO_METHODS if demo else METHODS)
+            for name in names
             for seed in SEEDS[profile]
             if not (name == "oracle" and shown in UNKNOWN)
-        ]
-    )
+        ),
+    ]
 
 
-def _clustering(name: str, axis: str, level: float, profile: str, seed: int, given: bool) -> Job:
-    fed, clusters = graded(axis, level, profile, seed)
-    settings = CLUSTERERS[name] | ({"n_clusters": clusters} if given else {})
-    if name == "pacfl" and axis == "backdoor":
-        settings |= {"threshold": 2.5}  # again EMD-CFL's
-    axes = {"dataset": fed["dataset"], "method": name, "difficulty": axis, "level": float(level), "k_given": given}
-    see, noise = encoder(name, fed["dataset"], axis == "backdoor", seed), level if axis == "noise" else 0.0
-    return Job.clustering(fed, settings, see, seed=seed, noise=noise, axes=axes)
-
-
-def _cut_at_k(name: str, axis: str, level: float, profile: str, seed: int) -> Job:
-    fed, clusters = graded(axis, level, profile, seed)
-    axes = {"dataset": fed["dataset"], "method": name, "difficulty": axis, "level": float(level), "k_given": True}
-    return Job.study(
-        "head_to_head.cut_at_k",
-        {"federation": fed, "clusters": clusters, "name": name, "seed": seed},
-        axes=axes | {"seed": seed},
-    )
+def _clusterings(profile: str) -> Iterator[Job]:
+    for axis, seed in product(LEVELS[profile], CURVE_SEEDS[profile]):
+        for level in LEVELS[profile][axis]:
+            fed, clusters = graded(axis, level, profile, seed)
+            about = {"dataset": fed["dataset"], "difficulty": axis, "level": float(level)}
+            for name in CLUSTERERS:
+                if (axis == "noise" and name in NO_NOISE) or (profile == "demo" and name in NOT_IN_DEMO):
+                    continue
+                # again EMD-CFL's threshold for these images
+                usual = CLUSTERERS[name] | ({"threshold": 2.5} if (name, axis) == ("pacfl", "backdoor") else {})
+                see, noise = encoder(name, fed["dataset"], axis == "backdoor", seed), level * (axis == "noise")
+                for given in (False,) if name in OWN_THRESHOLD else (False, True):
+                    how, axes = usual | ({"n_clusters": clusters} if given else {}), {"method": name, "k_given": given}
+                    yield Job.clustering(fed, how, see, seed=seed, noise=noise, axes=about | axes)
+            for name in ("mean_image", "emdcfl") if axis != "noise" and profile != "demo" else ():
+                how = {"federation": fed, "clusters": clusters, "name": name, "seed": seed}
+                axes = about | {"method": name, "k_given": True, "seed": seed}
+                yield Job.study("head_to_head.cut_at_k", how, axes=axes)
 
 
 def cut_at_k(federation: dict[str, Any], clusters: int, name: str, seed: int) -> dict[str, Any]:
@@ -140,14 +130,6 @@ def cut_at_k(federation: dict[str, Any], clusters: int, name: str, seed: int) ->
 
     Returns a dict: numbers ``ari, n_clusters``.
     """
-    from scipy.cluster.hierarchy import linkage
-
-    from .. import encoders, federations
-    from ..methods.ownmodels import OwnModels
-    from ..metrics import adjusted_rand_index
-    from ..relatedness import EMDClustering
-    from ..relatedness.cuts import cut
-
     fed = federations.build(federation)
     if name == "mean_image":
         z = encoders.embed_clients(fed, encoders.EncoderSpec(**pixels()), n_jobs=1)

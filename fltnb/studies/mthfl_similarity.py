@@ -4,8 +4,6 @@ The paper states neither samples per user nor the minority share of Fashion-MNIS
 the clusters as the paper does it is notebook 10; here FLT trains on them, on the digits in every profile.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -85,7 +83,16 @@ def features(dataset: str) -> dict[str, Settings]:
 
 def jobs(profile: str) -> list[Job]:
     """Tables I and II, Figure 4 and what is sent; the study of clusterings; FLT trained on the clusters."""
-    return [*_tables(profile), *_study(profile), *_chosen(profile), *_curves(profile), *_trainings(profile)]
+    # FLT's case II on the clusters of eigen-relevance: three tasks of the embedded digits, in every profile
+    found = {"kind": "FLT", "graph": "clusters", "clusterer": clusterer("mthfl", "digits", 3)[0], "encoder": pixels()}
+    training = {"model": "mlp", "rounds": 15, "local_epochs": 2, "participation": 1.0, "batch_size": 10, "lr": 0.05}
+    axes = {"dataset": "digits", "variant": "as_written", "tasks": 3}
+    trainings = [
+        Job.training(federation("digits", 3, seed), how | {"rule": "participants"}, **training, seed=seed, axes=axes)
+        for how in ({"name": "fedavg"}, {"name": "flt_eigen"} | found, {"name": "oracle"})
+        for seed in SEEDS[profile]
+    ]
+    return [*_tables(profile), *_study(profile), *_curves(profile), *trainings]
 
 
 def _tables(profile: str) -> Iterator[Job]:
@@ -138,7 +145,7 @@ def clusterer(name: str, dataset: str, n_clusters: int | None, **options: Any) -
 
 
 def _study(profile: str) -> Iterator[Job]:
-    """T given: every feature map, the linkages, and the other clusterers on the same federations."""
+    """T given: every feature map, the linkages, and the other clusterers on the same federations; T not given."""
     count = SEEDS_OF[profile]
     for dataset in dict.fromkeys((*datasets(profile), "digits")):
         here = dataset in datasets(profile)  # in the other profiles digits only say how often little data suffice
@@ -154,14 +161,9 @@ def _study(profile: str) -> Iterator[Job]:
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
                 for seed in range(count["rivals"]):
                     yield _job(name, dataset, tasks, seed, "study")
-
-
-def _chosen(profile: str) -> Iterator[Job]:
-    """T not given, where there are several tasks and where there is one."""
-    for dataset in datasets(profile):
-        for tasks in _TASKS[dataset]:
-            for name, count in (("mthfl_chosen", "ours"), ("transport", "rivals")):
-                for seed in range(SEEDS_OF[profile][count]):
+        for tasks in _TASKS[dataset] if here else ():  # T not given, where there are several tasks and one
+            for name, which in (("mthfl_chosen", "ours"), ("transport", "rivals")):
+                for seed in range(count[which]):
                     yield _job(name, dataset, tasks, seed, "chosen")
 
 
@@ -196,17 +198,6 @@ def _job(
     fed, phi = federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1), phi or usual
     axes = {"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes}
     return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)
-
-
-def _trainings(profile: str) -> Iterator[Job]:
-    """FLT's case II on the clusters of eigen-relevance: three tasks of the embedded digits, in every profile."""
-    found = {"kind": "FLT", "graph": "clusters", "clusterer": clusterer("mthfl", "digits", 3)[0], "encoder": pixels()}
-    training = {"model": "mlp", "rounds": 15, "local_epochs": 2, "participation": 1.0, "batch_size": 10, "lr": 0.05}
-    axes = {"dataset": "digits", "variant": "as_written", "tasks": 3}
-    for name, settings in {"fedavg": {}, "flt_eigen": found, "oracle": {}}.items():
-        how = {"name": name, "rule": "participants"} | settings
-        for seed in SEEDS[profile]:
-            yield Job.training(federation("digits", 3, seed), how, **training, seed=seed, axes=axes)
 
 
 def users(settings: Settings, encoder: Settings | None = None) -> tuple[list[np.ndarray], np.ndarray]:

@@ -4,8 +4,6 @@ The paper states the users of each task, the networks, six runs and, for CIFAR-1
 batch size, samples, rounds and how often the global server acts are not stated: what stands here are our choices.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +12,10 @@ import pandas as pd
 
 from .. import federations, methods
 from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
+from ..metrics import adjusted_rand_index
 from ..results import Job
+from ..rounds import confusion, run
+from . import mthfl_similarity
 from .common import pixels
 
 RUNS = 6  # "six experimental runs": each has its own partition, initial weights and random grouping
@@ -23,7 +24,6 @@ TASKS = {
     "fashion_mnist": dict(zip(("clothes", "shoes", "bags"), FASHION_TASKS, strict=True)),
     "cifar10": dict(zip(("vehicles", "animals"), CIFAR10_TASKS, strict=True)),
 }
-USERS = {"digits": (5, 3, 2), "fashion_mnist": (5, 3, 2), "cifar10": (5, 5)}
 LOCAL_ROUNDS = 2  # FedAvg rounds of every task's server between two rounds of the global one
 OTHER_LOCAL_ROUNDS = (1, 10)  # tried beside it
 _DIGITS = {"model": "mlp32", "batch_size": 10, "lr": 0.1, "samples": (100, 60, 40), "rounds": 6, "runs": 3}
@@ -102,27 +102,19 @@ def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **tra
     test set that has labels in the shares of the user's own training samples. Numbers: ``ari`` of the groups.
     """
     from .. import models
-    from ..metrics import adjusted_rand_index
-    from ..rounds import confusion, run
 
-    fed, made = federations.build(federation), methods.build(method)
-    seen, states, usual = [], [], made.evaluate
+    fed, made, seen, last = federations.build(federation), methods.build(method), [], {}
 
-    def evaluate(state, engine, split):
-        """As the method does; keeps what it saw, and the last state."""
-        found = usual(state, engine, split)
-        if split == "test":
-            seen.append(100 * found.correct / found.total)
-            states[:] = [state]
-        return found
+    def watch(round, state, theta, accuracy):
+        seen.append(accuracy)
+        last.update(state)
 
-    made.evaluate = evaluate
-    done = run(made, fed, model, participation=1.0, **training, progress=False)
+    done = run(made, fed, model, participation=1.0, **training, progress=False, watch=watch)
     rows = [
         (t, task, own[fed.clusters == task].mean()) for t, own in enumerate(seen) for task in np.unique(fed.clusters)
     ]
     # everybody on all test images, under the server that it was put with: the view "task" is left out
-    theta, served = made.serve({name: value for name, value in states[0].items() if name != "tasks"})
+    theta, served = made.serve({name: value for name, value in last.items() if name != "tasks"})
     whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)
     counts = confusion(models.make(model, fed.input_shape, fed.n_classes), theta, served, whole)
     right = np.diagonal(counts, axis1=1, axis2=2) / counts.sum(axis=2)
@@ -136,14 +128,8 @@ def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **tra
 
 def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:
     """Return the federation of one data set."""
-    return {
-        **{"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in TASKS[dataset].values()]},
-        **{
-            "users_per_task": list(USERS[dataset]),
-            "samples_per_user": list(SIZES[profile][dataset]["samples"]),
-        },
-        **{"minority": 0.1, "seed": seed},
-    }
+    samples = list(SIZES[profile][dataset]["samples"])
+    return mthfl_similarity.federation(dataset, len(TASKS[dataset]), seed) | {"samples_per_user": samples}
 
 
 def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Runs of notebook 01: FLT Tables 1 and 7, Figure 8; how many centroids FCR needs."""
 
-from __future__ import annotations
-
 from ..results import Job
 from . import centroids
 from .common import SEEDS, VARIANTS, datasets, picture, row, steps, table_methods

@@ -1,7 +1,5 @@
 """Jobs of notebook 02: FLT Tables 2 and 8, Figure 9: three labels per client, neighbouring clusters share one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

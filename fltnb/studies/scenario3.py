@@ -1,7 +1,5 @@
 """Runs of notebook 03: FLT Tables 3 and 9, Figures 3, 4, 10, 12: writers, with no clusters known beforehand."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

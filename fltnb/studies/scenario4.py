@@ -1,7 +1,5 @@
 """Jobs of notebook 04: FLT Tables 4 and 10, Figures 5, 6, 7, 11, structured non-IID data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Jobs of notebook 00."""
 
-from __future__ import annotations
-
 from ..results import Job
 from .common import federation, method, training
 

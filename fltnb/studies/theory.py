@@ -3,8 +3,6 @@
 Each function returns ``{"tables": {"table": DataFrame}}``, which :meth:`fltnb.results.Job.study` keeps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any

@@ -3,8 +3,6 @@
 This project's own method, not part of any paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

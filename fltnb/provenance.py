@@ -1,7 +1,5 @@
 """What goes with every number: package versions, commit, hardware."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os
@@ -13,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, paths
+from . import __version__, paths
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 
@@ -21,7 +19,7 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "torch", "umap-learn", "pandas")
 @functools.cache
 def code_digest() -> str:
     """Hash of the package's files: tells whether two machines, or a notebook's last run, have the same code."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parent
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(file.relative_to(package).as_posix().encode() + file.read_bytes())
@@ -33,13 +31,20 @@ def environment() -> dict[str, Any]:
     """Package versions, commit and hardware: what goes with every number."""
     from importlib.metadata import distributions
 
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        found = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        name = found[1].strip() if found else name
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    torch = sys.modules.get("torch")
+    gpu = f", {torch.cuda.get_device_name(0)}" if torch is not None and torch.cuda.is_available() else ""
     # A GPU machine may lack what its runs do not need (umap-learn): what is absent is left out.
     there = {found.metadata["Name"].lower(): found.version for found in distributions() if found.metadata["Name"]}
     return {
         "python": platform.python_version(),
         "packages": {name: there[name] for name in _PACKAGES if name in there},
         "commit": _commit(),
-        "hardware": _hardware(),
+        "hardware": f"{cores} x {name}{gpu}",
         "platform": f"{platform.system()} {platform.machine()}",
     }
 
@@ -58,14 +63,3 @@ def _commit() -> str:
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-
-
-def _hardware() -> str:
-    name = platform.processor() or platform.machine()
-    with suppress(OSError):
-        found = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
-        name = found[1].strip() if found else name
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    torch = sys.modules.get("torch")
-    gpu = f", {torch.cuda.get_device_name(0)}" if torch is not None and torch.cuda.is_available() else ""
-    return f"{cores} x {name}{gpu}"
