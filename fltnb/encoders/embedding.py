@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FltnbError
 from ..federations import to_inputs
 from ..randomness import stream
-from .pretraining import NETWORK_KINDS, EncoderSpec, pretrain
+from .pretraining import NETWORK_KINDS, SOURCES, EncoderSpec, pretrain
 
 if TYPE_CHECKING:
     from ..federations import Federation
@@ -28,14 +28,15 @@ def embed_clients(
     rate from client to client instead. BatchNorm (residual encoder) uses its running statistics, so an image's
     embedding does not depend on the others in its batch; the public code left it in training mode.
 
-    Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18".
+    Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18",
+    1,280 for "efficientnet".
     Vectors suit the kinds "pca" and "pixels" only. ``n_jobs`` clients are tuned at a time, each in a thread with one
     core; by default, and for values below 1, as many as there are cores. The result does not depend on it. Raises
     FltnbError where the pretraining images have another shape, or a client's fine-tuning diverged (it is named).
     """
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)
-    if spec.kind in ("resnet18", *NETWORK_KINDS):
+    if spec.kind in (*SOURCES, *NETWORK_KINDS):
         return _with_network(fed, spec, weights, progress, n_jobs)
     pixels = (to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train)
     if spec.kind == "pixels":

@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn
 from torchvision.models.resnet import BasicBlock, ResNet
 
+from ..data import features
 from ..errors import FltnbError, choose
 from ..models.vision import MEAN, STD
 
@@ -22,9 +23,9 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
     """
     choose(kind, NETWORKS, "network")
     channels, height, width = input_shape
-    if kind == "resnet18":
+    if kind in ("resnet18", "efficientnet"):
         if channels not in (1, 3) or min(height, width) < 2:
-            raise FltnbError(f"ResNet-18 needs grey or colour images, not {input_shape}: use kind='pixels'.")
+            raise FltnbError(f"A {kind} needs grey or colour images, not {input_shape}: use kind='pixels'.")
     elif height % 4 or width % 4:
         found = f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}"
         raise FltnbError(f"{found}: use kind='pca' or 'pixels'.")
@@ -38,7 +39,9 @@ def encoder_state(network: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dict[str, np.ndarray]) -> nn.Module:
-    """Build a network that holds a copy of the given weights."""
+    """Build a network that holds a copy of the given weights; an EfficientNet has its own."""
+    if kind == "efficientnet":
+        return make(kind, input_shape, latent)
     with torch.device("meta"):  # spares an initialisation, and with it the use of torch's global generator
         network = make(kind, input_shape, latent)
     network.load_state_dict({name: torch.tensor(value) for name, value in weights.items()}, assign=True)
@@ -207,4 +210,18 @@ class ResNet18(ResNet):
         return torch.cat([self(part) for part in x.split(256)])
 
 
-NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE, "resnet18": ResNet18}
+class EfficientNet(nn.Module):
+    """ImageNet's EfficientNet-Lite0 in front of its classifier, where the weights of MT-HFL's ResNet-18 are not."""
+
+    mean, std = 0.0, 1.0
+
+    def __init__(self, channels: int = 3, height: int = 224, width: int = 224, latent: int = 1280):
+        super().__init__()
+        self.net = features.network()
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """(n, 1 or 3, H, W) in [0, 1], enlarged up to four times -> (n, 1280)."""
+        return torch.cat([features.see(self.net, part.expand(-1, 3, -1, -1)) for part in x.split(256)])
+
+
+NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE, "resnet18": ResNet18, "efficientnet": EfficientNet}

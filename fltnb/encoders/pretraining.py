@@ -20,10 +20,11 @@ from ..randomness import integer, stream
 from ..settings import Count, Natural, Positive, checked
 
 Weights = dict[str, np.ndarray]
-Kind = Literal["convae", "residual", "resnet18", "pca", "pixels"]
+Kind = Literal["convae", "residual", "resnet18", "efficientnet", "pca", "pixels"]
 KINDS = get_args(Kind)
 NETWORK_KINDS = ("convae", "residual")
-RESNET_WEIGHTS = ("imagenet", "random")
+SOURCES = {"resnet18": ("imagenet", "random"), "efficientnet": ("imagenet",)}
+"""Networks that are not trained here, and where their weights may come from."""
 _FORMAT = 1  # part of every cache key: raise it when training changes
 
 
@@ -33,17 +34,19 @@ class EncoderSpec:
 
     Parameters
     ----------
-    kind : {"convae", "residual", "resnet18", "pca", "pixels"}
+    kind : {"convae", "residual", "resnet18", "efficientnet", "pca", "pixels"}
         FLT's autoencoder (Table 13), the residual one of its public code for CIFAR-10, the convolutions of a ResNet-18
-        (MT-HFL), principal components of the pretraining set (one basis for all clients), or the pixels themselves.
+        (MT-HFL) or, where its weights cannot be had, of an EfficientNet-Lite0 (the extra ``pretrained``), principal
+        components of the pretraining set (one basis for all clients), or the pixels themselves.
     pretrain : str
         Name of the pretraining set, see :func:`fltnb.data.pretraining_set`; its training images are used. Of a
-        "resnet18": "imagenet", torchvision's published weights, or "random". Ignored by "pixels".
+        "resnet18": "imagenet", torchvision's published weights, or "random"; of an "efficientnet": "imagenet". Ignored
+        by "pixels".
     epochs, finetune_epochs : int
         Passes of an autoencoder over the pretraining set, and J, those of every client over its own samples (FLT,
         Algorithm 2, line 4; the paper's Enc2 has 5).
     latent : int
-        Embedding dimension e. The paper: 128. A "resnet18" always has 512.
+        Embedding dimension e. The paper: 128. A "resnet18" always has 512, an "efficientnet" 1,280.
     batch_size, lr : int, float
         Of Adam, for both; the loss is the mean squared error of the reconstruction.
 
@@ -64,8 +67,8 @@ class EncoderSpec:
 
     def __post_init__(self) -> None:
         checked(type(self), asdict(self), "encoder")
-        if self.kind == "resnet18":
-            choose(self.pretrain, RESNET_WEIGHTS, "origin of a ResNet-18's weights (pretrain)")
+        if self.kind in SOURCES:
+            choose(self.pretrain, SOURCES[self.kind], f"origin of a {self.kind}'s weights (pretrain)")
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:
             raise FltnbError(f"A {self.kind} encoder has nothing to fine-tune: set finetune_epochs=0.")
 
@@ -78,7 +81,7 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     it was trained on; a ResNet-18, which takes any, without it, and nothing for pixels. Raises FltnbError where the
     pretraining set is missing or does not suit the encoder, or its images have another shape.
     """
-    if spec.kind == "pixels":
+    if spec.kind in ("pixels", "efficientnet"):
         return {}
     folder = paths.store() / "encoders"
     if spec.kind == "resnet18":
@@ -111,7 +114,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     """
     if spec.kind == "pixels":
         return 0
-    if spec.kind == "resnet18":
+    if spec.kind in SOURCES:
         input_shape = (3, 224, 224)
     if input_shape is None:
         input_shape = to_inputs(pretraining_set(spec.pretrain).images[:1]).shape[1:]
@@ -120,7 +123,7 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None 
     from . import networks
 
     network = networks.make(spec.kind, input_shape, spec.latent)
-    whole = spec.finetune_epochs or spec.kind == "resnet18"
+    whole = spec.finetune_epochs or spec.kind in SOURCES
     state = network.state_dict() if whole else networks.encoder_state(network)
     return sum(value.numel() for value in state.values() if value.is_floating_point())
 

@@ -109,6 +109,8 @@ def _tables(profile: str) -> Iterator[Job]:
     how = {"encoders": maps, "seeds": seeds}
     yield study("table1", objects, how | {"federation": five}, table="TI")
     if profile != "demo":
+        other = {"EfficientNet-Lite0, ImageNet": spec("efficientnet", "imagenet")}
+        yield study("table1", objects, {"encoders": other, "seeds": 3, "federation": five}, part="ImageNet")
         three = {"kind": "cross_tasks", "dataset": "cifar10", "other": "cifar100", "samples_per_user": 1000, "seed": 0}
         yield study("table2", "cifar10_cifar100", how | {"federation": three}, table="TII")
         yield study("scales", objects, {"federation": five, "seeds": 3}, part="scales")
