@@ -23,7 +23,7 @@ DIRECT = [
     Requirement(text)
     for group in (PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values())
     for text in group
-    if not text.startswith(("flwr", "efficientnet"))  # one has a lock of its own, the others exact versions, not at conda-forge
+    if not text.startswith(("flwr", "efficientnet"))  # one has a lock of its own, the other is not at conda-forge
 ]
 
 
