@@ -127,6 +127,8 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
         ]
     for name, seeds, options in rows:
         yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
+    for version in ("min", "two", "base") if profile == "small" else ():
+        yield from (row(profile, data, version, name, 0, variant="as_run") for name in departs)
 
 
 def sampling_effect(
