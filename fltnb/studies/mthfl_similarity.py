@@ -274,7 +274,8 @@ def tables2(similarity) -> dict[str, Any]:
 
 def _nearest(features: Iterable[str]) -> tuple[str, str]:
     """Name the feature map that is nearest to the paper's ImageNet ResNet-18, and say how it departs."""
-    names = {"ResNet-18, ImageNet": "", "ResNet-18, random": ", random weights for ImageNet's", "pixels": ", pixels"}
+    names = {"ResNet-18, ImageNet": "", "EfficientNet-Lite0, ImageNet": ", EfficientNet-Lite0"}
+    names |= {"ResNet-18, random": ", random weights for ImageNet's", "pixels": ", pixels"}
     name = next(name for name in names if name in set(features))
     return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
 
