@@ -5,7 +5,7 @@ From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.00
 ``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
 """
 
-from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from ..results import Job
@@ -46,7 +46,20 @@ def jobs(profile: str) -> list[Job]:
         for seed in range(1 if profile == "demo" else 3):
             fed, about = federation(profile, seed), {"features": "own models", "given": given}
             found.append(emdcfl.clustering(fed, dataset, seed, size, tolerance, about))
-    found += _others(profile)
+    # clusterers that train nothing, on pixels, and on a network that nobody has trained: not of digits, as it wants
+    # colour; TransportSignatures would take minutes on 27,648 pixels
+    demo = profile == "demo"
+    network = "pixels" if demo else "ResNet-18, random"
+    others = [("pacfl", "PACFL", "pixels"), ("eigen", "EigenRelevance", "pixels")]
+    others += [] if demo else [("eigen", "EigenRelevance", network)]
+    others.append(("transport", "TransportSignatures", network))
+    for seed, (name, clusterer, phi) in product(SEEDS[profile], others):
+        encoder = pixels() if phi == "pixels" else spec("resnet18", "random")
+        free = {"11 degrees": {"threshold": 11}} if name == "pacfl" else {"K chosen": {}}
+        for given, how in (free | {f"K = {CLUSTERS}": {"n_clusters": CLUSTERS}}).items():
+            about, made = {"method": name, "features": phi, "given": given}, {"name": clusterer} | how
+            axes = {"dataset": dataset} | about
+            found.append(Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=axes))
     if profile != "demo":
         found.append(emdcfl.pacfl(federation(profile, 0) | SHARES, dataset))
     for changes in size["figure"]:
@@ -61,22 +74,3 @@ def federation(profile: str, seed: int) -> dict[str, Any]:
     """Return the federation: PACS's domains, or digits in four styles."""
     size = SIZES[profile]
     return emdcfl.federation(size["dataset"], size, seed) | ({} if profile == "paper" else SHARES)
-
-
-def _others(profile: str) -> Iterator[Job]:
-    """Clusterers that train nothing: on pixels, and on a network that nobody has trained."""
-    demo, axes = profile == "demo", {"dataset": SIZES[profile]["dataset"]}
-    for seed in SEEDS[profile]:
-        features = {"pixels": pixels()}
-        # no digits: it wants colour; and TransportSignatures would take minutes on 27,648 pixels
-        features |= {} if demo else {"ResNet-18, random": spec("resnet18", "random")}
-        for phi, encoder in features.items():
-            rows = {"pacfl": "PACFL"} if phi == "pixels" else {}
-            rows |= {"eigen": "EigenRelevance"}
-            rows |= {"transport": "TransportSignatures"} if phi != "pixels" or demo else {}
-            for name, clusterer in rows.items():
-                free = {"11 degrees": {"threshold": 11}} if name == "pacfl" else {"K chosen": {}}
-                for given, how in (free | {f"K = {CLUSTERS}": {"n_clusters": CLUSTERS}}).items():
-                    about = axes | {"method": name, "features": phi, "given": given}
-                    made = {"name": clusterer} | how
-                    yield Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=about)
