@@ -21,6 +21,11 @@ _OBJECTS = {
     **{"Job": "results", "compute": "results"},
 }
 
+_OLD = {
+    **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},
+    **{"analysis": "papers", "confusion": "metrics"},
+}
+
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])
 
 
@@ -32,6 +37,8 @@ def __getattr__(name: str):
         value = getattr(import_module(f".{_OBJECTS[name]}", __name__), name)
         globals()[name] = value
         return value
+    if name in _OLD:
+        raise AttributeError(f"fltnb.{name} has a new home: use fltnb.{_OLD[name]}.")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from . import metrics
 from .errors import FltnbError, choose
@@ -152,8 +153,6 @@ def run(
         A client's loss or model stopped being finite; the error carries the run up to the round before.
     """
     given = dict(locals())
-    from threadpoolctl import threadpool_limits
-
     from . import training
 
     numbers = plain({name: given[name] for name in NUMBERS})

@@ -18,10 +18,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from . import paths, provenance
 from .errors import FltnbError, choose
 
+# jsonschema, which papermill imports, builds the grammar of international web addresses where it finds this package: a
+# second in every notebook's process, to check a format that notebooks do not have. It does without where it is missing.
+sys.modules.setdefault("rfc3987_syntax", None)
 PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
 
@@ -85,14 +89,9 @@ def run_notebook(
         announce(log)
     start = time.monotonic()
     # the kernel inherits these: a profile that is set in the shell would take the place of "demo"
-    before = os.environ.copy()
-    os.environ.update({"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {}))
-    try:
-        with log.open("w", encoding="utf-8") as text:
-            error = _execute(source, output, checked, text)
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    wish = {"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {})
+    with log.open("w", encoding="utf-8") as text, patch.dict(os.environ, wish):
+        error = _execute(source, output, checked, text)
     wall = time.monotonic() - start
 
     report = RunReport(name, profile, "failed" if error else "done", wall, output, log, error)
@@ -106,8 +105,9 @@ def run_notebook(
 def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str:
     """Run the notebook; return the last sentence of its error, or nothing."""
     import nbformat
+    import papermill
 
-    papermill, error = _papermill(), ""
+    error = ""
     kernel = os.environ.get("FLTNB_KERNEL", "python3")  # the Python that runs this, whatever the notebook names
     try:
         papermill.execute_notebook(
@@ -143,18 +143,6 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
     return error
 
 
-def _papermill():
-    """Import papermill without the grammar of international web addresses.
-
-    jsonschema builds it on import wherever it finds the package, a second in every notebook's process, to check a
-    format that notebooks do not have; it does without where the package is missing.
-    """
-    sys.modules.setdefault("rfc3987_syntax", None)
-    import papermill
-
-    return papermill
-
-
 _KINDS = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "tuple": tuple, "dict": dict}
 
 
@@ -164,7 +152,9 @@ def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, A
     Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes a
     float whatever the notebook expects). FltnbError: unknown name, or a value that is not of the declared type.
     """
-    declared = _papermill().inspect_notebook(source)
+    import papermill
+
+    declared = papermill.inspect_notebook(source)
     checked = {}
     for name, given in parameters.items():
         about = declared[choose(name, declared, f"parameter of {source.stem}")]

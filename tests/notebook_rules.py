@@ -1,7 +1,5 @@
 """What every notebook of this project keeps to; ``problems`` lists in words what one does not."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

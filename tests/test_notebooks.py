@@ -38,16 +38,8 @@ def check(notebook, tmp_path):
     return problems(file)
 
 
-def source(cell, text):
-    return lambda notebook: notebook.cells[cell].update(source=text)
-
-
-def tag(cell, *names):
-    return lambda notebook: notebook.cells[cell].metadata.update(tags=list(names))
-
-
-def output(cell, item):
-    return lambda notebook: notebook.cells[cell].update(outputs=[item])
+def edit(cell, **change):
+    return lambda notebook: notebook.cells[cell].update(**change)
 
 
 def all_code(**change):
@@ -55,37 +47,37 @@ def all_code(**change):
 
 
 BAD = {
-    "0 cells are tagged 'parameters'": tag(1),
-    "2 cells are tagged 'parameters'": tag(5, "parameters"),
-    "is not the first code cell": lambda nb: (tag(1)(nb), tag(5, "parameters")(nb), source(5, nb.cells[1].source)(nb)),
-    "is no Python": source(1, "profile: str = "),
-    "is not 'name: type = literal": source(1, 'profile: str = "stored"  # x\nn = 3  # untyped'),
-    "has no literal": source(1, 'profile: str = "stored"  # x\nn: int = 3 * k  # derived'),
-    "has no comment": source(1, 'profile: str = "stored"  # x\nn: int = 3'),
-    "there is no 'profile'": source(1, "n: int = 3  # how many"),
-    "papermill cannot read n": source(1, 'profile: str = "stored"  # x\nn: int = 3  # n=3 is enough'),
+    "0 cells are tagged 'parameters'": edit(1, metadata={"tags": []}),
+    "2 cells are tagged 'parameters'": edit(5, metadata={"tags": ["parameters"]}),
+    "is not the first code cell": lambda nb: nb.cells.insert(1, v4.new_code_cell("1", execution_count=0)),
+    "is no Python": edit(1, source="profile: str = "),
+    "is not 'name: type = literal": edit(1, source='profile: str = "stored"  # x\nn = 3  # untyped'),
+    "has no literal": edit(1, source='profile: str = "stored"  # x\nn: int = 3 * k  # derived'),
+    "has no comment": edit(1, source='profile: str = "stored"  # x\nn: int = 3'),
+    "there is no 'profile'": edit(1, source="n: int = 3  # how many"),
+    "papermill cannot read n": edit(1, source='profile: str = "stored"  # x\nn: int = 3  # n=3 is enough'),
     "not run once each from top to bottom": lambda nb: nb.cells[5].update(execution_count=7),
     "with outputs kept": lambda nb: nb.cells[5].update(execution_count=None),
-    "holds an error": output(5, v4.new_output("error", ename="E", evalue="", traceback=[])),
+    "holds an error": edit(5, outputs=[v4.new_output("error", ename="E", evalue="", traceback=[])]),
     "holds no output": all_code(outputs=[]),
-    "keeps a warning or a progress bar": output(5, v4.new_output("stream", name="stderr", text="50%")),
-    "was executed on uncommitted code": output(5, v4.new_output("stream", text="a\nfltnb  0.1, commit 12ab+changes")),
-    "the default profile is not 'stored'": source(1, 'profile: str = "demo"  # what to run'),
+    "keeps a warning or a progress bar": edit(5, outputs=[v4.new_output("stream", name="stderr", text="50%")]),
+    "was executed on uncommitted code": edit(5, outputs=[v4.new_output("stream", text="fltnb  0, 12+changes")]),
+    "the default profile is not 'stored'": edit(1, source='profile: str = "demo"  # what to run'),
     "the median code cell has 25 lines": all_code(source="x = 1\n" * 25),
-    "a code cell has 126 lines": source(5, "x = 1\n" * 126),
+    "a code cell has 126 lines": edit(5, source="x = 1\n" * 126),
     "has 11 cells": lambda nb: nb.cells.__delitem__(slice(11, None)),
     "has 46 cells": lambda nb: nb.cells.extend(v4.new_markdown_cell("x") for _ in range(26)),
     "does not begin with text": lambda nb: nb.cells.pop(0),
     "more than three code cells follow": lambda nb: (nb.cells.pop(6), nb.cells.pop(4), nb.cells.pop(2)),
-    "cell 4 holds a path of one machine: /home/a": source(4, "see `/home/ann/x`"),
-    "cell 5 holds a path of one machine: C:\\U": source(5, r'x = r"C:\Users\ann"'),
-    "cell 7 holds a path of one machine: /tmp/i": output(
-        7, v4.new_output("execute_result", data={"text/plain": "'/tmp/ipykernel_1/2.py'"}, execution_count=4)
+    "cell 4 holds a path of one machine: /home/a": edit(4, source="see `/home/ann/x`"),
+    "cell 5 holds a path of one machine: C:\\U": edit(5, source=r'x = r"C:\Users\ann"'),
+    "cell 7 holds a path of one machine: /tmp/i": edit(
+        7, outputs=[v4.new_output("execute_result", data={"text/plain": "'/tmp/ipykernel_1/2.py'"}, execution_count=4)]
     ),
     "metadata that only makes noise (papermill)": lambda nb: nb.metadata.update(papermill={"input_path": "x"}),
     "metadata that only makes noise (execution)": lambda nb: nb.cells[3].metadata.update(execution={"a": "b"}),
     "the kernel is not python3": lambda nb: nb.metadata.kernelspec.update(name="mine"),
-    "bytes, 1000000 or more": source(4, "x" * 1_000_001),
+    "bytes, 1000000 or more": edit(4, source="x" * 1_000_001),
 }
 
 

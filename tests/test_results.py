@@ -310,7 +310,7 @@ def test_mean_and_where():
     refused("Seed 0 occurs twice where method is fedavg: keep k apart", table().mean, ["method"])
     refused("No result has method 'flt': there is fedavg, oracle", table().where, method="flt")
     refused("Unknown column of the results 'metod'", table().where, metod="flt")
-    refused("No result has variant 'published': there is as_run", table().where, variant="published")
+    refused("No result has variant 'published': there is as_run, as_written", table().where, variant="published")
     refused("no job", table().arrays, "nothing")
 
 
@@ -342,6 +342,12 @@ def test_a_gap_is_what_has_no_row_however_its_numbers_are_typed():
 
     gaps = stored("nb", asked).missing()
     assert gaps[["k", "profile", "seeds"]].to_numpy().tolist() == [[3, "small", 2], [2, "small", 2]]
+
+
+@pytest.mark.parametrize(("old", "new"), [("experiments", "studies"), ("published", "papers"), ("store", "results")])
+def test_old_names_say_the_new_one(old, new):
+    with pytest.raises(AttributeError, match=f"use fltnb.{new}"):
+        getattr(fl, old)
 
 
 def test_first_seeds_come_first_and_a_budget_is_kept():

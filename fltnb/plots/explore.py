@@ -3,15 +3,13 @@
 Pictures are drawn here and sent as PNGs; the browser (``explore.js``) shows them and says which client was clicked.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anywidget
 import ipywidgets as widgets
@@ -48,55 +46,6 @@ HINT = "Move the controls, click a client. A still picture comes alive when its 
 NAMES = {"rule": "rule for C", "n_clusters": "C", "y": "measure"}  # of controls, where not their own
 
 
-def explore(
-    source: ClientClusterer | Mapping[str, np.ndarray] | Results,
-    X: Sequence[np.ndarray] | None = None,
-    *,
-    samples: Sequence[np.ndarray] | None = None,
-    truth: np.ndarray | None = None,
-    accuracy: np.ndarray | None = None,
-    live: bool | None = None,
-    **start: Any,
-) -> Explorer:
-    """Explore a clustering of clients, or stored results: controls in JupyterLab, elsewhere a still picture.
-
-    Returns an Explorer, which Jupyter displays. FltnbError: what was given does not fit together, or shows nothing.
-
-    Parameters
-    ----------
-    source : fitted clusterer, mapping or Results
-        A mapping: ``distance`` (M, M) and, if known, ``linkage``, ``labels`` and true ``clusters``, as jobs keep them.
-    X : sequence of M arrays, optional, what the clusterer was fitted on: gives a slider for what a client sends (k)
-    samples : sequence of M arrays, optional, the clients' images, (n_i, H, W) or (n_i, H, W, 3)
-    truth, accuracy : array (M,), optional, true clusters; test accuracy of every client in percent
-    live : bool, optional, controls or a still picture; None: controls where a front end started this kernel
-    **start
-        Controls to set first: ``threshold``, ``k``, ``rule`` (for C), ``n_clusters``, ``client``; of results the
-        columns to choose (``dataset="mnist"``, ...), ``methods`` and ``y``, the measure.
-
-    Examples
-    --------
-    >>> near = np.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.8], [0.9, 0.8, 0.0]])
-    >>> seen = explore({"distance": near}, threshold=0.5, rule="equal neighbours", live=False)
-    >>> seen.labels.tolist(), seen.move(threshold=0.05).labels.tolist()
-    ([0, 0, 1], [0, 1, 2])
-    """
-    if isinstance(source, Results):
-        explorer: Explorer = RunsExplorer(source)
-    elif hasattr(source, "linkage_") or (isinstance(source, Mapping) and "distance" in source):
-        explorer = ClientsExplorer(source, X, samples, truth, accuracy)
-    else:
-        raise FltnbError("Give explore a clusterer after fit, arrays with the clients' distance, or Results.")
-    explorer.move()
-    for name, value in start.items():
-        explorer.move(**{name: value})
-    if live is None:  # JupyterLab's or Notebook's server sets the variable; VS Code has a name of its own
-        live = "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in getattr(get_ipython(), "user_ns", {})
-    if live:
-        explorer.animate()
-    return explorer
-
-
 class Picture(anywidget.AnyWidget):
     """A PNG in the browser that says which client was clicked."""
 
@@ -122,7 +71,7 @@ class Explorer:
         self.at, self.allowed = ({name: both[i] for name, both in controls.items()} for i in (0, 1))
         self.canvas = FigureCanvasAgg(Figure(size, dpi=100))
 
-    def move(self, **to: Any) -> Explorer:
+    def move(self, **to: Any) -> Self:
         """Set controls, draw again what depends on them, and return the explorer itself."""
         for name, value in to.items():
             allowed = self.allowed[choose(name, self.at, "control")]
@@ -392,6 +341,55 @@ class RunsExplorer(Explorer):
         for name, text in zip(means.index, right.get_yticklabels(), strict=True):
             text.set(color=style(name).color, weight="bold")
         right.set(ylim=(len(means) - 0.5, -0.5), xlabel="test accuracy of every client, median (%)")
+
+
+def explore(
+    source: ClientClusterer | Mapping[str, np.ndarray] | Results,
+    X: Sequence[np.ndarray] | None = None,
+    *,
+    samples: Sequence[np.ndarray] | None = None,
+    truth: np.ndarray | None = None,
+    accuracy: np.ndarray | None = None,
+    live: bool | None = None,
+    **start: Any,
+) -> Explorer:
+    """Explore a clustering of clients, or stored results: controls in JupyterLab, elsewhere a still picture.
+
+    Returns an Explorer, which Jupyter displays. FltnbError: what was given does not fit together, or shows nothing.
+
+    Parameters
+    ----------
+    source : fitted clusterer, mapping or Results
+        A mapping: ``distance`` (M, M) and, if known, ``linkage``, ``labels`` and true ``clusters``, as jobs keep them.
+    X : sequence of M arrays, optional, what the clusterer was fitted on: gives a slider for what a client sends (k)
+    samples : sequence of M arrays, optional, the clients' images, (n_i, H, W) or (n_i, H, W, 3)
+    truth, accuracy : array (M,), optional, true clusters; test accuracy of every client in percent
+    live : bool, optional, controls or a still picture; None: controls where a front end started this kernel
+    **start
+        Controls to set first: ``threshold``, ``k``, ``rule`` (for C), ``n_clusters``, ``client``; of results the
+        columns to choose (``dataset="mnist"``, ...), ``methods`` and ``y``, the measure.
+
+    Examples
+    --------
+    >>> near = np.array([[0.0, 0.1, 0.9], [0.1, 0.0, 0.8], [0.9, 0.8, 0.0]])
+    >>> seen = explore({"distance": near}, threshold=0.5, rule="equal neighbours", live=False)
+    >>> seen.labels.tolist(), seen.move(threshold=0.05).labels.tolist()
+    ([0, 0, 1], [0, 1, 2])
+    """
+    if isinstance(source, Results):
+        explorer: Explorer = RunsExplorer(source)
+    elif hasattr(source, "linkage_") or (isinstance(source, Mapping) and "distance" in source):
+        explorer = ClientsExplorer(source, X, samples, truth, accuracy)
+    else:
+        raise FltnbError("Give explore a clusterer after fit, arrays with the clients' distance, or Results.")
+    explorer.move()
+    for name, value in start.items():
+        explorer.move(**{name: value})
+    if live is None:  # JupyterLab's or Notebook's server sets the variable; VS Code has a name of its own
+        live = "JPY_SESSION_NAME" in os.environ or "__vsc_ipynb_file__" in getattr(get_ipython(), "user_ns", {})
+    if live:
+        explorer.animate()
+    return explorer
 
 
 def _taken(source: ClientClusterer | Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FltnbError
+from ..federations import Federation
 from ..metrics import adjusted_rand_index
 from .style import CLUSTERS, cluster_color, headline, label, legend, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from ..federations import Federation
 
 
 def who_holds_what(fed: Federation, title: str = "") -> tuple[Figure, Axes]:

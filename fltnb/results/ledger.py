@@ -116,8 +116,11 @@ class Ledger:
     def _numbers(self, line: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in line.items() if name not in (*COMMON, *self.axes, "key", "record")}
 
-    def settled(self) -> list[dict[str, Any]]:
-        """Lines without those whose key stands here with different numbers, which a warning names."""
+    def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
+        """Yield the jobs, or those with the given keys, with everything that is stored about them.
+
+        Those whose key stands here with different numbers are left out, and a warning names them.
+        """
         first, disputed = {}, {}
         for line in self.lines:
             one = first.setdefault(line["key"], line)
@@ -126,13 +129,10 @@ class Ledger:
         for key, how in disputed.items():
             text = f"{self.path('csv')} has different results for key {key} ({how}): none of them is used"
             warnings.warn(f"{text} until you delete all lines but the right one.", stacklevel=3)
-        return [line for line in self.lines if line["key"] not in disputed]
+        left = (line for line in self.lines if line["key"] not in disputed)
+        yield from self._made(line for line in left if keys is None or line["key"] in keys)
 
-    def finished(self, keys: Collection[str] | None = None) -> Iterator[Finished]:
-        """Yield the settled jobs, or those with the given keys, with everything that is stored about them."""
-        yield from self._made([line for line in self.settled() if keys is None or line["key"] in keys])
-
-    def _made(self, lines: list[dict]) -> Iterator[Finished]:
+    def _made(self, lines: Iterable[dict]) -> Iterator[Finished]:
         for line in lines:
             axes = {name: line[name] for name in (*COMMON[2:], *self.axes) if name in line}
             yield _Held(line["key"], line["kind"], axes, {"stopped": ""} | self._numbers(line), self, line["record"])
@@ -155,7 +155,7 @@ class Ledger:
     def merge(self, found: Sequence[Finished]) -> Self:
         """Add finished jobs, or refresh the axes of those that are there; return the new ledger.
 
-        A job that is there with other numbers is added beside the old one: see :meth:`settled`. FltnbError: the folder
+        A job that is there with other numbers is added beside the old one: see :meth:`finished`. FltnbError: the folder
         cannot be written, or a file of the old ledger is damaged.
         """
         lock = paths.store() / f"{self.profile}.lock"

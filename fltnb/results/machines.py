@@ -12,8 +12,8 @@ import re
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from ..errors import FltnbError
 from ..provenance import code_digest, environment
@@ -145,17 +145,10 @@ def gather(
         client.cancel([*left, *sent.values()])
 
 
-@contextmanager
-def children_allowed() -> Iterator[None]:
-    """Let a Dask worker have processes of its own, which multiprocessing forbids daemonic processes.
+def children_allowed():
+    """Return a context in which a Dask worker may have processes of its own, else forbidden to daemonic processes.
 
     Without them training would fall back to another engine, which differs in the last bits. Dask's own switch,
     distributed.worker.daemon, must be set on every machine before its workers start, which is easily forgotten.
     """
-    configuration = getattr(multiprocessing.current_process(), "_config", {})
-    before = configuration.get("daemon")
-    configuration["daemon"] = False
-    try:
-        yield
-    finally:
-        configuration["daemon"] = before
+    return patch.dict(getattr(multiprocessing.current_process(), "_config", {}), daemon=False)

@@ -5,7 +5,7 @@ From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.00
 ``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
 """
 
-from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from ..results import Job
@@ -37,9 +37,39 @@ head, the published rounds; the learning rate is that of EMD-CFL's other network
 
 def jobs(profile: str) -> list[Job]:
     """Return the rows of Table 7 (in ``paper`` as run, too), clusterings alone, and the matrices of Figure 2."""
+<<<<<<< HEAD
     found = [*_of_size(profile, SIZES[profile]), *_others(profile)]
     if profile == "small":
         found += _of_size(profile, FEATURES)
+=======
+    size, dataset = SIZES[profile], SIZES[profile]["dataset"]
+    rows = [("as_written", name) for name in emdcfl.METHODS]
+    rows += [("as_run", name) for name in emdcfl.DEPARTS if profile == "paper"]
+    found = [
+        emdcfl.row(name, federation(profile, seed), dataset, seed, size, CLUSTERS, variant)
+        for variant, name in rows
+        for seed in FEWER_SEEDS[profile]
+    ]
+    for tolerance in (emdcfl.TOLERANCE, "auto"):
+        given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
+        for seed in range(1 if profile == "demo" else 3):
+            fed, about = federation(profile, seed), {"features": "own models", "given": given}
+            found.append(emdcfl.clustering(fed, dataset, seed, size, tolerance, about))
+    # clusterers that train nothing, on pixels, and on a network that nobody has trained: not of digits, as it wants
+    # colour; TransportSignatures would take minutes on 27,648 pixels
+    demo = profile == "demo"
+    network = "pixels" if demo else "ResNet-18, random"
+    others = [("pacfl", "PACFL", "pixels"), ("eigen", "EigenRelevance", "pixels")]
+    others += [] if demo else [("eigen", "EigenRelevance", network)]
+    others.append(("transport", "TransportSignatures", network))
+    for seed, (name, clusterer, phi) in product(SEEDS[profile], others):
+        encoder = pixels() if phi == "pixels" else spec("resnet18", "random")
+        free = {"11 degrees": {"threshold": 11}} if name == "pacfl" else {"K chosen": {}}
+        for given, how in (free | {f"K = {CLUSTERS}": {"n_clusters": CLUSTERS}}).items():
+            about, made = {"method": name, "features": phi, "given": given}, {"name": clusterer} | how
+            axes = {"dataset": dataset} | about
+            found.append(Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=axes))
+>>>>>>> s1
     if profile != "demo":
         found.append(emdcfl.pacfl(federation(profile, 0) | SHARES, SIZES[profile]["dataset"]))
     return found
@@ -69,22 +99,3 @@ def federation(profile: str, seed: int, size: dict[str, Any] | None = None) -> d
     """Return the federation: PACS's domains, or digits in four styles."""
     size = size or SIZES[profile]
     return emdcfl.federation(size["dataset"], size, seed) | ({} if profile == "paper" else SHARES)
-
-
-def _others(profile: str) -> Iterator[Job]:
-    """Clusterers that train nothing: on pixels, and on a network that nobody has trained."""
-    demo, axes = profile == "demo", {"dataset": SIZES[profile]["dataset"]}
-    for seed in SEEDS[profile]:
-        features = {"pixels": pixels()}
-        # no digits: it wants colour; and TransportSignatures would take minutes on 27,648 pixels
-        features |= {} if demo else {"ResNet-18, random": spec("resnet18", "random")}
-        for phi, encoder in features.items():
-            rows = {"pacfl": "PACFL"} if phi == "pixels" else {}
-            rows |= {"eigen": "EigenRelevance"}
-            rows |= {"transport": "TransportSignatures"} if phi != "pixels" or demo else {}
-            for name, clusterer in rows.items():
-                free = {"11 degrees": {"threshold": 11}} if name == "pacfl" else {"K chosen": {}}
-                for given, how in (free | {f"K = {CLUSTERS}": {"n_clusters": CLUSTERS}}).items():
-                    about = axes | {"method": name, "features": phi, "given": given}
-                    made = {"name": clusterer} | how
-                    yield Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=about)

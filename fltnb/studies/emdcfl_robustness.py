@@ -73,14 +73,24 @@ def jobs(profile: str) -> list[Job]:
     for model, changes in NETWORKS[profile].items():
         for distance in ("exact",) if profile == "demo" else ("exact", "sinkhorn"):
             found.append(pairs(profile, _ROTATED[profile], emd(distance), "network", model=model, **changes))
-    first, *_ = DATASETS[profile]
+    (first, size), *_ = DATASETS[profile].items()
+    demo = profile == "demo"
     found += [pairs(profile, first, emd(), "epochs", local_epochs=epochs) for epochs in EPOCHS[profile]]
     found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
     for dataset in DATASETS[profile]:
         found += [pairs(profile, dataset, how, "measures") for how in (*({"name": name} for name in OTHERS), emd())]
-    table4 = [_table4(profile, seed) for seed in SEEDS[profile]]
-    found += [job for about in table4 for job in _pair(**about)]
-    return found + list(_tables(profile, table4))
+        held = pairs(profile, dataset, emd(), "").settings
+        about = {name: held[name] for name in ("federation", "model", "seed")} | held["training"]
+        axes = {"dataset": dataset, "model": held["model"], "seed": 0, "table": "T9"}
+        found.append(Job.study("emdcfl_robustness.table9", about, axes=axes))
+    for seed in SEEDS[profile]:
+        fed = emdcfl.federation(first, size, seed) | ({} if demo else {"test_per_client": 220})
+        axes = {"dataset": first, "model": size["model"], "seed": seed}
+        about = axes | {"federation": fed, "rounds": 3 if demo else 10, "batch_size": size.get("batch_size", 64)}
+        found += [*_pair(**about), Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})]
+    networks = {"simple_cnn": "emdcfl_cnn"} if demo else WIDE
+    found.append(Job.study("emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"}))
+    return [*found, Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})]
 
 
 def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> dict[str, Any]:
@@ -117,32 +127,10 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
         yield pairs(profile, dataset, emd("sliced"), "sliced")
 
 
-def _table4(profile: str, seed: int) -> dict[str, Any]:
-    """Return the settings of Table 4's pair of runs."""
-    (dataset, size), demo = next(iter(DATASETS[profile].items())), profile == "demo"
-    fed = emdcfl.federation(dataset, size, seed) | ({} if demo else {"test_per_client": 220})
-    about = {"dataset": dataset, "federation": fed, "model": size["model"], "seed": seed}
-    return about | {"rounds": 3 if demo else 10, "batch_size": size.get("batch_size", 64)}
-
-
 def _pair(dataset: str, federation: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
     """Two runs that are evaluated at the end alone, so that their seconds are those of training."""
     size = {"model": model, "rounds": rounds, "eval_every": rounds, "batch_size": batch_size}
     return [emdcfl.row(name, federation, dataset, seed, size, 4) for name in ("oracle", "emdcfl")]
-
-
-def _tables(profile: str, table4: list[dict[str, Any]]) -> Iterator[Job]:
-    for about in table4:
-        axes = {name: about[name] for name in ("dataset", "model", "seed")}
-        yield Job.study("emdcfl_robustness.table4", about, axes=axes | {"table": "T4"})
-    yield Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})
-    networks = {"simple_cnn": "emdcfl_cnn"} if profile == "demo" else WIDE
-    yield Job.study("emdcfl_robustness.table5", {"networks": networks}, axes={"table": "T5"})
-    for dataset in DATASETS[profile]:
-        held = pairs(profile, dataset, emd(), "").settings
-        about = {name: held[name] for name in ("federation", "model", "seed")} | held["training"]
-        axes = {"dataset": dataset, "model": held["model"], "seed": 0, "table": "T9"}
-        yield Job.study("emdcfl_robustness.table9", about, axes=axes)
 
 
 def table4(**pair: Any) -> dict[str, Any]:

@@ -148,10 +148,9 @@ def sampling_effect(
 
 def ever_drawn(n_clients: int, settings: Mapping[str, Any]) -> np.ndarray:
     """Clients that took part in at least one round of a run with these settings, (M,) bool."""
-    drawn = np.zeros(n_clients, dtype=bool)
-    for round in range(1, settings["rounds"] + 1):
-        drawn[participants(n_clients, settings["participation"], settings.get("seed", 0), round)] = True
-    return drawn
+    share, seed = settings["participation"], settings.get("seed", 0)
+    drawn = [participants(n_clients, share, seed, round) for round in range(1, settings["rounds"] + 1)]
+    return np.isin(np.arange(n_clients), np.concatenate(drawn))
 
 
 def alone_unless(drawn: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -122,12 +122,9 @@ def _tables(profile: str) -> Iterator[Job]:
     yield study("figure4", dataset, {"federation": ten}, tasks=3, part="figure 4")
     yield study("cost", dataset, {"federation": ten, "sent": sent}, tasks=3, part="cost")
     for name in ("digits", *(name for name in datasets(profile) if name != "digits")):
-        count = max(_TASKS[name])
+        count, seeds = max(_TASKS[name]), 3 if profile == "demo" else 20 if name == "digits" else 10
         for share in (0.1, 0.3):
-            settings = {
-                "federation": federation(name, count, minority=share),
-                "seeds": 3 if profile == "demo" else 20 if name == "digits" else 10,
-            }
+            settings = {"federation": federation(name, count, minority=share), "seeds": seeds}
             at = {"dataset": name, "tasks": count, "level": share, "part": "mean image", "variant": "as_written"}
             yield Job.study("mthfl_similarity.mean_image", settings, axes=at)
 

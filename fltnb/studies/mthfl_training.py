@@ -77,11 +77,8 @@ def _row(name: str, dataset: str, seed: int, profile: str, local_rounds: int = L
 def users(federation: dict[str, Any]) -> dict[str, Any]:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
     fed = federations.build(federation)
-    rows = [
-        (i, task, label, int((fed.labels[own] == label).sum()))
-        for i, (task, own) in enumerate(zip(fed.clusters, fed.train, strict=True))
-        for label in range(fed.n_classes)
-    ]
+    held = zip(fed.clusters, fed.label_counts(), strict=True)
+    rows = [(i, task, label, n) for i, (task, own) in enumerate(held) for label, n in enumerate(own.tolist())]
     return {"tables": {"labels": pd.DataFrame(rows, columns=["user", "task", "label", "samples"])}}
 
 

@@ -95,16 +95,12 @@ def _row(
     fed = federation(dataset, n_clients, seed, test, **(LEVEL if level else {}))
     # the code's files: 1 epoch, FedSEM alone 5
     epochs = change.pop("local_epochs", 5 if variant == "as_written" or name == "fedsem" else 1)
-    training = {"model": model, "rounds": 6 if demo else 50 if few else 100, "local_epochs": epochs}
-    training |= {
-        "lr": 0.05 if demo else 0.01,
-        "momentum": common.MOMENTUM[variant],
-        "eval_every": 1 if few or demo else 5,
-    }
+    training = {"rounds": 6 if demo else 50 if few else 100, "local_epochs": epochs, "lr": 0.05 if demo else 0.01}
+    training |= {"momentum": common.MOMENTUM[variant], "eval_every": 1 if few or demo else 5}
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
     axes |= {"level": True} if level else {}
-    return Job.training(fed, method(name, dataset, variant) | change, **training, seed=seed, axes=axes)
+    return Job.training(fed, method(name, dataset, variant) | change, model, **training, seed=seed, axes=axes)
 
 
 def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> dict[str, Any]:

@@ -45,11 +45,10 @@ def _study(profile: str) -> Iterator[Job]:
         for name in NAMES:
             seeds = STUDY_SEEDS[profile] if name == "transport" else OTHER_SEEDS[profile] if rivals else 0
             for seed in range(seeds):
-                yield _job(name, dataset, settings | {"seed": seed}, seed, part="study", federation=shown)
+                yield _job(name, dataset, settings, seed, part="study", federation=shown)
         if "scenario 1" in shown:  # a seed of its own, with what a picture needs
             keep, seed = ("adjacency", "leaf_order"), STUDY_SEEDS["paper"]
-            drawn = settings | {"seed": seed}
-            yield _job("transport", dataset, drawn, seed, keep=keep, part="picture", federation=shown)
+            yield _job("transport", dataset, settings, seed, keep=keep, part="picture", federation=shown)
 
 
 def _federations(profile: str) -> Iterator[tuple[str, str, Settings, bool]]:
@@ -82,9 +81,9 @@ def _curves(profile: str) -> Iterator[Job]:
     for seed in range(OTHER_SEEDS[profile]):
         for classes, shared in OVERLAPS:
             for name in ("transport", "flt"):
-                settings = _labels(dataset, classes, shared) | {"seed": seed}
-                yield _job(name, dataset, settings, seed, part="overlap", level=shared / classes)
-        settings = _labels(dataset, *OVERLAPS[0]) | {"seed": seed}
+                held = _labels(dataset, classes, shared)
+                yield _job(name, dataset, held, seed, part="overlap", level=shared / classes)
+        settings = _labels(dataset, *OVERLAPS[0])
         for samples in SAMPLES[profile]:
             held = settings | {"samples_per_client": samples}
             # a client holds two classes, and k centroids need k samples
@@ -113,4 +112,4 @@ def _job(
     how = {"name": NAMES[name]} | (OF_DIGITS.get(name, {}) if dataset == "digits" else {}) | (options or {})
     encoder = pixels() if name == "pca_km_hc" else unseen(dataset)
     axes = {"dataset": dataset, "method": name, **axes}
-    return Job.clustering(settings | {"dataset": dataset}, how, encoder, seed=seed, axes=axes, keep=keep)
+    return Job.clustering(settings | {"dataset": dataset, "seed": seed}, how, encoder, seed=seed, axes=axes, keep=keep)
