@@ -1,4 +1,5 @@
 from itertools import permutations
+from typing import get_args
 
 import joblib
 import networkx as nx
@@ -173,7 +174,7 @@ def test_modularity_equals_networkx(seed):
     assert checked > 5
 
 
-@pytest.mark.parametrize("method", cuts.LINKAGES)
+@pytest.mark.parametrize("method", get_args(cuts.Linkage))
 def test_linkage_of_rows_and_its_cuts_are_scipys(method):
     adjacency, _ = noisy_blocks(1)
     tree = cuts.rows_linkage(adjacency, method)

@@ -20,7 +20,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from .base import ClientClusterer, Noise, Sketch, check_clients
-from .cuts import canonical, cut
+from .cuts import canonical, cut, merge_gaps
 
 FEWEST = 8  # samples: with halves of three or less, the distance to oneself is not that to others (biased by 1 to 2 Z)
 LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
@@ -198,13 +198,7 @@ class TransportSignatures(ClientClusterer):
             rows[i] = (ratio**2 - 1) * (own[i] + own) / 2
             rows[i, i] = 0
             rows[i] -= rows[i].mean()  # the client's own chance, which moves all of its distances alike
-        rows /= max(np.abs(rows).max(), 1e-12)
-        norms = np.einsum("ij,ij->i", rows, rows)
-        with threadpool_limits(1):
-            product = rows @ rows.T
-        squared = (norms[i] + norms[i + 1 :] - 2 * product[i, i + 1 :] for i in range(len(z) - 1))  # row by row: small
-        distance = np.concatenate([np.sqrt(np.maximum(row, 0)) for row in squared])
-        return scipy_linkage(distance.astype(np.float64), "ward")
+        return scipy_linkage(rows / max(np.abs(rows).max(), 1e-12), "ward")
 
     def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
@@ -229,20 +223,6 @@ def _one_hot(labels: np.ndarray) -> np.ndarray:
 def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
     """Return the standard deviation of the mean Z between groups of a and b clients of one distribution."""
     return np.sqrt((1 / np.asarray(a) + 1 / np.asarray(b)) / 4 + 0.5 / (a * b))
-
-
-def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Mean of z (M, M) between the two groups of every merge of a dendrogram, and the sizes of the groups."""
-    count = len(z)
-    members: list = [np.array([i]) for i in range(count)]
-    gaps, sizes = np.empty(count - 1), np.empty((2, count - 1))
-    for step, (left, right) in enumerate(tree[:, :2].astype(int)):
-        a, b = members[left], members[right]
-        gaps[step] = z[np.ix_(a, b)].mean(dtype=np.float64)  # every pair is looked at once in the whole loop
-        sizes[:, step] = len(a), len(b)
-        members[left] = members[right] = None
-        members.append(np.concatenate([a, b]))
-    return gaps, (sizes[0], sizes[1])
 
 
 def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -278,8 +258,7 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
     total = np.zeros(count)
     for half in (0, 1):
         here, there = points[half], other_points[:, 1 - half].reshape(count * k, width)
-        squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T  # far quicker than cdist
-        cost = np.sqrt(np.maximum(squared, 0)).reshape(len(here), count, k).transpose(1, 0, 2)
+        cost = cdist(here, there).reshape(len(here), count, k).transpose(1, 0, 2)
         total += [transport(shares[half], other_shares[j, 1 - half], cost[j]) for j in range(count)]
     return total / 2
 

@@ -102,28 +102,25 @@ def scenario3() -> pd.DataFrame:
 
 
 class Scales:
-    """An engine that weighs what passes in one round, in scalars: ``up`` is the size of all models that come back."""
+    """An engine that weighs in scalars what passes in a round: different models on their way down, all that return."""
 
     def __init__(self, engine: Any):
-        self._engine, self._held, self.up = engine, set(), 0
+        self._engine, self._held, self.moved = engine, set(), 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    @property
-    def down(self) -> int:
-        """Size of all different models that a participant trains or tests."""
-        return sum(size for _, _, size in self._held)
-
     def _receive(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]) -> None:
-        models = [theta[row].tobytes() for row in range(len(theta))]
-        self._held |= {(int(i), hash(models[row]), theta.shape[1]) for row, i in zip(rows, clients, strict=True)}
+        models = [hash(model.tobytes()) for model in theta]
+        new = {(int(i), models[row]) for row, i in zip(rows, clients, strict=True)} - self._held
+        self._held |= new
+        self.moved += len(new) * theta.shape[1]
 
     def train(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any) -> Any:
         """Train, and weigh the models both ways."""
         self._receive(theta, rows, clients)
         trained = self._engine.train(theta, rows, clients, *rest)
-        self.up += trained.theta.size
+        self.moved += trained.theta.size
         return trained
 
     def evaluate(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any) -> Any:
@@ -161,5 +158,5 @@ def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple
             state = method.observe(state, clients, round, scales)
             state, trained = method.train(state, clients, round, scales)
             state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
-            total += scales.down + scales.up
+            total += scales.moved
     return once, total
