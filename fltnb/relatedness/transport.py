@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.cluster.hierarchy import fcluster, maxRstat
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
-from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
@@ -166,16 +164,17 @@ class TransportSignatures(ClientClusterer):
         """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
-        # rows get shorter: a long one and a short one make a task
+        # rows get shorter: a long one and a short one stand side by side
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
-        tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
         own, spread = self.self_distance_, self.spread_
-        work = (delayed(_rows)(points, shares, rows) for rows in tasks)
-        for rows, found in zip(tasks, Parallel(n_jobs=self.n_jobs, return_as="generator")(work), strict=True):
-            for i, distance in zip(rows, found, strict=True):
-                rest = slice(i + 1, None)
-                z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
+        found = self._each("_beyond", zip(order), points=points, shares=shares)
+        for i, distance in zip(order, found, strict=True):
+            rest = slice(i + 1, None)
+            z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
         return z
+
+    def _beyond(self, i: int, points: np.ndarray, shares: np.ndarray, client: int) -> np.ndarray:
+        return _row(points[i], shares[i], points[i + 1 :], shares[i + 1 :])
 
     def _level(self, tests: int) -> float:
         return float(norm.isf(self.alpha / tests))
@@ -192,12 +191,10 @@ class TransportSignatures(ClientClusterer):
     def _tree(self, z: np.ndarray) -> np.ndarray:
         """Ward linkage of the rows of D^2 - m^2, which follow from z."""
         own, variance = self.self_distance_**2, self.spread_**2
-        rows = np.empty_like(z)
-        for i, row in enumerate(z):
-            ratio = 1 + row * np.sqrt((variance[i] + variance) / 2)
-            rows[i] = (ratio**2 - 1) * (own[i] + own) / 2
-            rows[i, i] = 0
-            rows[i] -= rows[i].mean()  # the client's own chance, which moves all of its distances alike
+        ratio = 1 + z * np.sqrt((variance[:, None] + variance) / 2)
+        rows = (ratio**2 - 1) * (own[:, None] + own) / 2
+        np.fill_diagonal(rows, 0)
+        rows -= rows.mean(axis=1, keepdims=True)  # the client's own chance, which moves all of its distances alike
         return scipy_linkage(rows / max(np.abs(rows).max(), 1e-12), "ward")
 
     def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -261,11 +258,6 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
         cost = cdist(here, there).reshape(len(here), count, k).transpose(1, 0, 2)
         total += [transport(shares[half], other_shares[j, 1 - half], cost[j]) for j in range(count)]
     return total / 2
-
-
-@threadpool_limits.wrap(limits=1)
-def _rows(points, shares, rows) -> list[np.ndarray]:
-    return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:
