@@ -40,15 +40,11 @@ SCENARIO3 |= {"W_local": PRINTED_SIZES["CNN"], "W_enc": PRINTED_SIZES["ConvAE"]}
 
 
 class Cost(NamedTuple):
-    """Scalars sent in a whole run, up and down together: once before round 1, and in all rounds."""
+    """Scalars sent in a whole run, up and down together: once before round 1, in all rounds, and both."""
 
     once: float
     rounds: float
-
-    @property
-    def total(self) -> float:
-        """Both."""
-        return self.once + self.rounds
+    total: float
 
 
 def formula(
@@ -79,12 +75,12 @@ def formula(
     """
     choose(method, FORMULAS, "method with a formula")
     a_model, centroids, flt = rho * M * W_local, k * M * e, method.startswith("flt")
-    if method == "local":
-        return Cost(0, 0)
-    if method == "ifca":
-        return Cost(0, a_model * (2 * warmup + (T - warmup) * (C + 1)))
     once = (centroids if flt or method == "pca_km_hc" else 0) + (M * W_enc if flt else 0)
-    return Cost(once, 2 * a_model * T + again * centroids)
+    rounds = 2 * a_model * T + again * centroids
+    if method == "ifca":
+        rounds = a_model * (2 * warmup + (T - warmup) * (C + 1))
+    rounds = 0 if method == "local" else rounds
+    return Cost(once, rounds, once + rounds)
 
 
 def scenario3() -> pd.DataFrame:
