@@ -94,6 +94,6 @@ def test_scales_weigh_different_models_once_and_notice_one_too_many():
     theta = np.arange(6.0).reshape(2, 3)
     assert scales.evaluate(theta, [0, 0], [4, 7], "train") == "train"
     scales.train(theta[:1], [0, 0], [4, 7], 1)  # the model they have just tested
-    assert (scales.down, scales.up) == (2 * 3, 2 * 3)
+    assert scales.moved == 2 * 3 + 2 * 3
     scales.evaluate(theta, [1], [7], "train")
-    assert scales.down == 3 * 3
+    assert scales.moved == 3 * 3 + 2 * 3

@@ -143,17 +143,6 @@ def test_damaged_cache_is_named_and_only_it_recomputed(damage):
     assert cache_files() == sorted(sizes)  # nothing temporary left
 
 
-def test_pca_is_scikit_learns(digits):
-    from sklearn.decomposition import PCA
-
-    x = digits.images[digits.train_index].reshape(-1, 64) / 255
-    weights = pretrain(EncoderSpec("pca", "digits", latent=5))
-    expected = PCA(5, svd_solver="full").fit(x)
-    np.testing.assert_allclose(weights["mean"], expected.mean_, atol=1e-6)
-    np.testing.assert_allclose(weights["components"], expected.components_, atol=1e-4)
-    refused("65 principal components", pretrain, EncoderSpec("pca", "digits", latent=65))
-
-
 def test_pixels_and_pca(fed):
     pixels = embed_clients(fed, EncoderSpec("pixels"))
     assert [z.shape for z in pixels] == [(n, 64) for n in fed.sizes]
@@ -218,6 +207,7 @@ def test_bad_input(fed):
         refused(f"{name} must be a", EncoderSpec, **{name: bad})
     refused("Unknown kind", EncoderSpec, "vae")
     refused("nothing to fine-tune", EncoderSpec, "pca", finetune_epochs=1)
+    refused("65 principal components", pretrain, EncoderSpec("pca", "digits", latent=65))
     refused("pretraining set", embed_clients, fed, replace(SMALL, pretrain="emnist_unbalanced"))
     before = threading.active_count()
     wild = replace(SMALL, epochs=0, finetune_epochs=2, lr=1e38)

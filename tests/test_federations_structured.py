@@ -93,7 +93,7 @@ def test_max_per_class_cuts_training_and_test_at_random():
 @pytest.mark.parametrize(
     ("counts", "options", "message"),
     [
-        (([60, 60, 3], [2] * 3), {"n_clients": 8}, r"1 \(classes 2 to 2\) cannot be solved: there are 4 clients"),
+        (([60, 60, 3], [2] * 3), {"n_clients": 8}, "4 clients for 3 training samples"),
         (([60, 60, 20], [2] * 3), {"n_clients": 1}, "make 2 clusters but there are only 1 clients"),
         (([60, 60, 20], [2, 2, 0]), {"n_clients": 4}, "Cluster 1 has no test images"),
         (([60, 60, 20], [2, 2, 0]), {"n_clients": 4, "test": "as_run"}, "Cluster 1 has no test images"),

@@ -303,7 +303,8 @@ class Arbitrary:
     """An engine that measures as usual, and whose training gives anything."""
 
     def __init__(self, engine, rng):
-        self.fed, self.model, self.spec, self.evaluate = engine.fed, engine.model, engine.spec, engine.evaluate
+        self.fed, self.model, self.spec, self.device = engine.fed, engine.model, engine.spec, engine.device
+        self.evaluate = engine.evaluate
         self.rng = rng
 
     def train(self, theta, rows, clients, round, sample_weights=None):

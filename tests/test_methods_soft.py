@@ -251,15 +251,6 @@ def test_fedsoft_as_run_with_one_centre_is_fedavg_and_lambda_pulls_towards_it(fe
     assert ways == sorted(ways, reverse=True) and ways[0] > 1.5 * ways[-1]
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000))
-def test_fedce_associations_grow_and_weights_sum_to_one(seed):
-    rng = np.random.default_rng(seed)
-    assert (growth(rng.random((4, 3)), rng.random()) > 0).all()
-    weights = softmax(30 * rng.random((5, 3)), axis=0).T
-    assert weights.shape == (3, 5) and (weights >= 0).all() and np.allclose(weights.sum(axis=1), 1)
-
-
 def test_fedce_by_hand(monkeypatch, engine, fed, net):
     batches = np.array([[3.0, 3.0], [1.0, 1.0], [2.0, 2.0]])
     assert np.allclose(growth(batches, 0.5), [0.2431, 1, 0.4931], atol=5e-5)
@@ -357,27 +348,6 @@ def test_fedsac_measures_what_was_just_trained(fed, net, engine):
     expected = principal_directions(last_features(engine, trained.theta[1], 3))
     assert np.array_equal(state["directions"][3], expected) and not state["directions"][0].any()
     assert method.traffic(state, 10) == (10, 10 + 3 * 200)
-
-
-def test_the_loop_leaves_training_and_testing_to_the_method(fed):
-    class Twice(FedAvg):
-        """Clients train twice in a row, and whatever they are served is tested as the model of client 0."""
-
-        def train(self, state, clients, round, engine):
-            once = engine.train(*self.dispatch(state, clients), clients, round)
-            return state | {"seen": clients}, engine.train(once.theta, range(len(clients)), clients, round)
-
-        def evaluate(self, state, engine, split):
-            return engine.evaluate(state["models"], np.zeros(4, dtype=int), np.zeros(4, dtype=int), split)
-
-        def collect(self, state, clients, theta, round):
-            assert np.array_equal(state.pop("seen"), clients)
-            return super().collect(state, clients, theta, round)
-
-    once = fl.run(FedAvg(), fed, **QUICK | {"local_epochs": 4})
-    twice = fl.run(Twice(), fed, **QUICK)
-    assert np.allclose(once.theta, twice.theta, rtol=0, atol=1e-12)  # full batches: the order of samples is no matter
-    assert set(twice.clients["test"]) == {once.clients["test"][0]} and once.clients["test"].nunique() > 1
 
 
 def test_diverging_components_and_clients_without_validation_samples_are_named(fed):

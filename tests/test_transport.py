@@ -14,7 +14,7 @@ from toys import refused
 import fltnb as fl
 from fltnb import metrics
 from fltnb.encoders import EncoderSpec, embed_clients
-from fltnb.relatedness import TransportSignatures, transport
+from fltnb.relatedness import TransportSignatures, cuts, transport
 from fltnb.studies import transport as experiment
 
 
@@ -84,7 +84,7 @@ def test_finds_the_groups_whatever_the_workers(fitted):
 def test_merge_gaps_and_groups_by_hand():
     z = np.array([[0, 1, 4, 6], [1, 0, 8, 2], [4, 8, 0, 3], [6, 2, 3, 0.0]])
     tree = np.array([[0, 1, 1, 2], [2, 3, 3, 2], [4, 5, 9, 4.0]])
-    gaps, (a, b) = transport.merge_gaps(z, tree)
+    gaps, (a, b) = cuts.merge_gaps(z, tree)
     assert gaps.tolist() == [1, 3, 5] and a.tolist() == b.tolist() == [1, 1, 2]
     assert transport.accepted_groups(tree, np.array([True, True, False])).tolist() == [0, 0, 1, 1]
     assert len(set(transport.accepted_groups(tree, np.array([True] * 3)))) == 1

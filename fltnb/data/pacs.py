@@ -24,17 +24,12 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
     folder = Path(folder)
     top = folder / "kfold" if (folder / "kfold").is_dir() else folder
     pixels, labels, split, domains = [], [], [], []
-    found = {
-        (domain, name): sorted(file for file in (top / domain / name).glob("*") if file.suffix.lower() in IMAGES)
-        for domain in DOMAINS
-        for name in CLASS_NAMES
-    }
-    for (domain, name), files in found.items():
-        if not files:
-            what = f"class {name!r} of domain {domain!r}" if (top / domain).is_dir() else f"domain {domain!r}"
-            raise FltnbError(f"{top} lacks the {what}: copy the complete PACS release there.")
     for d, domain in enumerate(DOMAINS):
-        files = [found[domain, name] for name in CLASS_NAMES]
+        within = [(top / domain / name).glob("*") for name in CLASS_NAMES]
+        files = [sorted(file for file in own if file.suffix.lower() in IMAGES) for own in within]
+        if [] in files:
+            what = f"class {CLASS_NAMES[files.index([])]!r} of " if (top / domain).is_dir() else ""
+            raise FltnbError(f"{top} lacks the {what}domain {domain!r}: copy the complete PACS release there.")
         pixels += [read_picture(file, size, "LANCZOS") for own in files for file in own]
         labels.append(np.repeat(np.arange(len(CLASS_NAMES)), [len(own) for own in files]))
         split.append(fixed_split(labels[-1], PARTS, d))

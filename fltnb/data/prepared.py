@@ -144,11 +144,9 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
     if name not in PRETRAINING:
         return load(name, root)
     extra, ids = load("cifar100", root), np.array(PRETRAINING[name])
-    new_label = np.full(extra.n_classes, -1, dtype=np.int64)
-    new_label[ids] = np.arange(len(ids))
-    extra = extra.subset(new_label[extra.labels] >= 0, name)
+    extra = extra.subset(np.isin(extra.labels, ids), name)
     class_names = tuple(extra.class_names[i] for i in ids)
-    extra = replace(extra, labels=new_label[extra.labels], class_names=class_names)
+    extra = replace(extra, labels=np.searchsorted(ids, extra.labels), class_names=class_names)
     if name == "cifar100_disjoint":
         return extra
     first = load("cifar10", root)

@@ -196,11 +196,7 @@ def structured(
     train, tests = [], []
     for c, classes in enumerate(lists):
         pool = np.concatenate([held[k] for k in classes])
-        try:
-            sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta)
-        except FltnbError as error:
-            names = f"{images.class_names[classes[0]]} to {images.class_names[classes[-1]]}"
-            raise FltnbError(f"The power law of cluster {c} (classes {names}) cannot be solved: {error}") from None
+        sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta)
         pool = stream(seed, "partition", 1 + c).permutation(pool)
         train += np.split(pool, np.cumsum(sizes)[:-1])
         tests.append(np.sort(np.concatenate([tested[k] for k in tests_of[c]])))
@@ -239,7 +235,7 @@ def power_law_sizes(n_samples: int, n_clients: int, delta: float = 2.0) -> np.nd
 
     check("delta", delta, Positive)
     if n_clients > n_samples:
-        raise FltnbError(f"there are {n_clients} clients for {n_samples} training samples, ask for fewer clients.")
+        raise FltnbError(f"A cluster has {n_clients} clients for {n_samples} training samples: ask for fewer clients.")
     alpha = n_samples // (2 * n_clients)
     # i / M_c instead of i only rescales beta, and keeps large exponents from overflowing
     power = (np.arange(1, n_clients + 1) / n_clients) ** delta

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.images import read_picture
 from ..errors import FltnbError
 from ..settings import Count, check
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm")
 SHOWN = 8  # names in a sentence; a table may have thousands of columns
@@ -40,7 +36,21 @@ def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] |
                 f" {_some(table.columns)}."
             )
     columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
-    _check_table(table, [owner, label, *columns], columns, file.name)
+    if unknown := [one for one in columns if one not in table]:
+        raise FltnbError(f"{file.name} has no column {_some(unknown)}: choose features among {_some(table.columns)}.")
+    if not len(table) or not columns:
+        found = f"{file.name} has {len(table)} rows and {len(columns)} feature columns"
+        raise FltnbError(f"{found}: it needs one of each.")
+    if text := [one for one in columns if table[one].dtype.kind not in "fiub"]:
+        raise FltnbError(
+            f"Features must be numbers, but {_some(text)} of {file.name} hold text: turn them into numbers, or name the"
+            " columns to use with features=[...]."
+        )
+    gaps = table[[owner, label, *columns]].isna()
+    if gaps.any(axis=None):
+        lines = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
+        found = f"{file.name} has gaps in {_some(gaps.columns[gaps.any()])} (lines {_some(lines)})"
+        raise FltnbError(f"{found}: fill them or remove these lines.")
     x = table[columns].to_numpy(dtype=np.float64)
     if standardise:
         with np.errstate(invalid="ignore"):  # infinite values are refused with all other checks of samples
@@ -72,23 +82,6 @@ def _samples(x: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> dict:
     """Return what :meth:`~fltnb.federations.Federation.from_arrays` takes."""
     names, y = np.unique(labels, return_inverse=True)
     return {"x": x, "y": y, "client_ids": owners, "class_names": [str(name) for name in names]}
-
-
-def _check_table(table: pd.DataFrame, needed: list[str], features: list[str], name: str) -> None:
-    """Refuse a table without rows, features or some column, with text among the features, or with gaps."""
-    if unknown := [one for one in needed if one not in table]:
-        raise FltnbError(f"{name} has no column {_some(unknown)}: choose features among {_some(table.columns)}.")
-    if not len(table) or not features:
-        raise FltnbError(f"{name} has {len(table)} rows and {len(features)} feature columns: it needs one of each.")
-    if text := [one for one in features if table[one].dtype.kind not in "fiub"]:
-        raise FltnbError(
-            f"Features must be numbers, but {_some(text)} of {name} hold text: turn them into numbers, or name the"
-            " columns to use with features=[...]."
-        )
-    if (gaps := table[needed].isna()).any(axis=None):
-        rows = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
-        columns = [one for one in needed if gaps[one].any()]
-        raise FltnbError(f"{name} has gaps in {_some(columns)} (lines {_some(rows)}): fill them or remove these lines.")
 
 
 def _some(names: Sequence) -> str:

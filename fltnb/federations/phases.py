@@ -207,8 +207,5 @@ def _evenly(true: np.ndarray, allowed: np.ndarray, n: int, what: str, rng: np.ra
     if n > allowed.sum():
         raise FltnbError(f"{n} clients are to {what} but only {allowed.sum()} can: ask for fewer.")
     shuffled = rng.permutation(np.flatnonzero(allowed))
-    turn = np.empty(len(shuffled), dtype=np.int64)  # how many of the same cluster come before
-    for cluster in np.unique(true[shuffled]):
-        mine = true[shuffled] == cluster
-        turn[mine] = np.arange(mine.sum())
+    turn = [np.sum(true[shuffled[:at]] == true[client]) for at, client in enumerate(shuffled)]  # of the same, before
     return shuffled[np.argsort(turn, kind="stable")][:n]

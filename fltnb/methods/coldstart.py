@@ -19,7 +19,7 @@ from ..relatedness.cuts import canonical
 from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative, Variant
 from .base import Context, HardMethod, Method, State, unclustered
-from .modelspace import BLOCK, cluster_means, gram, leading_features, quick_kmeans, with_rows
+from .modelspace import BLOCK, cluster_means, gram, kmeans, leading_features, with_rows
 
 
 class ColdStart(HardMethod):
@@ -161,7 +161,7 @@ class FlexCFL(ColdStart):
         """k-means on the decomposed cosines of the first updates."""
         K, initial, n = self.n_clusters, state["models"][0], int(state["trainable"])
         features = decomposed_cosines(gram(theta[:, :n], initial[:n]), K)
-        labels = canonical(quick_kmeans(features, K, integer(int(state["seed"]), "method", round)))
+        labels = canonical(kmeans(features, K, integer(int(state["seed"]), "method", round)))
         models = cluster_means(labels, np.ones(len(clients)), theta, np.repeat(initial[None], K, axis=0))
         return labels, models, {"directions": (models - initial)[:, :n]}
 
@@ -250,7 +250,7 @@ class CFLGP(HardMethod):
             if heard.sum() >= self.n_clusters:
                 points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
                 features = leading_features(gram(points), self.n_clusters)
-                labels = quick_kmeans(features, self.n_clusters, integer(int(state["seed"]), "method", round))
+                labels = kmeans(features, self.n_clusters, integer(int(state["seed"]), "method", round))
                 row = with_rows(row, heard, renamed(labels, row[heard]))
         weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
         models = cluster_means(row[clients], weights, theta, state["models"])

@@ -56,7 +56,8 @@ class FedEM(Method):
         for client, mine in zip(clients, losses, strict=True):
             q = softmax(self.scores(state, mine, client, engine.fed.labels[engine.fed.train[client]]), axis=0)
             shares[client], weights[client] = q.mean(axis=1), q
-        state = self.weighed(state | {"shares": shares}, weights, engine.fed)
+        largest = shares.argmax(axis=1)
+        state = self.weighed(state | {"shares": shares, "row": largest, "labels": largest}, weights, engine.fed)
         pairs, each = (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)), [*chain(*weights.values())]
         trained = engine.train(state["models"], *pairs, round, each)
         loss = trained.loss.reshape(len(clients), K).sum(axis=1)
@@ -73,17 +74,9 @@ class FedEM(Method):
         weights = state["weights"][clients]
         return state | {"models": mix(weights[None] / weights.sum(), theta).reshape(self.n_clusters, -1)}
 
-    def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Give the component of the largest share."""
-        return state["models"], self.labels(state)
-
     def evaluate(self, state: State, engine, split: str):
         """Test the mixtures."""
         return evaluate_mixture(engine, state["models"], state["shares"], split)
-
-    def labels(self, state: State) -> np.ndarray:
-        """Component of the largest share, (M,)."""
-        return state["shares"].argmax(axis=1)
 
 
 class FedEMAsRun(FedEM, as_run=True):
@@ -201,7 +194,9 @@ class FedSoft(Method):
         for client, losses in zip(due, sample_losses(engine, state["models"], due, self.split), strict=True):
             counts[client] = self.counted(losses, state["weights"][client], engine.spec.batch_size)
             importance[client] = counts[client] / counts[client].sum()
-        return state | {"importance": importance, "counts": counts, "measured": with_rows(state["measured"], due, True)}
+        largest, measured = importance.argmax(axis=1), with_rows(state["measured"], due, True)
+        found = {"importance": importance, "row": largest, "labels": largest}
+        return state | found | {"counts": counts, "measured": measured}
 
     def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
         """``u_k n`` (K,) of a client, from the losses (K, n) of its samples."""
@@ -220,13 +215,7 @@ class FedSoft(Method):
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Give the clients' own models or their nearest centres."""
-        if self.serves == "own":
-            return state["own"], np.arange(len(state["own"]))
-        return state["models"], self.labels(state)
-
-    def labels(self, state: State) -> np.ndarray:
-        """Centre of the largest importance, (M,)."""
-        return state["importance"].argmax(axis=1)
+        return (state["own"], np.arange(len(state["own"]))) if self.serves == "own" else super().serve(state)
 
     def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
         """All centres down; one model and K counts up."""

@@ -46,7 +46,7 @@ def coordinates(points: np.ndarray, origin: np.ndarray) -> np.ndarray:
 
 def best_start(points: np.ndarray, weights: np.ndarray, origin: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
     """Labels (D,) of the best of 20 k-means starts, that with the least distance inside the clusters."""
-    labels = _kmeans(np.repeat(coordinates(points, origin), weights, axis=0), n_clusters, n_init=20, random_state=seed)
+    labels = kmeans(np.repeat(coordinates(points, origin), weights, axis=0), n_clusters, seed, n_init=20, max_iter=300)
     return labels[np.cumsum(weights) - 1].astype(np.int64)  # equal points have equal labels
 
 
@@ -57,18 +57,14 @@ def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
     return vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
 
 
-def quick_kmeans(features: np.ndarray, n_clusters: int, seed: int) -> np.ndarray:
-    """Labels (n,) of the best of ten k-means++ starts, at most 20 iterations each (FlexCFL, CFLGP)."""
-    return _kmeans(features, n_clusters, n_init=10, max_iter=20, random_state=seed)
-
-
-def _kmeans(points: np.ndarray, n_clusters: int, **options) -> np.ndarray:
+def kmeans(points: np.ndarray, n_clusters: int, seed: int, n_init: int = 10, max_iter: int = 20) -> np.ndarray:
+    """Labels (n,) of the best of some k-means++ starts; by default as many and as long as in FlexCFL and CFLGP."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
-        return KMeans(n_clusters, **options).fit(points).labels_
+        return KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed).fit(points).labels_
 
 
 def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.ndarray:

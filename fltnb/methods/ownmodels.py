@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
-from scipy.spatial.distance import squareform
+from scipy.spatial.distance import pdist, squareform
 
 from ..errors import FltnbError
 from ..federations import Federation
@@ -23,7 +23,7 @@ from ..relatedness.emd import farther
 from .cfl import cosines
 from .emdcfl import penultimate
 from .flt import client_images
-from .modelspace import gram
+from .modelspace import coordinates
 from .samples import check_validation
 
 if TYPE_CHECKING:
@@ -106,10 +106,7 @@ def measure(
     kept = net.head if name == "last layer" else slice(0, net.n_trainable)
     if name == "updates":
         return 1 - cosines(theta[:, kept] - start[kept], np.arange(len(theta))), nothing
-    inner = gram(theta[:, kept], start[kept])
-    square = np.diag(inner)[:, None] + np.diag(inner) - 2 * inner
-    np.fill_diagonal(square, 0)
-    return np.sqrt(np.maximum(square, 0)), nothing
+    return squareform(pdist(coordinates(theta[:, kept], start[kept]))), nothing
 
 
 def labels_at(distance: np.ndarray, reference: np.ndarray, tolerance: float | str) -> tuple[np.ndarray, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import log_softmax, softmax
 
 from ..errors import FltnbError
 
@@ -29,7 +30,8 @@ def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split:
     out = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
-        out.append(-_log_probabilities(engine, theta, index)[:, np.arange(len(index)), engine.fed.labels[index]])
+        answers = log_softmax(_outputs(engine, engine.model.forward, theta, index), axis=2)
+        out.append(-answers[:, np.arange(len(index)), engine.fed.labels[index]])
     return out
 
 
@@ -52,7 +54,8 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
         index = parts[holder]
         if not len(index):
             continue
-        answers, truth = np.exp(_log_probabilities(engine, theta, index)), engine.fed.labels[index]
+        answers = softmax(_outputs(engine, engine.model.forward, theta, index), axis=2)
+        truth = engine.fed.labels[index]
         for client in np.flatnonzero(first == holder):
             mixed = np.tensordot(shares[client], answers, axes=1)
             correct[client] = (mixed.argmax(axis=1) == truth).sum()
@@ -64,13 +67,6 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
 def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
     """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
     return _outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
-
-
-def _log_probabilities(engine: Engine, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Log-probabilities (K, n, classes), float64."""
-    logits = _outputs(engine, engine.model.forward, theta, index)
-    logits -= logits.max(axis=2, keepdims=True)
-    return logits - np.log(np.exp(logits).sum(axis=2, keepdims=True))
 
 
 def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:

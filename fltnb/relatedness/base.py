@@ -37,7 +37,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     - ``fit_sketches``: what the server does.
     - Two methods exchange twice. ``EigenRelevance``: the server sends everybody's sketch to all (``relay``), and the
       clients' answers (``compare``) go into ``fit_sketches`` as well. ``EMDClustering``: clients exchange networks
-      first; the sketch of client i is what everybody's samples say under its network.
+      first; the sketch of client i, which only ``sketches`` makes, is what everybody's samples say under its network.
 
     Parameters
     ----------

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.spatial.distance import squareform
 
 Linkage = Literal["ward", "average", "complete", "single"]
-LINKAGES = get_args(Linkage)
 
 
 def canonical(labels: np.ndarray) -> np.ndarray:
@@ -24,10 +22,7 @@ def rows_linkage(adjacency: np.ndarray, method: str = "ward") -> np.ndarray:
 
     Heights are rounded to 9 decimals, so that no cut falls between merges which are equally high on paper.
     """
-    rows = adjacency.astype(np.float32)  # exact: counts stay far below 2^24
-    size = rows.sum(1)
-    squared = (size[:, None] + size[None, :] - 2 * (rows @ rows.T)).astype(np.float64)
-    tree = scipy_linkage(squareform(np.sqrt(squared), checks=False), method)
+    tree = scipy_linkage(adjacency.astype(np.float64), method)
     tree[:, 2] = np.round(tree[:, 2], 9)
     return tree
 
@@ -48,29 +43,29 @@ def modularity_by_cut(adjacency: np.ndarray, linkage: np.ndarray) -> np.ndarray:
     Returns (M + 1,); entry C: modularity of the cut into C clusters; 0 for one. NaN for C = 0 and for cuts inside a run
     of equally high merges, which would split clients that the dendrogram cannot tell apart.
     """
-    n = len(adjacency)
-    between = adjacency.astype(np.float64)
-    total = between.sum()
-    between /= total
-    share = between.sum(1)
-    quality = float(np.trace(between) - (share**2).sum())
-    slot = np.arange(2 * n - 1)  # row of `between` that holds the sums of a SciPy cluster id
-    heights = linkage[:, 2]
-    tied = np.diff(heights, append=np.inf) == 0
-    scores = np.full(n + 1, np.nan)
-    if heights[0] > 0:
-        scores[n] = quality
-    for step, (left, right) in enumerate(linkage[:, :2].astype(int)):
-        a, b = slot[left], slot[right]
-        quality += 2 * (between[a, b] - share[a] * share[b])
-        between[a] += between[b]
-        between[:, a] += between[:, b]
-        share[a] += share[b]
-        slot[n + step] = a
-        if not tied[step]:
-            scores[n - 1 - step] = quality
+    inside = adjacency / adjacency.sum(dtype=np.float64)
+    share = inside.sum(axis=1)
+    excess = inside - np.outer(share, share)
+    gaps, (a, b) = merge_gaps(excess, linkage)
+    quality = np.trace(excess) + np.cumsum([0.0, *(2 * gaps * a * b)])  # of M clusters, M - 1, ..., 1
+    split = np.diff(linkage[:, 2], prepend=0.0, append=np.inf) != 0
+    scores = np.append(np.where(split, quality, np.nan), np.nan)[::-1]
     scores[1] = 0.0  # exactly: what is left is rounding
     return scores
+
+
+def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Mean of z (M, M) between the two groups of every merge of a dendrogram, and the sizes of the groups."""
+    count = len(z)
+    members: list = [np.array([i]) for i in range(count)]
+    gaps, sizes = np.empty(count - 1), np.empty((2, count - 1))
+    for step, (left, right) in enumerate(tree[:, :2].astype(int)):
+        a, b = members[left], members[right]
+        gaps[step] = z[np.ix_(a, b)].mean(dtype=np.float64)  # every pair is looked at once in the whole loop
+        sizes[:, step] = len(a), len(b)
+        members[left] = members[right] = None
+        members.append(np.concatenate([a, b]))
+    return gaps, (sizes[0], sizes[1])
 
 
 def chance_modularity(adjacency: np.ndarray) -> float:

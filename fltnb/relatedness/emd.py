@@ -92,8 +92,9 @@ class EMDClustering(ClientClusterer):
             warnings.warn(f"tolerance {self.tolerance:g} {why}", stacklevel=4)
 
     def sketches(self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0) -> list[Sketch]:
-        """Sketches of all clients, of training samples ``X[i]`` (n_i, d) under their own encoders.
+        """Rows i of D, ``distance`` (M - 1,) to the others and ``reference`` (1,); ``_sent`` counts what that takes.
 
+        Of training samples ``X[i]`` (n_i, d) under their own encoders. In the paper the server computes them.
         ``y[i][j]`` (v_j, d) are validation samples of client j under the encoder of client i; a callable returns
         ``y[i]`` for i, once, so that M x M embeddings need not be in memory. None: all clients share one encoder, and a
         random half of each client's samples plays the part of its validation samples.
@@ -113,26 +114,15 @@ class EMDClustering(ClientClusterer):
         tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
         distance, reference = np.zeros((count, count)), np.zeros(count)
         self.measure(tasks, distance, reference)
-        return [self._as_sketch(i, distance[i], reference[i], X[i], known[i]) for i in range(count)]
-
-    def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
-        """Return row i of D: ``distance`` (M - 1,) to the others, ``reference`` (1,), and ``_sizes`` for counting.
-
-        Of training samples ``x`` (n_i, d) of client i and validation samples (v_j, d) of every client j, all under the
-        network of i. In the paper the server computes it, from what clients send pair by pair (``sent_`` counts that).
-        """
-        distance, reference = {client: np.zeros(len(validation))}, {}
-        self.measure([(client, x, dict(enumerate(validation)))], distance, reference)
-        return self._as_sketch(client, distance[client], reference[client], x, validation[client])
-
-    def _as_sketch(self, i: int, row: np.ndarray, reference: float, x: np.ndarray, held: np.ndarray) -> Sketch:
-        compared = sum(min(len(z), int(self.max_samples)) for z in (x, held))
-        sent = (len(row) - 1) * compared * self.sent_width(x.shape[1]) + self.references(len(row) - 1)
-        return {"distance": np.delete(row, i), "reference": np.array([reference]), "_sent": np.array(sent)}
+        compared = sum(np.minimum([*map(len, part)], int(self.max_samples)) for part in (X, known))
+        sent = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
+        rows = distance[~np.eye(count, dtype=bool)].reshape(count, -1)
+        names = ("distance", "reference", "_sent")
+        return [dict(zip(names, own, strict=True)) for own in zip(rows, reference[:, None], sent[:, None], strict=True)]
 
     def _relate(self, sketches, answers) -> None:
         count = len(sketches)
-        self.sent_ = np.array([sketch["_sent"] for sketch in sketches])
+        self.sent_ = np.concatenate([sketch["_sent"] for sketch in sketches])
         distance = np.zeros((count, count))
         distance[~np.eye(count, dtype=bool)] = np.concatenate([sketch["distance"] for sketch in sketches])
         self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.cluster.hierarchy import fcluster, maxRstat
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.cluster.vq import kmeans2
 from scipy.spatial.distance import cdist
 from scipy.stats import norm
-from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Positive, Rate, Whole
 from .base import ClientClusterer, Noise, Sketch, check_clients
-from .cuts import canonical, cut
+from .cuts import canonical, cut, merge_gaps
 
 FEWEST = 8  # samples: with halves of three or less, the distance to oneself is not that to others (biased by 1 to 2 Z)
 LLOYD_STEPS = 10  # of k-means, which settles in fewer on the few samples of a half
@@ -166,16 +164,17 @@ class TransportSignatures(ClientClusterer):
         """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
-        # rows get shorter: a long one and a short one make a task
+        # rows get shorter: a long one and a short one stand side by side
         order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
-        tasks = [order[at : at + self.per_task] for at in range(0, count, self.per_task)]
         own, spread = self.self_distance_, self.spread_
-        work = (delayed(_rows)(points, shares, rows) for rows in tasks)
-        for rows, found in zip(tasks, Parallel(n_jobs=self.n_jobs, return_as="generator")(work), strict=True):
-            for i, distance in zip(rows, found, strict=True):
-                rest = slice(i + 1, None)
-                z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
+        found = self._each("_beyond", zip(order), points=points, shares=shares)
+        for i, distance in zip(order, found, strict=True):
+            rest = slice(i + 1, None)
+            z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
         return z
+
+    def _beyond(self, i: int, points: np.ndarray, shares: np.ndarray, client: int) -> np.ndarray:
+        return _row(points[i], shares[i], points[i + 1 :], shares[i + 1 :])
 
     def _level(self, tests: int) -> float:
         return float(norm.isf(self.alpha / tests))
@@ -192,19 +191,11 @@ class TransportSignatures(ClientClusterer):
     def _tree(self, z: np.ndarray) -> np.ndarray:
         """Ward linkage of the rows of D^2 - m^2, which follow from z."""
         own, variance = self.self_distance_**2, self.spread_**2
-        rows = np.empty_like(z)
-        for i, row in enumerate(z):
-            ratio = 1 + row * np.sqrt((variance[i] + variance) / 2)
-            rows[i] = (ratio**2 - 1) * (own[i] + own) / 2
-            rows[i, i] = 0
-            rows[i] -= rows[i].mean()  # the client's own chance, which moves all of its distances alike
-        rows /= max(np.abs(rows).max(), 1e-12)
-        norms = np.einsum("ij,ij->i", rows, rows)
-        with threadpool_limits(1):
-            product = rows @ rows.T
-        squared = (norms[i] + norms[i + 1 :] - 2 * product[i, i + 1 :] for i in range(len(z) - 1))  # row by row: small
-        distance = np.concatenate([np.sqrt(np.maximum(row, 0)) for row in squared])
-        return scipy_linkage(distance.astype(np.float64), "ward")
+        ratio = 1 + z * np.sqrt((variance[:, None] + variance) / 2)
+        rows = (ratio**2 - 1) * (own[:, None] + own) / 2
+        np.fill_diagonal(rows, 0)
+        rows -= rows.mean(axis=1, keepdims=True)  # the client's own chance, which moves all of its distances alike
+        return scipy_linkage(rows / max(np.abs(rows).max(), 1e-12), "ward")
 
     def _settle(self, z: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Move clients to the nearest cluster that fits them, and mark those that more than one fits."""
@@ -229,20 +220,6 @@ def _one_hot(labels: np.ndarray) -> np.ndarray:
 def _deviation(a: np.ndarray | float, b: np.ndarray | float) -> np.ndarray:
     """Return the standard deviation of the mean Z between groups of a and b clients of one distribution."""
     return np.sqrt((1 / np.asarray(a) + 1 / np.asarray(b)) / 4 + 0.5 / (a * b))
-
-
-def merge_gaps(z: np.ndarray, tree: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Mean of z (M, M) between the two groups of every merge of a dendrogram, and the sizes of the groups."""
-    count = len(z)
-    members: list = [np.array([i]) for i in range(count)]
-    gaps, sizes = np.empty(count - 1), np.empty((2, count - 1))
-    for step, (left, right) in enumerate(tree[:, :2].astype(int)):
-        a, b = members[left], members[right]
-        gaps[step] = z[np.ix_(a, b)].mean(dtype=np.float64)  # every pair is looked at once in the whole loop
-        sizes[:, step] = len(a), len(b)
-        members[left] = members[right] = None
-        members.append(np.concatenate([a, b]))
-    return gaps, (sizes[0], sizes[1])
 
 
 def accepted_groups(tree: np.ndarray, accepted: np.ndarray) -> np.ndarray:
@@ -278,15 +255,9 @@ def _row(points, shares, other_points, other_shares) -> np.ndarray:
     total = np.zeros(count)
     for half in (0, 1):
         here, there = points[half], other_points[:, 1 - half].reshape(count * k, width)
-        squared = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T  # far quicker than cdist
-        cost = np.sqrt(np.maximum(squared, 0)).reshape(len(here), count, k).transpose(1, 0, 2)
+        cost = cdist(here, there).reshape(len(here), count, k).transpose(1, 0, 2)
         total += [transport(shares[half], other_shares[j, 1 - half], cost[j]) for j in range(count)]
     return total / 2
-
-
-@threadpool_limits.wrap(limits=1)
-def _rows(points, shares, rows) -> list[np.ndarray]:
-    return [_row(points[i], shares[i], points[i + 1 :], shares[i + 1 :]) for i in rows]
 
 
 def transport(shares: np.ndarray, other: np.ndarray, cost: np.ndarray) -> float:

@@ -40,15 +40,11 @@ SCENARIO3 |= {"W_local": PRINTED_SIZES["CNN"], "W_enc": PRINTED_SIZES["ConvAE"]}
 
 
 class Cost(NamedTuple):
-    """Scalars sent in a whole run, up and down together: once before round 1, and in all rounds."""
+    """Scalars sent in a whole run, up and down together: once before round 1, in all rounds, and both."""
 
     once: float
     rounds: float
-
-    @property
-    def total(self) -> float:
-        """Both."""
-        return self.once + self.rounds
+    total: float
 
 
 def formula(
@@ -79,12 +75,12 @@ def formula(
     """
     choose(method, FORMULAS, "method with a formula")
     a_model, centroids, flt = rho * M * W_local, k * M * e, method.startswith("flt")
-    if method == "local":
-        return Cost(0, 0)
-    if method == "ifca":
-        return Cost(0, a_model * (2 * warmup + (T - warmup) * (C + 1)))
     once = (centroids if flt or method == "pca_km_hc" else 0) + (M * W_enc if flt else 0)
-    return Cost(once, 2 * a_model * T + again * centroids)
+    rounds = 2 * a_model * T + again * centroids
+    if method == "ifca":
+        rounds = a_model * (2 * warmup + (T - warmup) * (C + 1))
+    rounds = 0 if method == "local" else rounds
+    return Cost(once, rounds, once + rounds)
 
 
 def scenario3() -> pd.DataFrame:
@@ -102,28 +98,25 @@ def scenario3() -> pd.DataFrame:
 
 
 class Scales:
-    """An engine that weighs what passes in one round, in scalars: ``up`` is the size of all models that come back."""
+    """An engine that weighs in scalars what passes in a round: different models on their way down, all that return."""
 
     def __init__(self, engine: Any):
-        self._engine, self._held, self.up = engine, set(), 0
+        self._engine, self._held, self.moved = engine, set(), 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    @property
-    def down(self) -> int:
-        """Size of all different models that a participant trains or tests."""
-        return sum(size for _, _, size in self._held)
-
     def _receive(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int]) -> None:
-        models = [theta[row].tobytes() for row in range(len(theta))]
-        self._held |= {(int(i), hash(models[row]), theta.shape[1]) for row, i in zip(rows, clients, strict=True)}
+        models = [hash(model.tobytes()) for model in theta]
+        new = {(int(i), models[row]) for row, i in zip(rows, clients, strict=True)} - self._held
+        self._held |= new
+        self.moved += len(new) * theta.shape[1]
 
     def train(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any) -> Any:
         """Train, and weigh the models both ways."""
         self._receive(theta, rows, clients)
         trained = self._engine.train(theta, rows, clients, *rest)
-        self.up += trained.theta.size
+        self.moved += trained.theta.size
         return trained
 
     def evaluate(self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], *rest: Any) -> Any:
@@ -161,5 +154,5 @@ def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple
             state = method.observe(state, clients, round, scales)
             state, trained = method.train(state, clients, round, scales)
             state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
-            total += scales.down + scales.up
+            total += scales.moved
     return once, total
