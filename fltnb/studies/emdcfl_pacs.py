@@ -37,24 +37,9 @@ head, the published rounds; the learning rate is that of EMD-CFL's other network
 
 def jobs(profile: str) -> list[Job]:
     """Return the rows of Table 7 (in ``paper`` as run, too), clusterings alone, and the matrices of Figure 2."""
-<<<<<<< HEAD
-    found = [*_of_size(profile, SIZES[profile]), *_others(profile)]
+    dataset, found = SIZES[profile]["dataset"], [*_of_size(profile, SIZES[profile])]
     if profile == "small":
         found += _of_size(profile, FEATURES)
-=======
-    size, dataset = SIZES[profile], SIZES[profile]["dataset"]
-    rows = [("as_written", name) for name in emdcfl.METHODS]
-    rows += [("as_run", name) for name in emdcfl.DEPARTS if profile == "paper"]
-    found = [
-        emdcfl.row(name, federation(profile, seed), dataset, seed, size, CLUSTERS, variant)
-        for variant, name in rows
-        for seed in FEWER_SEEDS[profile]
-    ]
-    for tolerance in (emdcfl.TOLERANCE, "auto"):
-        given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
-        for seed in range(1 if profile == "demo" else 3):
-            fed, about = federation(profile, seed), {"features": "own models", "given": given}
-            found.append(emdcfl.clustering(fed, dataset, seed, size, tolerance, about))
     # clusterers that train nothing, on pixels, and on a network that nobody has trained: not of digits, as it wants
     # colour; TransportSignatures would take minutes on 27,648 pixels
     demo = profile == "demo"
@@ -69,9 +54,8 @@ def jobs(profile: str) -> list[Job]:
             about, made = {"method": name, "features": phi, "given": given}, {"name": clusterer} | how
             axes = {"dataset": dataset} | about
             found.append(Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=axes))
->>>>>>> s1
     if profile != "demo":
-        found.append(emdcfl.pacfl(federation(profile, 0) | SHARES, SIZES[profile]["dataset"]))
+        found.append(emdcfl.pacfl(federation(profile, 0) | SHARES, dataset))
     return found
 
 
