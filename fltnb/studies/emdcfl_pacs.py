@@ -5,6 +5,7 @@ From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.00
 ``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
 """
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
