@@ -215,7 +215,7 @@ def _column(values: pd.Series) -> pd.Series:
     return values.astype(float)
 
 
-def stored(notebook: str, asked: Asked | None = None) -> Self:
+def stored(notebook: str, asked: Asked | None = None) -> Results:
     """Return the committed evidence of a notebook: of every cell (all axes but the seed) ``paper``, else ``small``."""
     best: dict[tuple, str] = {}
     found: list[tuple[str, str, Finished]] = []
