@@ -4,8 +4,6 @@ Images of less than 28 pixels on a side are padded before each convolution of ``
 ("same" size), else nothing would be left of an 8x8 digit; larger ones are not padded, as published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ..errors import FltnbError, choose

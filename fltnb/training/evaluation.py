@@ -4,8 +4,6 @@ A clustered method serves K models to M clients that share a few test sets: the 
 are computed once. Work is cut into slices of fixed size, so a sum never depends on who computed what.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

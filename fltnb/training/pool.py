@@ -6,8 +6,6 @@ worker is idle while the parent copies results. Shared memory has no name after 
 whatever ends the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import multiprocessing as mp

@@ -4,8 +4,6 @@ Nothing here is shared with the fast steps except the draws of orders and masks:
 and ``backward()``, so that an error in the hand-written code cannot hide.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

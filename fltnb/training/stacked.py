@@ -5,8 +5,6 @@ stack: finished ones are left out by slicing. A short last batch is filled up wi
 by its true size. The stack is cut into chunks that fit in memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

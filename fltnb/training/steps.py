@@ -6,8 +6,6 @@ no gradient is ever stored). Weights and bias of a dense layer sit in one matrix
 Convolutions keep torch's kernels, channels last, pooled before ReLU and dropout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
