@@ -25,12 +25,21 @@ def clients(count=6, each=80, kinds=2, p=5, seed=0):
     return x, [(one[:, 0] + one[:, 1] > 0).astype(int) ^ (i % kinds) for i, one in enumerate(x)]
 
 
-def loss_by_hand(parts, members, folds=3):
+def parts_by_hand(x, y):
+    """Features, targets and folds of every client."""
+    projection = stream(2, "method", merge_gain.FEATURES, 0).normal(size=(5, 16))
+    phis = [np.hstack([np.maximum(3 * one @ projection / np.sqrt(5), 0), np.ones((len(one), 1))]) for one in x]
+    targets = [np.eye(2)[one] for one in y]
+    folds = [merge_gain._folds(one, 3, stream(2, "split", merge_gain.FOLDS, i)) for i, one in enumerate(targets)]
+    return list(zip(phis, targets, folds, strict=True))
+
+
+def loss_by_hand(parts, members, tested=(0, 1, 2), folds=3):
     """L(S) and every client's own part of it, from the samples."""
     best = (np.inf, None)
     for ridge in RIDGE:
         own = dict.fromkeys(members, 0.0)
-        for f in range(folds):
+        for f in tested:
             rest = [(phi[fold != f], y[fold != f]) for phi, y, fold in (parts[i] for i in members)]
             phi, y = (np.vstack(part) for part in zip(*rest, strict=True))
             moments, n = phi.T @ phi, sum(len(parts[i][0]) for i in members) * (folds - 1) / folds
@@ -46,11 +55,8 @@ def loss_by_hand(parts, members, folds=3):
 def test_gains_losses_and_merges_are_those_of_plain_loops():
     x, y = clients()
     found = fl.MergeGain(**OPTIONS).fit(x, y)
-    projection = stream(2, "method", merge_gain.FEATURES, 0).normal(size=(5, 16))
-    phis = [np.hstack([np.maximum(3 * one @ projection / np.sqrt(5), 0), np.ones((len(one), 1))]) for one in x]
-    targets = [np.eye(2)[one] for one in y]
-    folds = [merge_gain._folds(one, 3, stream(2, "split", merge_gain.FOLDS, i)) for i, one in enumerate(targets)]
-    parts = list(zip(phis, targets, folds, strict=True))
+    parts = parts_by_hand(x, y)
+    folds = [fold for *_, fold in parts]
     assert all(np.ptp(np.bincount(fold[own == c])) <= 1 for fold, own in zip(folds, y, strict=True) for c in (0, 1))
 
     def gain(a, b):
@@ -82,16 +88,31 @@ def test_history_goes_on_and_may_be_cut_anywhere():
         np.testing.assert_array_equal(told.linkage_, free.linkage_)
 
 
-def test_many_clients_are_merged_by_candidates_and_kinds_never_mix(monkeypatch):
+def test_few_samples_of_a_class_are_not_in_one_fold_everywhere():
+    """With one sample of each class, a class that all clients keep in one fold is unknown to all other folds."""
+    rng, middles = np.random.default_rng(0), 3 * np.random.default_rng(1).normal(size=(6, 5))
+    y = [np.arange(6) for _ in range(12)]
+    x = [middles + rng.normal(size=middles.shape) for _ in y]
+    folds = [merge_gain._folds(np.eye(6), 3, stream(2, "split", merge_gain.FOLDS, i)) for i in range(12)]
+    assert all(np.bincount(fold).tolist() == [2, 2, 2] for fold in folds)
+    assert all(len({fold[c] for fold in folds}) == 3 for c in range(6))
+    assert fl.MergeGain(**OPTIONS).fit(x, y).n_clusters_ == 1
+
+
+def test_many_clients_are_merged_by_candidates_as_long_as_samples_that_chose_nothing_gain(monkeypatch):
     x, y = clients(24)
-    exact = fl.MergeGain(**OPTIONS).fit(x, y)
     monkeypatch.setattr(merge_gain, "EXACT", 10)
     monkeypatch.setattr(merge_gain, "LEFT", 8)
-    quick = fl.MergeGain(**OPTIONS).fit(x, y)
-    for found in (exact, quick):
-        assert found.n_clusters_ <= 6 and found.gain_[-1] < 0
-        assert all(np.ptp(np.flatnonzero(found.labels_ == c) % 2) == 0 for c in range(found.n_clusters_))
-    assert is_valid_linkage(quick.linkage_) and 0 < np.isnan(quick.distance_).mean() < 1
+    found, parts = fl.MergeGain(**OPTIONS).fit(x, y), parts_by_hand(x, y)
+    groups = {i: (i,) for i in range(24)}
+    left = [sum(loss_by_hand(parts, own, (2,))[0] for own in groups.values())]
+    for step, (a, b) in enumerate(found.linkage_[:, :2].astype(int)):
+        groups[24 + step] = groups.pop(a) + groups.pop(b)
+        left.append(sum(loss_by_hand(parts, own, (2,))[0] for own in groups.values()))
+    assert found.n_clusters_ == 24 - np.argmin(left) and min(left) < left[0] < left[-1]
+    assert all(np.ptp(np.flatnonzero(found.labels_ == c) % 2) == 0 for c in range(found.n_clusters_))
+    assert is_valid_linkage(found.linkage_) and 0 < np.isnan(found.distance_).mean() < 1
+    refused("More than 10 clients need folds=3 or more", fl.MergeGain(**OPTIONS, folds=2).fit, x, y)
 
 
 def test_newcomers_join_the_cluster_that_gains_or_none():
@@ -106,7 +127,8 @@ def test_newcomers_join_the_cluster_that_gains_or_none():
 
 def test_numbers_to_predict_draws_and_one_class():
     x, y = clients()
-    numbers = [one[:, :1] * (1 - 2 * (i % 2)) for i, one in enumerate(x)]
+    rng = np.random.default_rng(1)  # noise that more samples average out
+    numbers = [one[:, :1] * (1 - 2 * (i % 2)) + 0.5 * rng.normal(size=(len(one), 1)) for i, one in enumerate(x)]
     assert fl.MergeGain(**OPTIONS).fit(x, numbers).labels_.tolist() == [0, 1] * 3
     assert fl.MergeGain(**OPTIONS, n_draws=2).fit(x, y).labels_.tolist() == [0, 1] * 3
     y[2][:] = 0

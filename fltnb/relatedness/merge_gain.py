@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated
 
 import numpy as np
@@ -42,8 +43,9 @@ class MergeGain(ClientClusterer):
 
     **Merging.** Greedy on the gain :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)`; where no merge gains it ends, so
     there is no threshold and no number of clusters. With more than 250 clients, those that are each other's best among
-    their nearest are merged at a time, until 60 clusters are left. A gain needs sums over S and T only; to search, the
-    server needs those of single clients first.
+    their nearest are merged at a time, until 60 clusters are left, and all of it sees all folds but the last: the best
+    of so many gains is partly luck, so the last fold, which chose nothing, says how many merges have the least loss. A
+    gain needs sums over S and T only; to search, the server needs those of single clients first.
 
     Parameters
     ----------
@@ -60,7 +62,8 @@ class MergeGain(ClientClusterer):
 
     Attributes
     ----------
-    gain_ : ndarray (M - 1,), gain of each merge in the order of ``linkage_``, which goes on beyond ``n_clusters_``
+    gain_ : ndarray (M - 1,), gain of each merge, as the search saw it, in the order of ``linkage_``, which goes on
+        beyond ``n_clusters_``
     linkage_ : its heights are the running maximum of ``-gain_``, from 0
     loss_ : ndarray (M,), cross-validated squared error of each client under its cluster's regression
     distance_ : ndarray (M, M), ``-gain`` of merging two clients, negative where they gain; NaN where not evaluated
@@ -89,6 +92,11 @@ class MergeGain(ClientClusterer):
             if size < self.folds:
                 few = f"Client {i} has {size} samples, fewer than folds={self.folds}"
                 raise FltnbError(f"{few}: leave it out or lower folds.")
+
+    def _check_options(self, n_clients: int) -> None:
+        super()._check_options(n_clients)
+        if n_clients > EXACT and self.folds < 3:
+            raise FltnbError(f"More than {EXACT} clients need folds=3 or more: one fold judges what the others merged.")
 
     def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients, of their samples (n_i, p) and classes (n_i,) or numbers to predict (n_i, K)."""
@@ -179,23 +187,27 @@ class MergeGain(ClientClusterer):
             own = [served(sums.take([i]), weights[c], self.folds)[0] for i, c in enumerate(self.labels_)]
             self.loss_ = np.array(own)
 
-    def _losses(self, sums: Sums, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+    def _losses(self, sums: Sums, folds: int, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         """Losses of rows of sums, or of pairs of rows joined."""
         parts = [slice(at, at + AT_ONCE) for at in range(0, len(a), AT_ONCE)]
-        work = (delayed(_part)(sums, a[part], None if b is None else b[part], self.folds) for part in parts)
+        work = (delayed(_part)(sums, a[part], None if b is None else b[part], folds) for part in parts)
         return np.concatenate([np.empty(0), *Parallel(n_jobs=self.n_jobs, prefer="threads")(work)])
 
     def _merge(self, sums: Sums) -> tuple[np.ndarray, int]:
-        """Merge up to one cluster, adding up ``sums`` in place; return the tree and how many clusters had no gain."""
-        m = len(sums.size)
-        loss, name, size = self._losses(sums, np.arange(m)), np.arange(m), np.ones(m, dtype=int)
+        """Merge up to one cluster, adding up ``sums`` in place; return the tree and how many clusters to keep."""
+        m, folds, both = len(sums.size), self.folds, (sums,)
+        if many := m > EXACT:
+            both, folds = (sums, sums.but_last(folds)), folds - 1
+            held, saved = losses(sums, self.folds, last=True)[0], [0.0]
+        seen = both[-1]
+        loss, name, size = self._losses(seen, folds, np.arange(m)), np.arange(m), np.ones(m, dtype=int)
         gain, known = np.full((m, m), -np.inf), np.eye(m, dtype=bool)
         self.distance_, rows, found = np.where(known, 0.0, np.nan), [], 1
         while len(alive := np.flatnonzero(size)) > 1:
-            every = len(alive) <= (EXACT if m <= EXACT else LEFT)
-            asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(sums.take(alive), NEAREST)
+            every = len(alive) <= (LEFT if many else EXACT)
+            asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(seen.take(alive), NEAREST)
             a, b = (alive[at] for at in np.nonzero(asked & ~known[np.ix_(alive, alive)]))
-            gain[a, b] = gain[b, a] = (loss[a] + loss[b] - self._losses(sums, a, b)) / (size[a] + size[b])
+            gain[a, b] = gain[b, a] = (loss[a] + loss[b] - self._losses(seen, folds, a, b)) / (size[a] + size[b])
             known[a, b] = known[b, a] = True
             if not rows:
                 self.distance_[a, b] = self.distance_[b, a] = -gain[a, b]
@@ -212,8 +224,12 @@ class MergeGain(ClientClusterer):
                 size[i], size[j] = size[i] + size[j], 0
                 rows.append((name[i], name[j], gain[i, j], size[i]))
                 loss[i] += loss[j] - gain[i, j] * size[i]
-                for part in sums:
+                for part in chain(*both):
                     part[i] += part[j]
+                if many:
+                    joined = losses(sums.take([i]), self.folds, last=True)[0][0]
+                    saved.append(held[i] + held[j] - joined)
+                    held[i] = joined
                 name[i] = m + len(rows) - 1
                 gain[i] = gain[:, i] = gain[:, j] = -np.inf
                 known[i] = known[:, i] = False
@@ -221,7 +237,7 @@ class MergeGain(ClientClusterer):
         tree = np.array(rows)
         self.gain_ = tree[:, 2].copy()
         tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
-        return tree, found
+        return tree, m - int(np.cumsum(saved).argmax()) if many else found
 
 
 def noise_multiplier(epsilon: float, delta: float, n_draws: int = 1) -> float:
@@ -251,11 +267,14 @@ def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
 
 
 def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Fold of every sample (n,), drawn at random, sizes and classes even."""
+    """Fold of every sample (n,), drawn at random, sizes and classes even.
+
+    A client's first fold is drawn too: else few samples of a class would be in the same fold on every client.
+    """
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order].argmax(1), kind="stable")]
     fold = np.empty(len(y), dtype=int)
-    fold[order] = np.arange(len(y)) % folds
+    fold[order] = (np.arange(len(y)) + rng.integers(folds)) % folds
     return fold
 
 

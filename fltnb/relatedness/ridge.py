@@ -38,21 +38,28 @@ class Sums(NamedTuple):
         """Return some rows."""
         return Sums(*(part[rows] for part in self))
 
+    def but_last(self, folds: int) -> Sums:
+        """Return the sums without each draw's last fold."""
+        kept = np.arange(self.moments.shape[1]) % folds < folds - 1
+        return Sums(*(part[:, kept] for part in self[:5]), self.size * (folds - 1) / folds, self.noise)
+
     def plus(self, other: Sums) -> Sums:
         """Add up row by row."""
         return Sums(*(part + more for part, more in zip(self, other, strict=True)))
 
 
-def losses(sums: Sums, folds: int) -> tuple[np.ndarray, np.ndarray]:
+def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Loss L (m,) of the model that each row fits, and its weights (m, Q, D, K); each fold is predicted by the others.
 
-    L is summed over a row's clients, each the mean over its samples, and averaged over draws.
+    L is summed over a row's clients, each the mean over its samples, and averaged over draws. With ``last``, of the
+    last fold of each draw alone.
     """
     m, q, width, _ = sums.moments.shape
+    asked = slice(folds - 1 if last else 0, None, folds if last else 1)
 
     def others(part: np.ndarray) -> np.ndarray:
         by_fold = part.reshape(m, q // folds, folds, *part.shape[2:])
-        return (by_fold.sum(2, keepdims=True) - by_fold).reshape(part.shape)
+        return (by_fold.sum(2, keepdims=True) - by_fold).reshape(part.shape)[:, asked]
 
     moments = others(sums.moments)
     values, axes = np.linalg.eigh(moments)  # one factorisation for all ridges
@@ -61,9 +68,9 @@ def losses(sums: Sums, folds: int) -> tuple[np.ndarray, np.ndarray]:
     unit = np.trace(moments, axis1=2, axis2=3) / (width * sums.size[:, None] * (folds - 1) / folds)
     unit = np.maximum(unit, 1e-12)[:, :, None]
     turned = np.swapaxes(axes, 2, 3)
-    target, slope = turned @ others(sums.products), turned @ sums.mean_products
+    target, slope = turned @ others(sums.products), turned @ sums.mean_products[:, asked]
     # with W = axes diag(r) target, r the only thing that a ridge changes, the loss is r' inner r - 2 r' outer
-    inner = (turned @ sums.mean_moments @ axes) * (target @ np.swapaxes(target, 2, 3))
+    inner = (turned @ sums.mean_moments[:, asked] @ axes) * (target @ np.swapaxes(target, 2, 3))
     outer = (target * slope).sum(3)
     best, shrunk = np.full(m, np.inf), np.zeros_like(outer)
     for ridge in RIDGE:
@@ -71,7 +78,7 @@ def losses(sums: Sums, folds: int) -> tuple[np.ndarray, np.ndarray]:
         loss = (r * ((inner @ r[..., None])[..., 0] - 2 * outer)).sum((1, 2))
         better = loss < best
         best[better], shrunk[better] = loss[better], r[better]
-    return (best + sums.mean_squares.sum(1)) / (q // folds), axes @ (shrunk[..., None] * target)
+    return (best + sums.mean_squares[:, asked].sum(1)) / (q // folds), axes @ (shrunk[..., None] * target)
 
 
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from .. import metrics
 from ..data import load
 from ..federations import FASHION_TASKS, apply_style, build, writer_styles
 from ..randomness import stream
 from ..relatedness import MergeGain
-from ..results import Job
+from ..results import Job, Results
 from . import head_to_head as rival
 from .common import Settings, federation, pixels, unseen
 
@@ -31,8 +32,9 @@ CLUSTERERS = {"merge_gain": {"name": "MergeGain", "random_state": 0}, "transport
 CLUSTERERS |= {"eigen": {"name": "EigenRelevance"}, "pacfl": {"name": "PACFL", "threshold": 12}}
 EPSILONS = (3, 10, 30, 100, 300)
 CLIP = 4.0  # chosen without looking at any client's data
+D = (16, 32, 64, 128, 256)
 SWITCHES: dict[str, Settings] = {
-    **{f"d = {d}": {"n_features": d} for d in (16, 32, 128)},
+    **{f"d = {d}": {"n_features": d} for d in D if d != 64},
     **{f"F = {folds}": {"folds": folds} for folds in (2, 5)},
     "another draw": {"random_state": 1},
     "4 draws of d = 32": {"n_features": 32, "n_draws": 4},
@@ -70,7 +72,8 @@ def _clustering(name: str, fed: Settings, options: Settings | None = None, noise
     encoder = unseen(fed["dataset"]) if name == "transport" and grey else pixels()
     axes = {"dataset": fed["dataset"], "method": name, **axes}
     how, seed = CLUSTERERS[name] | (options or {}), fed["seed"]
-    return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes)
+    keep = ["loss"] * (name == "merge_gain" and axes["part"] in ("federations", "ablation"))
+    return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes, keep=keep)
 
 
 def _federations(profile: str) -> Iterator[Job]:
@@ -177,6 +180,28 @@ def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
     middle, spread = np.concatenate(y).mean(0), np.concatenate(y).std()
     found = MergeGain().fit(x, [(own - middle) / spread for own in y])
     return {"numbers": _compared(fed.clusters, found)}
+
+
+def chosen_d(results: Results) -> pd.DataFrame:
+    """Choose d for every federation and seed whose clusterings with all of :data:`D` are among these results.
+
+    Returns a DataFrame: ``federation, seed, rule, d, n_clusters, ari``; rule "least" takes the d with the least summed
+    loss, "vote" the one whose clusters agree most with those of the others, of equals the smallest.
+    """
+    rows = results.where(kind="clustering", part=["federations", "ablation"]).runs
+    rows = rows.assign(d=rows["switch"].replace("", "d = 64").str.extract(r"^d = (\d+)$", expand=False).astype(float))
+    found = []
+    for (shown, seed), own in rows.dropna(subset="d").groupby(["federation", "seed"], sort=False):
+        own = own.sort_values("d", ignore_index=True)
+        if own["d"].tolist() != list(D):
+            continue
+        kept = [results.arrays(key) for key in own["key"]]
+        agree = [sum(metrics.adjusted_rand_index(a["labels"], b["labels"]) for b in kept) for a in kept]
+        places = {"least": np.argmin([a["loss"].sum() for a in kept]), "vote": np.argmax(np.round(agree, 9))}
+        for rule, place in places.items():
+            row = {"federation": shown, "seed": seed, "rule": rule}
+            found.append(row | own.loc[place, ["d", "n_clusters", "ari"]].to_dict())
+    return pd.DataFrame(found, columns=["federation", "seed", "rule", "d", "n_clusters", "ari"])
 
 
 def _compared(truth: np.ndarray, found: MergeGain) -> dict[str, Any]:
