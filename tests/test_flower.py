@@ -23,6 +23,11 @@ flower.PAUSE = 0  # nobody is waited for here
 ENGINE = training.make_engine(FED, MODEL, training.TrainSpec(batch_size=50, lr=0.1), "serial")
 
 
+def given(clusterer, client):
+    """What a client's sketch is made of."""
+    return (PIXELS[client], FED.labels[FED.train[client]]) if clusterer.labelled else (PIXELS[client],)
+
+
 class Nodes:
     """Nodes 100, 101, ... of clients in memory; ``event(nodes, kind, round)`` may change who is there, ``ill`` how."""
 
@@ -40,7 +45,7 @@ class Nodes:
 
     def answer(self, kind, client, letter):
         if kind.startswith("query"):
-            own = self.clusterer.sketch(PIXELS[client], client=client)
+            own = self.clusterer.sketch(*given(self.clusterer, client), client=client)
             if letter.arrays:
                 own = self.clusterer.compare(PIXELS[client], own, letter.arrays, client, letter.notes["place"])
             number = str(client)
@@ -52,7 +57,12 @@ class Nodes:
         return Letter({"theta": done.theta[0]}, {"num-examples": len(FED.train[client]), "loss": float(done.loss[0])})
 
 
-@pytest.mark.parametrize("clusterer", [SIGNATURES, fl.EigenRelevance(3), fl.FCR(n_neighbors=3, threshold=0.3), None])
+GAIN = fl.MergeGain(16, n_classes=10)
+
+
+@pytest.mark.parametrize(
+    "clusterer", [SIGNATURES, GAIN, fl.EigenRelevance(3), fl.FCR(n_neighbors=3, threshold=0.3), None]
+)
 def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     server = ClusteredFedAvg(clusterer, min_available_nodes=7)
     clients = server.start(Nodes(clusterer, range(7)), START, rounds=2)
@@ -62,7 +72,7 @@ def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     np.testing.assert_allclose(served, run.theta[run.rows], rtol=0, atol=1e-6)
     if clusterer:
         assert [one["label"] for one in clients] == run.labels.tolist()
-        sent = sum(array.nbytes for name, array in clusterer.sketch(PIXELS[0]).items() if name[0] != "_")
+        sent = sum(array.nbytes for name, array in clusterer.sketch(*given(clusterer, 0)).items() if name[0] != "_")
         assert clients[0]["bytes_sketch"] == sent + 8 * 6 * hasattr(clusterer, "relay")  # relevances of the others
     assert (clients[0]["bytes_up"], clients[0]["accuracy"]) == (2 * 4 * MODEL.n_parameters, 50.0)
 
@@ -132,7 +142,7 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
     def ask(clusterer, *known):
         content = flower._content(flower.flwr_app(), Letter({}, {"known": list(known)}))
         context = Context(1, 5, {"partition-id": 3}, RecordDict(), {})
-        answer = flower.sketch_query(clusterer, lambda context: PIXELS[3])
+        answer = flower.sketch_query(clusterer, lambda context: given(clusterer, 3))
         return flower._read(answer(Message(content, 5, "query.sketch"), context))
 
     sent, notes = ask(SIGNATURES)
@@ -140,8 +150,13 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
     own = {name: array for name, array in SIGNATURES.sketch(PIXELS[3], client=3).items() if name[0] != "_"}
     np.testing.assert_equal(sent, own)
     assert not ask(SIGNATURES, "3").arrays
-    private = fl.TransportSignatures(epsilon=1.0, clip=10.0)  # its draws are no function of the app's settings
-    assert not np.array_equal(ask(private).arrays["first"], ask(private).arrays["first"])
+    private = {"epsilon": 1.0, "clip": 10.0}  # its draws are no function of the app's settings
+    for clusterer, noisy in {fl.TransportSignatures: "first", fl.MergeGain: "products"}.items():
+        told = clusterer(**private, **{"n_classes": 10} if clusterer.labelled else {})
+        one, other = ask(told).arrays, ask(told).arrays
+        assert not np.array_equal(one[noisy], other[noisy])
+        if clusterer.labelled:  # but the features are everybody's
+            np.testing.assert_array_equal(one["about"], other["about"])
 
 
 @pytest.mark.skipif(not (FLWR and os.environ.get("FLTNB_SLOW")), reason="minutes: needs flwr, and FLTNB_SLOW=1")

@@ -11,10 +11,10 @@ from .base import ClientClusterer, sketch_bytes
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
-from .gain import Gain, clustering_gain
 from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .pca_kmeans import PCAKMeans
+from .ridge import Gain, clustering_gain
 from .transport import TransportSignatures
 
 _MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, TransportSignatures)

@@ -12,13 +12,14 @@ from typing import Annotated
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.cluster.hierarchy import cut_tree
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
-from .ridge import Sums, losses, nearest, served
+from .ridge import Sums, features, losses, nearest, served
 
 SCALE = 3.0  # of the random features, which see x / sqrt(p)
 EXACT = 250  # clients up to which all pairs are evaluated
@@ -146,8 +147,7 @@ class MergeGain(ClientClusterer):
 
     def _features(self, x: np.ndarray, draw: int) -> np.ndarray:
         projection = stream(self.random_state, "method", FEATURES, draw).normal(size=(x.shape[1], self.n_features))
-        phi = np.maximum(np.asarray(x, dtype=np.float64) @ projection * (SCALE / np.sqrt(x.shape[1])), 0)
-        return np.hstack([phi, np.ones((len(x), 1))])
+        return features(np.asarray(x, dtype=np.float64), projection * (SCALE / np.sqrt(x.shape[1])))
 
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers, int64: the cluster that gains most in all by taking one in; -1, a new one, if none gains."""
@@ -173,14 +173,10 @@ class MergeGain(ClientClusterer):
         return Sums.of(sketches)
 
     def _relate(self, sketches, answers) -> None:
-        sums, m = self._sums(sketches), len(sketches)
+        sums = self._sums(sketches)
         with threadpool_limits(1):
             tree, found = self._merge(Sums(*(part.copy() for part in sums)))
-            groups, labels = [[i] for i in range(m)], np.arange(m)
-            for a, b in tree[: m - (self.n_clusters or found), :2].astype(int):
-                groups.append(groups[a] + groups[b])
-                labels[groups[-1]] = len(groups)
-            self._keep(self.distance_, tree, labels)
+            self._keep(self.distance_, tree, cut_tree(tree, self.n_clusters or found)[:, 0])  # by order, not height
             member = np.eye(self.n_clusters_)[self.labels_].T
             self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
             self._cluster_losses, weights = losses(self._clusters, self.folds)
@@ -189,8 +185,12 @@ class MergeGain(ClientClusterer):
 
     def _losses(self, sums: Sums, folds: int, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         """Losses of rows of sums, or of pairs of rows joined."""
-        parts = [slice(at, at + AT_ONCE) for at in range(0, len(a), AT_ONCE)]
-        work = (delayed(_part)(sums, a[part], None if b is None else b[part], folds) for part in parts)
+
+        def part(at: slice) -> np.ndarray:
+            rows = sums.take(a[at])
+            return losses(rows if b is None else rows.plus(sums.take(b[at])), folds)[0]
+
+        work = (delayed(part)(slice(at, at + AT_ONCE)) for at in range(0, len(a), AT_ONCE))
         return np.concatenate([np.empty(0), *Parallel(n_jobs=self.n_jobs, prefer="threads")(work)])
 
     def _merge(self, sums: Sums) -> tuple[np.ndarray, int]:
@@ -202,7 +202,7 @@ class MergeGain(ClientClusterer):
         seen = both[-1]
         loss, name, size = self._losses(seen, folds, np.arange(m)), np.arange(m), np.ones(m, dtype=int)
         gain, known = np.full((m, m), -np.inf), np.eye(m, dtype=bool)
-        self.distance_, rows, found = np.where(known, 0.0, np.nan), [], 1
+        self.distance_, rows = np.where(known, 0.0, np.nan), []
         while len(alive := np.flatnonzero(size)) > 1:
             every = len(alive) <= (LEFT if many else EXACT)
             asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(seen.take(alive), NEAREST)
@@ -213,7 +213,6 @@ class MergeGain(ClientClusterer):
                 self.distance_[a, b] = self.distance_[b, a] = -gain[a, b]
             here = gain[np.ix_(alive, alive)]
             best, top = here.argmax(1), here.max(1)
-            found = len(alive) if found == 1 and top.max() <= 0 else found
             mutual = np.flatnonzero((best[best] == np.arange(len(alive))) & (np.arange(len(alive)) < best))
             mutual = mutual[np.argsort(-top[mutual], kind="stable")]
             if every:
@@ -237,7 +236,8 @@ class MergeGain(ClientClusterer):
         tree = np.array(rows)
         self.gain_ = tree[:, 2].copy()
         tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
-        return tree, m - int(np.cumsum(saved).argmax()) if many else found
+        kept = np.cumsum(saved).argmax() if many else (np.append(self.gain_, 0) <= 0).argmax()
+        return tree, m - int(kept)
 
 
 def noise_multiplier(epsilon: float, delta: float, n_draws: int = 1) -> float:
@@ -276,8 +276,3 @@ def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     fold = np.empty(len(y), dtype=int)
     fold[order] = (np.arange(len(y)) + rng.integers(folds)) % folds
     return fold
-
-
-def _part(sums: Sums, a: np.ndarray, b: np.ndarray | None, folds: int) -> np.ndarray:
-    rows = sums.take(a)
-    return losses(rows if b is None else rows.plus(sums.take(b)), folds)[0]

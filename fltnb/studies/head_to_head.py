@@ -160,19 +160,14 @@ def cut_at_k(federation: dict[str, Any], clusters: int, name: str, seed: int) ->
     return {"numbers": {key: float(value) for key, value in numbers.items()}}
 
 
-def _training(
-    name: str, shown: str, kind: Kind, profile: str, seed: int, options: dict[str, Any] | None = None, **more: Any
-) -> Job:
+def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job:
     fed = kind.settings | {"seed": seed}
     if "base" in fed:
         fed["base"] = fed["base"] | {"seed": seed}
     how = TRAINING[profile] | {"participation": 1.0, "eval_every": TRAINING[profile]["rounds"]} | kind.options
     axes = {"dataset": fed["dataset"], "variant": "as_written", "federation": shown}
     axes["k_given"] = name in (*NEEDS_K, *TOLD_K)
-    made = method(name, kind)
-    if options:  # of its clusterer
-        made["clusterer"] |= options
-    return Job.training(fed, made, kind.model, **how, seed=seed, axes=axes | more)
+    return Job.training(fed, method(name, kind), kind.model, **how, seed=seed, axes=axes)
 
 
 UNKNOWN = ("writers",)

@@ -6,24 +6,26 @@ This project's own method, not part of any paper. The ten federations and the ax
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from .. import metrics
 from ..data import load
 from ..federations import FASHION_TASKS, apply_style, build, writer_styles
 from ..randomness import stream
 from ..relatedness import MergeGain
-from ..results import Job, Results
+from ..results import Job
 from . import head_to_head as rival
 from .common import Settings, federation, pixels, unseen
 
-SEEN = {"demo": (5,), "small": tuple(range(10)), "paper": tuple(range(10))}
+SEEN = {"demo": (), "small": tuple(range(10)), "paper": tuple(range(10))}
 """Seeds that were looked at before the rule was what it is now (docs/merge_gain.md)."""
-BLIND = {"demo": (), "small": (10, 11, 12, 13, 14), "paper": (10, 11, 12, 13, 14)}
+BLIND = {"demo": (5,), "small": (10, 11, 12, 13, 14), "paper": (10, 11, 12, 13, 14)}
 """Seeds that nobody had looked at when the rule and its constants were written down."""
+FEW = 3  # of these, where more would take long
+CHOSEN = (0, 1, 2, 3, 4)  # looked at when the first constants were chosen
 STORED = (0, 1, 2)
 """Seeds on which notebook 15 has trained all other methods."""
 METHODS = ("fedavg", "local", "pfedgraph", "cfl", "pacfl", "flt", "transport", "merge_gain", "oracle")
@@ -44,27 +46,22 @@ ABLATED = ("mixtures", "power law", "tasks", "rotated", "backdoor patches")
 
 def jobs(profile: str) -> list[Job]:
     """Clusterings of all parts, the studies, then trainings on the ten federations."""
-    methods = DEMO_METHODS if profile == "demo" else METHODS
-    seeds = SEEN[profile] + BLIND[profile]
-    return [
-        *_federations(profile),
-        *_axes(profile),
-        *_new(profile),
-        *(
-            rival._training(name, shown, _triggered(kind) if seed not in STORED else kind, profile, seed)
-            for name in methods
-            for shown, kind in rival.kinds(profile).items()
-            for seed in seeds
-            if (seed >= 5 or (name == "merge_gain" and seed in STORED))
-            and not (name == "oracle" and shown in rival.UNKNOWN)
-        ),
+    trainings = [
+        _training(name, shown, kind, profile, seed)
+        for name in (DEMO_METHODS if profile == "demo" else METHODS)
+        for shown, kind in rival.kinds(profile).items()
+        for seed in SEEN[profile] + BLIND[profile]
+        if (seed > max(CHOSEN) or (name == "merge_gain" and seed in STORED))
+        and not (name == "oracle" and shown in rival.UNKNOWN)
     ]
+    return [*_federations(profile), *_axes(profile), *_new(profile), *trainings]
 
 
-def _triggered(kind: rival.Kind) -> rival.Kind:
-    """Return a backdoor with the trigger's test images besides, which training does not look at; others as they are."""
-    backdoor = kind.settings["kind"].startswith("backdoor")
-    return kind._replace(settings=kind.settings | {"test": "both"}) if backdoor else kind
+def _training(name: str, shown: str, kind: rival.Kind, profile: str, seed: int) -> Job:
+    """Return a training of notebook 15; of a backdoor, but on its seeds, with the trigger's test images besides."""
+    if kind.settings["kind"].startswith("backdoor") and seed not in STORED:
+        kind = kind._replace(settings=kind.settings | {"test": "both"})
+    return rival._training(name, shown, kind, profile, seed)
 
 
 def _clustering(name: str, fed: Settings, options: Settings | None = None, noise: float = 0.0, **axes: Any) -> Job:
@@ -84,11 +81,10 @@ def _federations(profile: str) -> Iterator[Job]:
     demo = profile == "demo"
     for shown, kind in rival.kinds(profile).items():
         for seed in SEEN[profile] + BLIND[profile]:
-            fed = kind.settings | {"seed": seed}
-            if "base" in fed:
-                fed["base"] = fed["base"] | {"seed": seed}
+            training = rival._training("merge_gain", shown, kind, profile, seed)
+            fed, method = training.settings["federation"], training.settings["method"]
             yield _clustering("merge_gain", fed, part="federations", federation=shown)
-            if seed not in _few(profile) or shown not in ABLATED:
+            if seed not in BLIND[profile][:FEW] or shown not in ABLATED:
                 continue
             for switch, options in {} if demo else SWITCHES.items():
                 yield _clustering("merge_gain", fed, options, part="ablation", federation=shown, switch=switch)
@@ -96,21 +92,17 @@ def _federations(profile: str) -> Iterator[Job]:
             about |= {"seed": seed, "switch": "without labels"}
             yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about)
             for epsilon in EPSILONS[-1:] if demo else EPSILONS:
-                options = {"epsilon": epsilon, "clip": CLIP}
-                axes = {"part": "privacy", "level": float(epsilon)}
-                if kind.model == "mlp_plain":
-                    yield rival._training("merge_gain", shown, kind, profile, seed, options, **axes)
-                else:
-                    yield _clustering("merge_gain", fed, options, federation=shown, **axes)
-
-
-def _few(profile: str) -> tuple[int, ...]:
-    return (BLIND[profile] or SEEN[profile])[:3]
+                private, axes = {"epsilon": epsilon, "clip": CLIP}, {"part": "privacy", "level": float(epsilon)}
+                if kind.model != "mlp_plain":
+                    yield _clustering("merge_gain", fed, private, federation=shown, **axes)
+                    continue
+                method = method | {"clusterer": method["clusterer"] | private}
+                yield replace(training, settings=training.settings | {"method": method}, axes=training.axes | axes)
 
 
 def _axes(profile: str) -> Iterator[Job]:
     for axis, levels in rival.LEVELS[profile].items():
-        for seed in BLIND[profile] or SEEN[profile]:
+        for seed in BLIND[profile]:
             for level in levels:
                 fed, _ = rival.graded(axis, level, profile, seed)
                 for name in ("merge_gain", "transport"):
@@ -120,7 +112,7 @@ def _axes(profile: str) -> Iterator[Job]:
 
 def _new(profile: str) -> Iterator[Job]:
     """Federations that nobody looked at while the rule was made, beside the other clusterers."""
-    for seed in _few(profile):
+    for seed in BLIND[profile][:FEW]:
         for shown, fed in _unseen(profile).items():
             for name in CLUSTERERS:
                 yield _clustering(name, fed | {"seed": seed}, part="new", federation=shown)
@@ -180,28 +172,6 @@ def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
     middle, spread = np.concatenate(y).mean(0), np.concatenate(y).std()
     found = MergeGain().fit(x, [(own - middle) / spread for own in y])
     return {"numbers": _compared(fed.clusters, found)}
-
-
-def chosen_d(results: Results) -> pd.DataFrame:
-    """Choose d for every federation and seed whose clusterings with all of :data:`D` are among these results.
-
-    Returns a DataFrame: ``federation, seed, rule, d, n_clusters, ari``; rule "least" takes the d with the least summed
-    loss, "vote" the one whose clusters agree most with those of the others, of equals the smallest.
-    """
-    rows = results.where(kind="clustering", part=["federations", "ablation"]).runs
-    rows = rows.assign(d=rows["switch"].replace("", "d = 64").str.extract(r"^d = (\d+)$", expand=False).astype(float))
-    found = []
-    for (shown, seed), own in rows.dropna(subset="d").groupby(["federation", "seed"], sort=False):
-        own = own.sort_values("d", ignore_index=True)
-        if own["d"].tolist() != list(D):
-            continue
-        kept = [results.arrays(key) for key in own["key"]]
-        agree = [sum(metrics.adjusted_rand_index(a["labels"], b["labels"]) for b in kept) for a in kept]
-        places = {"least": np.argmin([a["loss"].sum() for a in kept]), "vote": np.argmax(np.round(agree, 9))}
-        for rule, place in places.items():
-            row = {"federation": shown, "seed": seed, "rule": rule}
-            found.append(row | own.loc[place, ["d", "n_clusters", "ari"]].to_dict())
-    return pd.DataFrame(found, columns=["federation", "seed", "rule", "d", "n_clusters", "ari"])
 
 
 def _compared(truth: np.ndarray, found: MergeGain) -> dict[str, Any]:
