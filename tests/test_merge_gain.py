@@ -12,6 +12,7 @@ from fltnb import methods
 from fltnb.methods import Context
 from fltnb.randomness import stream
 from fltnb.relatedness import merge_gain, sketch_bytes
+from fltnb.relatedness.eigen import gaussian_mechanism
 from fltnb.relatedness.noise import noisy
 from fltnb.relatedness.ridge import RIDGE
 
@@ -140,9 +141,7 @@ def test_numbers_to_predict_draws_and_one_class():
 def test_private_release():
     x, y = clients(6, 400)
     plain, private = (fl.MergeGain(**OPTIONS, n_classes=2, clip=4.0, **more) for more in ({}, {"epsilon": 40.0}))
-    sigma = merge_gain.noise_multiplier(40.0, 1e-5)
-    rho = 4 / sigma**2
-    assert rho + 2 * np.sqrt(rho * np.log(1e5)) == pytest.approx(40)
+    sigma = np.sqrt(6) * gaussian_mechanism(40.0, 1e-5)
     own, alike = x[0] / 10, 0 * y[0]  # too short to be clipped; of one class, so that plain folds are the same
     one, other = (made.sketch(own, alike) for made in (plain, private))
     secret = fl.MergeGain(**private.get_params() | {"secret": 1}).sketch(own, alike)
@@ -153,6 +152,12 @@ def test_private_release():
     assert np.std(moved) == pytest.approx(sigma * 16, rel=0.2) and other["about"][3] == sigma * 16
     assert np.std(other["products"] - one["products"]) == pytest.approx(sigma * 4, rel=0.3)
     assert private.fit(x, y).labels_.tolist() == [0, 1] * 3
+    rng, most = np.random.default_rng(3), 0.0  # what one sample can move; its norm is 1 at most, its target's too
+    for _ in range(300):
+        a, b, u, v = (part / np.linalg.norm(part) for part in rng.normal(size=(4, 2)))
+        parts = [np.outer(a, one) - np.outer(b, other) for one, other in ((a, b), (u, v))]
+        most = max(most, np.sqrt(sum((part**2).sum() for part in parts)))
+    assert 2 < most <= np.sqrt(6)
     assert noisy(fl.MergeGain(**OPTIONS), 0.1).fit(x, y).labels_.tolist() == [0, 1] * 3
 
 

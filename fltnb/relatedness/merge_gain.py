@@ -19,6 +19,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
+from .eigen import gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
 
 SCALE = 3.0  # of the random features, which see x / sqrt(p)
@@ -54,8 +55,8 @@ class MergeGain(ClientClusterer):
     n_clusters : int or None, where it is known: merging ends there
     n_classes : int or None, classes are 0 to ``n_classes - 1``; ``fit`` can tell them from all clients' y
     epsilon, delta, clip : float or None
-        A private release, with features clipped to norm ``clip`` and Gaussian noise on A and B
-        (:func:`noise_multiplier`); folds are then dealt without regard to classes, and their sizes are not hidden.
+        A private release: features clipped to norm ``clip``, Gaussian noise on A and B, and folds that are dealt
+        without regard to classes; their sizes are not hidden.
     secret : int
         Seed of that noise. The server knows ``random_state``, so each client of a real release needs one of its own
         that nobody else knows; the default is for simulations.
@@ -130,7 +131,8 @@ class MergeGain(ClientClusterer):
         phis = [self._features(x, draw) for draw in range(self.n_draws)]
         squares, sigma = [(y[part] ** 2).sum() for part in parts], 0.0
         if self.epsilon is not None:
-            sigma = noise_multiplier(self.epsilon, self.delta, self.n_draws)
+            # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by 2
+            sigma = np.sqrt(6 * self.n_draws) * gaussian_mechanism(self.epsilon, self.delta)
             phis = [phi * np.minimum(1, self.clip / np.linalg.norm(phi, axis=1))[:, None] for phi in phis]
             y = y / np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1)
             squares = [part.sum() for part in parts]  # a constant of every gain
@@ -238,17 +240,6 @@ class MergeGain(ClientClusterer):
         tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
         kept = np.cumsum(saved).argmax() if many else (np.append(self.gain_, 0) <= 0).argmax()
         return tree, m - int(kept)
-
-
-def noise_multiplier(epsilon: float, delta: float, n_draws: int = 1) -> float:
-    """Return the standard deviation of the noise on ``(A / clip^2, B / clip)`` of a private release.
-
-    Replacing one sample, whose features have norm ``clip`` at most and whose targets 1, moves these by at most
-    2 sqrt(2 draws): rho-zCDP with rho = 4 draws / sigma^2, which implies (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun
-    and Steinke, TCC 2016, Propositions 1.3 and 1.6).
-    """
-    log = np.log(1 / delta)
-    return float(2 * np.sqrt(n_draws) / (np.sqrt(log + epsilon) - np.sqrt(log)))
 
 
 def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
