@@ -27,7 +27,6 @@ EXACT = 250  # clients up to which all pairs are evaluated
 LEFT, NEAREST = 60, 6  # with more: candidates of each cluster, until so few clusters are left that all pairs are
 AT_ONCE = 16  # pairs evaluated together: they fit the cache
 FEATURES, FOLDS, RELEASE = 22, 23, 24  # keys of the draws
-NEW = -1  # answer of MergeGain.predict_sketch: no cluster gains
 
 
 class MergeGain(ClientClusterer):
@@ -104,11 +103,9 @@ class MergeGain(ClientClusterer):
         """Sketches of all clients, of their samples (n_i, p) and classes (n_i,) or numbers to predict (n_i, K)."""
         if y is None or len(y) != len(X):
             raise FltnbError("MergeGain asks what merging does to predictions: give y, the classes of every client.")
-        y, n_classes = [np.asarray(one) for one in y], self.n_classes
-        whole = [int(one.max()) for one in y if one.ndim == 1 and one.dtype.kind in "iu" and len(one)]
-        if n_classes is None and whole:
-            n_classes = max(2, 1 + max(whole))
-        y = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
+        y = [np.asarray(one) for one in y]
+        whole = [1, *(int(one.max()) for one in y if one.ndim == 1 and one.dtype.kind in "iu" and len(one))]
+        y = [_targets(one, self.n_classes or 1 + max(whole), i) for i, one in enumerate(y, first)]
         for i, one in enumerate(y, first):
             if one.shape[1] > 1 and (one == one[0]).all():
                 alone = "it predicts that one without error and gains from nobody who holds others."
@@ -128,7 +125,9 @@ class MergeGain(ClientClusterer):
         alike = y if self.epsilon is None else np.zeros((len(y), 1))
         fold = _folds(alike, int(self.folds), stream(self.random_state, "split", FOLDS, client))
         parts = [fold == f for f in range(self.folds)]
-        phis = [self._features(x, draw) for draw in range(self.n_draws)]
+        draws = (stream(self.random_state, "method", FEATURES, draw) for draw in range(self.n_draws))
+        matrices = [rng.normal(size=(x.shape[1], self.n_features)) * (SCALE / np.sqrt(x.shape[1])) for rng in draws]
+        phis = [features(x.astype(np.float64), matrix) for matrix in matrices]
         squares, sigma = [(y[part] ** 2).sum() for part in parts], 0.0
         if self.epsilon is not None:
             # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by 2
@@ -147,19 +146,14 @@ class MergeGain(ClientClusterer):
         about = np.array([len(x), x.shape[1], self.random_state, noise * (self.clip or 1)])
         return {name: array.astype(np.float32) for name, array in sent.items()} | {"about": about}
 
-    def _features(self, x: np.ndarray, draw: int) -> np.ndarray:
-        projection = stream(self.random_state, "method", FEATURES, draw).normal(size=(x.shape[1], self.n_features))
-        return features(np.asarray(x, dtype=np.float64), projection * (SCALE / np.sqrt(x.shape[1])))
-
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers, int64: the cluster that gains most in all by taking one in; -1, a new one, if none gains."""
         if not hasattr(self, "labels_"):
             raise FltnbError("This MergeGain has not seen any clients yet: call fit first.")
         new, place = self._sums(sketches, self._like), []
         for i, alone in enumerate(losses(new, self.folds)[0]):
-            joined = self._clusters.plus(new.take([i]))
-            gain = self._cluster_losses + alone - losses(joined, self.folds)[0]
-            place.append(gain.argmax() if gain.max() > 0 else NEW)
+            gain = self._cluster_losses + alone - losses(self._clusters.plus(new.take([i])), self.folds)[0]
+            place.append(gain.argmax() if gain.max() > 0 else -1)
         return np.array(place, dtype=np.int64)
 
     def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
@@ -182,8 +176,7 @@ class MergeGain(ClientClusterer):
             member = np.eye(self.n_clusters_)[self.labels_].T
             self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
             self._cluster_losses, weights = losses(self._clusters, self.folds)
-            own = [served(sums.take([i]), weights[c], self.folds)[0] for i, c in enumerate(self.labels_)]
-            self.loss_ = np.array(own)
+            self.loss_ = served(sums, weights[self.labels_], self.folds)
 
     def _losses(self, sums: Sums, folds: int, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         """Losses of rows of sums, or of pairs of rows joined."""
@@ -217,10 +210,8 @@ class MergeGain(ClientClusterer):
             best, top = here.argmax(1), here.max(1)
             mutual = np.flatnonzero((best[best] == np.arange(len(alive))) & (np.arange(len(alive)) < best))
             mutual = mutual[np.argsort(-top[mutual], kind="stable")]
-            if every:
-                mutual = mutual[:1]
-            elif top.max() > 0:
-                mutual = mutual[top[mutual] > 0]
+            gains = top[mutual] > 0
+            mutual = mutual[gains] if gains.any() and not every else mutual[:1]
             for i, j in zip(alive[mutual], alive[best[mutual]], strict=True):
                 size[i], size[j] = size[i] + size[j], 0
                 rows.append((name[i], name[j], gain[i, j], size[i]))
@@ -264,6 +255,4 @@ def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
     """
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order].argmax(1), kind="stable")]
-    fold = np.empty(len(y), dtype=int)
-    fold[order] = (np.arange(len(y)) + rng.integers(folds)) % folds
-    return fold
+    return (np.argsort(order) + rng.integers(folds)) % folds

@@ -100,9 +100,9 @@ def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.n
 
 
 def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
-    """Losses (m,) of rows under one model's weights (Q, D, K)."""
+    """Losses (m,) of rows under weights (m, Q, D, K)."""
     inner = (weights * (sums.mean_moments @ weights - 2 * sums.mean_products)).sum((1, 2, 3))
-    return (inner + sums.mean_squares.sum(1)) / (weights.shape[0] // folds)
+    return (inner + sums.mean_squares.sum(1)) / (weights.shape[1] // folds)
 
 
 def nearest(sums: Sums, k: int) -> np.ndarray:
@@ -183,10 +183,10 @@ def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, see
         for members in (np.flatnonzero(group == g) for g in range(group.max() + 1)):
             total = sums[members].sum(0)
             for f in range(FOLDS):
-                for row, weights in zip(hits[scope], _ridge(total.sum(0) - total[f]), strict=True):
-                    for i in members:
-                        at = inside[i][f]
-                        row[i] += (target[i][at, (phi[i][at] @ weights).argmax(1)]).sum()
+                weights = _ridge(total.sum(0) - total[f])
+                for i in members:
+                    at = inside[i][f]
+                    hits[scope][:, i] += target[i][at, (phi[i][at] @ weights).argmax(2)].sum(1)
     clients = pd.DataFrame({"client": everyone, "cluster": clusters, "samples": fed.sizes})
     for scope, counted in hits.items():
         accuracy = 100 * counted / fed.sizes
@@ -195,10 +195,9 @@ def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, see
     return Gain(*(float(value) for gained in over for value in (gained.mean(), gained.sem())), clients)
 
 
-def _ridge(sums: np.ndarray) -> list[np.ndarray]:
-    """Regressions (d + 1, K), one for each penalty, from sums (d + 1, d + 1 + K) over samples."""
+def _ridge(sums: np.ndarray) -> np.ndarray:
+    """Regressions (penalties, d + 1, K) from sums (d + 1, d + 1 + K) over samples."""
     square, product = np.split(sums, [len(sums)], axis=1)
     unit = np.trace(square) / len(square) / max(square[-1, -1], 1)  # the last feature is 1: its square counts samples
     values, vectors = np.linalg.eigh(square)
-    turned = vectors.T @ product
-    return [vectors @ (turned / (np.maximum(values, 0) + p * max(unit, 1e-12))[:, None]) for p in PENALTIES]
+    return vectors @ (vectors.T @ product / (np.maximum(values, 0) + PENALTIES[:, None] * max(unit, 1e-12))[..., None])

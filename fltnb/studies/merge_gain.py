@@ -18,16 +18,13 @@ from ..randomness import stream
 from ..relatedness import MergeGain
 from ..results import Job
 from . import head_to_head as rival
-from .common import Settings, federation, pixels, unseen
+from .common import SEEDS, Settings, federation, pixels, unseen
 
 SEEN = {"demo": (), "small": tuple(range(10)), "paper": tuple(range(10))}
 """Seeds that were looked at before the rule was what it is now (docs/merge_gain.md)."""
 BLIND = {"demo": (5,), "small": (10, 11, 12, 13, 14), "paper": (10, 11, 12, 13, 14)}
 """Seeds that nobody had looked at when the rule and its constants were written down."""
 FEW = 3  # of these, where more would take long
-CHOSEN = (0, 1, 2, 3, 4)  # looked at when the first constants were chosen
-STORED = (0, 1, 2)
-"""Seeds on which notebook 15 has trained all other methods."""
 METHODS = ("fedavg", "local", "pfedgraph", "cfl", "pacfl", "flt", "transport", "merge_gain", "oracle")
 DEMO_METHODS = ("fedavg", "transport", "merge_gain", "oracle")
 CLUSTERERS = {"merge_gain": {"name": "MergeGain", "random_state": 0}, "transport": {"name": "TransportSignatures"}}
@@ -51,15 +48,15 @@ def jobs(profile: str) -> list[Job]:
         for name in (DEMO_METHODS if profile == "demo" else METHODS)
         for shown, kind in rival.kinds(profile).items()
         for seed in SEEN[profile] + BLIND[profile]
-        if (seed > max(CHOSEN) or (name == "merge_gain" and seed in STORED))
-        and not (name == "oracle" and shown in rival.UNKNOWN)
+        if seed > 4 or (name == "merge_gain" and seed in SEEDS[profile])  # on which notebook 15 has all others
+        if not (name == "oracle" and shown in rival.UNKNOWN)
     ]
     return [*_federations(profile), *_axes(profile), *_new(profile), *trainings]
 
 
 def _training(name: str, shown: str, kind: rival.Kind, profile: str, seed: int) -> Job:
-    """Return a training of notebook 15; of a backdoor, but on its seeds, with the trigger's test images besides."""
-    if kind.settings["kind"].startswith("backdoor") and seed not in STORED:
+    """Return a training of notebook 15, of a backdoor with the trigger's test images, at which no training looks."""
+    if kind.settings["kind"].startswith("backdoor"):
         kind = kind._replace(settings=kind.settings | {"test": "both"})
     return rival._training(name, shown, kind, profile, seed)
 
@@ -69,8 +66,7 @@ def _clustering(name: str, fed: Settings, options: Settings | None = None, noise
     encoder = unseen(fed["dataset"]) if name == "transport" and grey else pixels()
     axes = {"dataset": fed["dataset"], "method": name, **axes}
     how, seed = CLUSTERERS[name] | (options or {}), fed["seed"]
-    keep = ["loss"] * (name == "merge_gain" and axes["part"] in ("federations", "ablation"))
-    return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes, keep=keep)
+    return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes, keep=["loss"] * (name == "merge_gain"))
 
 
 def _federations(profile: str) -> Iterator[Job]:
@@ -78,7 +74,7 @@ def _federations(profile: str) -> Iterator[Job]:
 
     Where training is cheap, the clusters of a private release are trained on as well.
     """
-    demo = profile == "demo"
+    switches, epsilons = ({}, EPSILONS[-1:]) if profile == "demo" else (SWITCHES, EPSILONS)
     for shown, kind in rival.kinds(profile).items():
         for seed in SEEN[profile] + BLIND[profile]:
             training = rival._training("merge_gain", shown, kind, profile, seed)
@@ -86,12 +82,12 @@ def _federations(profile: str) -> Iterator[Job]:
             yield _clustering("merge_gain", fed, part="federations", federation=shown)
             if seed not in BLIND[profile][:FEW] or shown not in ABLATED:
                 continue
-            for switch, options in {} if demo else SWITCHES.items():
+            for switch, options in switches.items():
                 yield _clustering("merge_gain", fed, options, part="ablation", federation=shown, switch=switch)
             about = {"dataset": fed["dataset"], "method": "merge_gain", "part": "ablation", "federation": shown}
             about |= {"seed": seed, "switch": "without labels"}
             yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about)
-            for epsilon in EPSILONS[-1:] if demo else EPSILONS:
+            for epsilon in epsilons:
                 private, axes = {"epsilon": epsilon, "clip": CLIP}, {"part": "privacy", "level": float(epsilon)}
                 if kind.model != "mlp_plain":
                     yield _clustering("merge_gain", fed, private, federation=shown, **axes)
@@ -106,8 +102,8 @@ def _axes(profile: str) -> Iterator[Job]:
             for level in levels:
                 fed, _ = rival.graded(axis, level, profile, seed)
                 for name in ("merge_gain", "transport"):
-                    noise = level if axis == "noise" else 0.0
-                    yield _clustering(name, fed, None, noise, part="axes", difficulty=axis, level=float(level))
+                    about = {"part": "axes", "difficulty": axis, "level": float(level)}
+                    yield _clustering(name, fed, noise=level * (axis == "noise"), **about)
 
 
 def _new(profile: str) -> Iterator[Job]:
