@@ -57,8 +57,9 @@ def test_gains_losses_and_merges_are_those_of_plain_loops():
     x, y = clients()
     found = fl.MergeGain(**OPTIONS).fit(x, y)
     parts = parts_by_hand(x, y)
-    folds = [fold for *_, fold in parts]
-    assert all(np.ptp(np.bincount(fold[own == c])) <= 1 for fold, own in zip(folds, y, strict=True) for c in (0, 1))
+    assert all(
+        np.ptp(np.bincount(fold[own == c])) <= 1 for (*_, fold), own in zip(parts, y, strict=True) for c in (0, 1)
+    )
 
     def gain(a, b):
         saved = loss_by_hand(parts, a)[0] + loss_by_hand(parts, b)[0] - loss_by_hand(parts, a + b)[0]
@@ -105,12 +106,12 @@ def test_many_clients_are_merged_by_candidates_as_long_as_samples_that_chose_not
     monkeypatch.setattr(merge_gain, "EXACT", 10)
     monkeypatch.setattr(merge_gain, "LEFT", 8)
     found, parts = fl.MergeGain(**OPTIONS).fit(x, y), parts_by_hand(x, y)
-    groups = {i: (i,) for i in range(24)}
-    left = [sum(loss_by_hand(parts, own, (2,))[0] for own in groups.values())]
+    groups, saved = {i: ((i,), loss_by_hand(parts, (i,), (2,))[0]) for i in range(24)}, [0.0]
     for step, (a, b) in enumerate(found.linkage_[:, :2].astype(int)):
-        groups[24 + step] = groups.pop(a) + groups.pop(b)
-        left.append(sum(loss_by_hand(parts, own, (2,))[0] for own in groups.values()))
-    assert found.n_clusters_ == 24 - np.argmin(left) and min(left) < left[0] < left[-1]
+        (one, alone), (other, apart) = groups.pop(a), groups.pop(b)
+        groups[24 + step] = one + other, loss_by_hand(parts, one + other, (2,))[0]
+        saved.append(saved[-1] + alone + apart - groups[24 + step][1])
+    assert found.n_clusters_ == 24 - np.argmax(saved) and max(saved) > 0 > saved[-1]
     assert all(np.ptp(np.flatnonzero(found.labels_ == c) % 2) == 0 for c in range(found.n_clusters_))
     assert is_valid_linkage(found.linkage_) and 0 < np.isnan(found.distance_).mean() < 1
     refused("More than 10 clients need folds=3 or more", fl.MergeGain(**OPTIONS, folds=2).fit, x, y)
@@ -152,12 +153,9 @@ def test_private_release():
     assert np.std(moved) == pytest.approx(sigma * 16, rel=0.2) and other["about"][3] == sigma * 16
     assert np.std(other["products"] - one["products"]) == pytest.approx(sigma * 4, rel=0.3)
     assert private.fit(x, y).labels_.tolist() == [0, 1] * 3
-    rng, most = np.random.default_rng(3), 0.0  # what one sample can move; its norm is 1 at most, its target's too
-    for _ in range(300):
-        a, b, u, v = (part / np.linalg.norm(part) for part in rng.normal(size=(4, 2)))
-        parts = [np.outer(a, one) - np.outer(b, other) for one, other in ((a, b), (u, v))]
-        most = max(most, np.sqrt(sum((part**2).sum() for part in parts)))
-    assert 2 < most <= np.sqrt(6)
+    turns = np.linspace(0, np.pi, 25)[:, None] * np.ones(25)  # what one sample of norm 1, with a target of it, moves:
+    between, targets = np.cos(turns), np.cos(turns.T)  # |aa' - bb'|^2 + |ay' - bz'|^2, by a'b and y'z
+    assert 4 < (2 - 2 * between**2 + 2 - 2 * between * targets).max() <= 6
     assert noisy(fl.MergeGain(**OPTIONS), 0.1).fit(x, y).labels_.tolist() == [0, 1] * 3
 
 
@@ -177,9 +175,14 @@ def test_studies_make_federations_of_their_own(digits):
     tasks = {"kind": "tasks", "tasks": [[0, 1], [2, 3]], "users_per_task": [2, 2], "samples_per_user": 40}
     blind = study.without_labels({"dataset": "digits", "seed": 0} | tasks)["numbers"]
     assert blind["true_clusters"] == 2 and blind["floats_up"] > 0
-    assert {job.axes.get("part", "training") for job in study.jobs("demo")} == {
-        *("federations", "ablation", "privacy", "axes", "new", "training")
-    }
+    parts = {"federations", "ablation", "privacy", "axes", "new", "training"}
+    assert {job.axes.get("part", "training") for job in study.jobs("demo")} == parts
+    assert not set(study.SEEN["small"]) & set(study.BLIND["small"])
+    settings = [job.settings for job in study.jobs("small") if job.kind == "training"]
+    private = {one["method"].get("clusterer", {}).get("epsilon") for one in settings}
+    assert private == {None, *study.EPSILONS}
+    kinds = {(one["federation"]["kind"], one["federation"].get("test")) for one in settings}
+    assert {("backdoor_colours", "both"), ("backdoor_patches", "both")} == {one for one in kinds if "back" in one[0]}
 
 
 BAD = {
@@ -187,11 +190,7 @@ BAD = {
     "from 1 to the number of clients, 6, got 7": lambda x, y: (x, y, {"n_clusters": 7}),
     "Client 1 has 2 samples, fewer than folds=3": lambda x, y: (edit(x, x[1][:2]), edit(y, y[1][:2]), {}),
     "Client 1 has labels from 0 to 1, but classes are 0 to 0|n_classes must be": lambda x, y: (x, y, {"n_classes": 1}),
-    "Client 1 has labels from 5 to 5, but classes are 0 to 1": lambda x, y: (
-        x,
-        edit(y, 0 * y[1] + 5),
-        {"n_classes": 2},
-    ),
+    "labels from 5 to 5, but classes are 0 to 1": lambda x, y: (x, edit(y, 0 * y[1] + 5), {"n_classes": 2}),
     "Client 1 has labels from -1": lambda x, y: (x, edit(y, y[1] - 1), {}),
     "Client 1 needs whole numbers as classes": lambda x, y: (x, edit(y, y[1] + 0.5), {}),
     "Client 1 has 84 samples but classes of 83": lambda x, y: (x, edit(y, y[1][1:]), {}),
