@@ -1,6 +1,7 @@
-"""Merge by gain: every loss and every merge as plain loops over samples give it, and what it refuses."""
+"""Merge by gain: losses and merges as plain loops over samples give them; what clusters gain, where it is known."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,9 +58,8 @@ def test_gains_losses_and_merges_are_those_of_plain_loops():
     x, y = clients()
     found = fl.MergeGain(**OPTIONS).fit(x, y)
     parts = parts_by_hand(x, y)
-    assert all(
-        np.ptp(np.bincount(fold[own == c])) <= 1 for (*_, fold), own in zip(parts, y, strict=True) for c in (0, 1)
-    )
+    counts = [np.bincount(fold[own == c]) for (*_, fold), own in zip(parts, y, strict=True) for c in (0, 1)]
+    assert all(np.ptp(of_class) <= 1 for of_class in counts)
 
     def gain(a, b):
         saved = loss_by_hand(parts, a)[0] + loss_by_hand(parts, b)[0] - loss_by_hand(parts, a + b)[0]
@@ -221,3 +221,38 @@ def test_sketches_that_do_not_belong_together():
     refused("Client 1 sends arrays of shape", made.fit_sketches, edit(sent, other))
     refused("how many there are: give n_classes", fl.MergeGain(**OPTIONS).sketch, x[0], y[0])
     refused("call fit first", made.predict_sketch, sent)
+
+
+def federation(labels, digits, n_clients=12):
+    return fl.Federation.from_arrays(digits.images, labels, np.arange(len(digits)) % n_clients)
+
+
+def test_known_answers(digits):
+    """One cluster and clusters of one are the two models they are compared with; wrong clusters gain nothing."""
+    fed = federation(digits.labels, digits)
+    all_in_one, alone = fl.clustering_gain(fed, np.zeros(12)), fl.clustering_gain(fed, np.arange(12)[::-1])
+    assert all_in_one[:2] == (0, 0) and alone.over_own == 0 and alone.over_own_error == 0
+    assert np.isclose(all_in_one.over_own, -alone.points) and all_in_one.over_own > 5  # 120 images each
+    assert fl.clustering_gain(fed, np.arange(12) % 3).points < 0  # nobody differs: a third of the data is less
+    order = np.random.default_rng(0).permutation(12)
+    turned = replace(fed, train=[fed.train[i] for i in order], test=[fed.test[i] for i in order])
+    again = fl.clustering_gain(turned, order % 3)
+    assert np.allclose(again[:4], fl.clustering_gain(fed, np.arange(12) % 3)[:4])
+    refused("labels must be 12 clusters", fl.clustering_gain, fed, [0, 1])
+    refused("width must be a whole number", fl.clustering_gain, fed, np.zeros(12), width=0)
+
+
+def test_clusters_with_classes_of_their_own_gain_what_the_swap_costs(digits):
+    """Half of the clients call a digit d its successor: together they can be right on one half only."""
+    swapped = np.where(np.arange(len(digits)) % 12 < 6, digits.labels, (digits.labels + 1) % 10)
+    gain = fl.clustering_gain(federation(swapped, digits), np.arange(12) // 6)
+    assert 35 < gain.points < 60 and 0 < gain.error < 5
+
+
+def test_what_is_judged_was_not_seen(digits):
+    """Random classes cannot be learnt, not even where every client holds copies of the same samples."""
+    noise = np.random.default_rng(1).integers(0, 10, len(digits))
+    fed = federation(noise, digits)
+    everybody = np.concatenate(fed.train)[:600]
+    clients = fl.clustering_gain(replace(fed, train=[everybody] * 6 + [np.tile(everybody, 2)] * 6), np.arange(12) % 2)
+    assert (clients.clients[["one_model", "cluster_model", "own_model"]].to_numpy() < 16).all()
