@@ -41,7 +41,8 @@ def sketch_query(clusterer, embed: Callable[[Any], Any]) -> Callable:
     """Return the answer of a ``ClientApp`` to the server's query: ``app.query("sketch")(sketch_query(...))``.
 
     It holds the sketch's arrays and the client's number (the node's ``partition-id``, else Flower's node id), nothing
-    else. ``embed`` turns Flower's ``Context`` into this node's embeddings (n, d), for PACFL into images and classes.
+    else. ``embed`` turns Flower's ``Context`` into this node's embeddings (n, d), for PACFL and MergeGain (with its
+    ``n_classes``) into images and classes.
     Draws of a private release (``epsilon``) come from a secret of the node: who knows their seed takes the noise away.
     """
 
@@ -52,7 +53,8 @@ def sketch_query(clusterer, embed: Callable[[Any], Any]) -> Callable:
             if getattr(clusterer, "epsilon", None) is not None:
                 if "secret" not in context.state:
                     context.state["secret"] = app.ConfigRecord({"seed": str(secrets.randbits(128))})
-                own = clone(clusterer).set_params(random_state=int(context.state["secret"]["seed"]))
+                draws = "secret" if hasattr(clusterer, "secret") else "random_state"
+                own = clone(clusterer).set_params(**{draws: int(context.state["secret"]["seed"])})
             given = given if isinstance(given := embed(context), tuple) else (given,)
             sketch = own.sketch(*given, client=number)
             if asked.arrays:  # everybody's sketches: what is wanted is the answer to these

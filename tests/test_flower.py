@@ -16,6 +16,7 @@ from fltnb.flower import ClusteredFedAvg, Letter
 FLWR = importlib.util.find_spec("flwr") is not None
 FED = fl.federations.label_clusters(fl.load("digits"), n_clients=7, n_clusters=3, classes_per_cluster=3)
 PIXELS = [FED.inputs(index).reshape(len(index), -1) for index in FED.train]
+GIVEN = [(x, FED.labels[index]) for x, index in zip(PIXELS, FED.train, strict=True)]
 MODEL = models.make("mlp_plain", FED.input_shape, FED.n_classes)
 START = MODEL.init(0)
 SIGNATURES = fl.TransportSignatures(n_splits=2)
@@ -40,7 +41,7 @@ class Nodes:
 
     def answer(self, kind, client, letter):
         if kind.startswith("query"):
-            own = self.clusterer.sketch(PIXELS[client], client=client)
+            own = self.clusterer.sketch(*GIVEN[client][: 1 + self.clusterer.labelled], client=client)
             if letter.arrays:
                 own = self.clusterer.compare(PIXELS[client], own, letter.arrays, client, letter.notes["place"])
             number = str(client)
@@ -52,7 +53,10 @@ class Nodes:
         return Letter({"theta": done.theta[0]}, {"num-examples": len(FED.train[client]), "loss": float(done.loss[0])})
 
 
-@pytest.mark.parametrize("clusterer", [SIGNATURES, fl.EigenRelevance(3), fl.FCR(n_neighbors=3, threshold=0.3), None])
+FOUR = (SIGNATURES, fl.MergeGain(16, n_classes=10), fl.EigenRelevance(3), fl.FCR(n_neighbors=3, threshold=0.3))
+
+
+@pytest.mark.parametrize("clusterer", [*FOUR, None])
 def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     server = ClusteredFedAvg(clusterer, min_available_nodes=7)
     clients = server.start(Nodes(clusterer, range(7)), START, rounds=2)
@@ -62,7 +66,11 @@ def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     np.testing.assert_allclose(served, run.theta[run.rows], rtol=0, atol=1e-6)
     if clusterer:
         assert [one["label"] for one in clients] == run.labels.tolist()
-        sent = sum(array.nbytes for name, array in clusterer.sketch(PIXELS[0]).items() if name[0] != "_")
+        sent = sum(
+            array.nbytes
+            for name, array in clusterer.sketch(*GIVEN[0][: 1 + clusterer.labelled]).items()
+            if name[0] != "_"
+        )
         assert clients[0]["bytes_sketch"] == sent + 8 * 6 * hasattr(clusterer, "relay")  # relevances of the others
     assert (clients[0]["bytes_up"], clients[0]["accuracy"]) == (2 * 4 * MODEL.n_parameters, 50.0)
 
@@ -132,7 +140,7 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
     def ask(clusterer, *known):
         content = flower._content(flower.flwr_app(), Letter({}, {"known": list(known)}))
         context = Context(1, 5, {"partition-id": 3}, RecordDict(), {})
-        answer = flower.sketch_query(clusterer, lambda context: PIXELS[3])
+        answer = flower.sketch_query(clusterer, lambda context: GIVEN[3][: 1 + clusterer.labelled])
         return flower._read(answer(Message(content, 5, "query.sketch"), context))
 
     sent, notes = ask(SIGNATURES)
@@ -140,8 +148,11 @@ def test_a_node_answers_with_its_sketch_and_nothing_else():
     own = {name: array for name, array in SIGNATURES.sketch(PIXELS[3], client=3).items() if name[0] != "_"}
     np.testing.assert_equal(sent, own)
     assert not ask(SIGNATURES, "3").arrays
-    private = fl.TransportSignatures(epsilon=1.0, clip=10.0)  # its draws are no function of the app's settings
-    assert not np.array_equal(ask(private).arrays["first"], ask(private).arrays["first"])
+    how = {"epsilon": 1.0, "clip": 10.0}  # draws are no function of the app's settings, but features are everybody's
+    for private in (fl.TransportSignatures(**how), fl.MergeGain(n_classes=10, **how)):
+        one, other = ask(private).arrays, ask(private).arrays
+        assert not np.array_equal(*(sent["products" if private.labelled else "first"] for sent in (one, other)))
+        np.testing.assert_array_equal(one.get("about"), other.get("about"))
 
 
 @pytest.mark.skipif(not (FLWR and os.environ.get("FLTNB_SLOW")), reason="minutes: needs flwr, and FLTNB_SLOW=1")

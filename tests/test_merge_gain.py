@@ -1,6 +1,7 @@
-"""Merge by gain: every loss and every merge as plain loops over samples give it, and what it refuses."""
+"""Merge by gain: losses and merges as plain loops over samples give them; what clusters gain, where it is known."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from fltnb import methods
 from fltnb.methods import Context
 from fltnb.randomness import stream
 from fltnb.relatedness import merge_gain, sketch_bytes
+from fltnb.relatedness.eigen import gaussian_mechanism
 from fltnb.relatedness.noise import noisy
 from fltnb.relatedness.ridge import RIDGE
 
@@ -25,12 +27,21 @@ def clients(count=6, each=80, kinds=2, p=5, seed=0):
     return x, [(one[:, 0] + one[:, 1] > 0).astype(int) ^ (i % kinds) for i, one in enumerate(x)]
 
 
-def loss_by_hand(parts, members, folds=3):
+def parts_by_hand(x, y):
+    """Features, targets and folds of every client."""
+    projection = stream(2, "method", merge_gain.FEATURES, 0).normal(size=(5, 16))
+    phis = [np.hstack([np.maximum(3 * one @ projection / np.sqrt(5), 0), np.ones((len(one), 1))]) for one in x]
+    targets = [np.eye(2)[one] for one in y]
+    folds = [merge_gain._folds(one, 3, stream(2, "split", merge_gain.FOLDS, i)) for i, one in enumerate(targets)]
+    return list(zip(phis, targets, folds, strict=True))
+
+
+def loss_by_hand(parts, members, tested=(0, 1, 2), folds=3):
     """L(S) and every client's own part of it, from the samples."""
     best = (np.inf, None)
     for ridge in RIDGE:
         own = dict.fromkeys(members, 0.0)
-        for f in range(folds):
+        for f in tested:
             rest = [(phi[fold != f], y[fold != f]) for phi, y, fold in (parts[i] for i in members)]
             phi, y = (np.vstack(part) for part in zip(*rest, strict=True))
             moments, n = phi.T @ phi, sum(len(parts[i][0]) for i in members) * (folds - 1) / folds
@@ -46,12 +57,9 @@ def loss_by_hand(parts, members, folds=3):
 def test_gains_losses_and_merges_are_those_of_plain_loops():
     x, y = clients()
     found = fl.MergeGain(**OPTIONS).fit(x, y)
-    projection = stream(2, "method", merge_gain.FEATURES, 0).normal(size=(5, 16))
-    phis = [np.hstack([np.maximum(3 * one @ projection / np.sqrt(5), 0), np.ones((len(one), 1))]) for one in x]
-    targets = [np.eye(2)[one] for one in y]
-    folds = [merge_gain._folds(one, 3, stream(2, "split", merge_gain.FOLDS, i)) for i, one in enumerate(targets)]
-    parts = list(zip(phis, targets, folds, strict=True))
-    assert all(np.ptp(np.bincount(fold[own == c])) <= 1 for fold, own in zip(folds, y, strict=True) for c in (0, 1))
+    parts = parts_by_hand(x, y)
+    counts = [np.bincount(fold[own == c]) for (*_, fold), own in zip(parts, y, strict=True) for c in (0, 1)]
+    assert all(np.ptp(of_class) <= 1 for of_class in counts)
 
     def gain(a, b):
         saved = loss_by_hand(parts, a)[0] + loss_by_hand(parts, b)[0] - loss_by_hand(parts, a + b)[0]
@@ -82,16 +90,31 @@ def test_history_goes_on_and_may_be_cut_anywhere():
         np.testing.assert_array_equal(told.linkage_, free.linkage_)
 
 
-def test_many_clients_are_merged_by_candidates_and_kinds_never_mix(monkeypatch):
+def test_few_samples_of_a_class_are_not_in_one_fold_everywhere():
+    """With one sample of each class, a class that all clients keep in one fold is unknown to all other folds."""
+    rng, middles = np.random.default_rng(0), 3 * np.random.default_rng(1).normal(size=(6, 5))
+    y = [np.arange(6) for _ in range(12)]
+    x = [middles + rng.normal(size=middles.shape) for _ in y]
+    folds = [merge_gain._folds(np.eye(6), 3, stream(2, "split", merge_gain.FOLDS, i)) for i in range(12)]
+    assert all(np.bincount(fold).tolist() == [2, 2, 2] for fold in folds)
+    assert all(len({fold[c] for fold in folds}) == 3 for c in range(6))
+    assert fl.MergeGain(**OPTIONS).fit(x, y).n_clusters_ == 1
+
+
+def test_many_clients_are_merged_by_candidates_as_long_as_samples_that_chose_nothing_gain(monkeypatch):
     x, y = clients(24)
-    exact = fl.MergeGain(**OPTIONS).fit(x, y)
     monkeypatch.setattr(merge_gain, "EXACT", 10)
     monkeypatch.setattr(merge_gain, "LEFT", 8)
-    quick = fl.MergeGain(**OPTIONS).fit(x, y)
-    for found in (exact, quick):
-        assert found.n_clusters_ <= 6 and found.gain_[-1] < 0
-        assert all(np.ptp(np.flatnonzero(found.labels_ == c) % 2) == 0 for c in range(found.n_clusters_))
-    assert is_valid_linkage(quick.linkage_) and 0 < np.isnan(quick.distance_).mean() < 1
+    found, parts = fl.MergeGain(**OPTIONS).fit(x, y), parts_by_hand(x, y)
+    groups, saved = {i: ((i,), loss_by_hand(parts, (i,), (2,))[0]) for i in range(24)}, [0.0]
+    for step, (a, b) in enumerate(found.linkage_[:, :2].astype(int)):
+        (one, alone), (other, apart) = groups.pop(a), groups.pop(b)
+        groups[24 + step] = one + other, loss_by_hand(parts, one + other, (2,))[0]
+        saved.append(saved[-1] + alone + apart - groups[24 + step][1])
+    assert found.n_clusters_ == 24 - np.argmax(saved) and max(saved) > 0 > saved[-1]
+    assert all(np.ptp(np.flatnonzero(found.labels_ == c) % 2) == 0 for c in range(found.n_clusters_))
+    assert is_valid_linkage(found.linkage_) and 0 < np.isnan(found.distance_).mean() < 1
+    refused("More than 10 clients need folds=3 or more", fl.MergeGain(**OPTIONS, folds=2).fit, x, y)
 
 
 def test_newcomers_join_the_cluster_that_gains_or_none():
@@ -106,7 +129,8 @@ def test_newcomers_join_the_cluster_that_gains_or_none():
 
 def test_numbers_to_predict_draws_and_one_class():
     x, y = clients()
-    numbers = [one[:, :1] * (1 - 2 * (i % 2)) for i, one in enumerate(x)]
+    rng = np.random.default_rng(1)  # noise that more samples average out
+    numbers = [one[:, :1] * (1 - 2 * (i % 2)) + 0.5 * rng.normal(size=(len(one), 1)) for i, one in enumerate(x)]
     assert fl.MergeGain(**OPTIONS).fit(x, numbers).labels_.tolist() == [0, 1] * 3
     assert fl.MergeGain(**OPTIONS, n_draws=2).fit(x, y).labels_.tolist() == [0, 1] * 3
     y[2][:] = 0
@@ -118,9 +142,7 @@ def test_numbers_to_predict_draws_and_one_class():
 def test_private_release():
     x, y = clients(6, 400)
     plain, private = (fl.MergeGain(**OPTIONS, n_classes=2, clip=4.0, **more) for more in ({}, {"epsilon": 40.0}))
-    sigma = merge_gain.noise_multiplier(40.0, 1e-5)
-    rho = 4 / sigma**2
-    assert rho + 2 * np.sqrt(rho * np.log(1e5)) == pytest.approx(40)
+    sigma = np.sqrt(6) * gaussian_mechanism(40.0, 1e-5)
     own, alike = x[0] / 10, 0 * y[0]  # too short to be clipped; of one class, so that plain folds are the same
     one, other = (made.sketch(own, alike) for made in (plain, private))
     secret = fl.MergeGain(**private.get_params() | {"secret": 1}).sketch(own, alike)
@@ -131,6 +153,9 @@ def test_private_release():
     assert np.std(moved) == pytest.approx(sigma * 16, rel=0.2) and other["about"][3] == sigma * 16
     assert np.std(other["products"] - one["products"]) == pytest.approx(sigma * 4, rel=0.3)
     assert private.fit(x, y).labels_.tolist() == [0, 1] * 3
+    turns = np.linspace(0, np.pi, 25)[:, None] * np.ones(25)  # what one sample of norm 1, with a target of it, moves:
+    between, targets = np.cos(turns), np.cos(turns.T)  # |aa' - bb'|^2 + |ay' - bz'|^2, by a'b and y'z
+    assert 4 < (2 - 2 * between**2 + 2 - 2 * between * targets).max() <= 6
     assert noisy(fl.MergeGain(**OPTIONS), 0.1).fit(x, y).labels_.tolist() == [0, 1] * 3
 
 
@@ -150,9 +175,14 @@ def test_studies_make_federations_of_their_own(digits):
     tasks = {"kind": "tasks", "tasks": [[0, 1], [2, 3]], "users_per_task": [2, 2], "samples_per_user": 40}
     blind = study.without_labels({"dataset": "digits", "seed": 0} | tasks)["numbers"]
     assert blind["true_clusters"] == 2 and blind["floats_up"] > 0
-    assert {job.axes.get("part", "training") for job in study.jobs("demo")} == {
-        *("federations", "ablation", "privacy", "axes", "new", "training")
-    }
+    parts = {"federations", "ablation", "privacy", "axes", "new", "training"}
+    assert {job.axes.get("part", "training") for job in study.jobs("demo")} == parts
+    assert not set(study.SEEN["small"]) & set(study.BLIND["small"])
+    settings = [job.settings for job in study.jobs("small") if job.kind == "training"]
+    private = {one["method"].get("clusterer", {}).get("epsilon") for one in settings}
+    assert private == {None, *study.EPSILONS}
+    kinds = {(one["federation"]["kind"], one["federation"].get("test")) for one in settings}
+    assert {("backdoor_colours", "both"), ("backdoor_patches", "both")} == {one for one in kinds if "back" in one[0]}
 
 
 BAD = {
@@ -160,11 +190,7 @@ BAD = {
     "from 1 to the number of clients, 6, got 7": lambda x, y: (x, y, {"n_clusters": 7}),
     "Client 1 has 2 samples, fewer than folds=3": lambda x, y: (edit(x, x[1][:2]), edit(y, y[1][:2]), {}),
     "Client 1 has labels from 0 to 1, but classes are 0 to 0|n_classes must be": lambda x, y: (x, y, {"n_classes": 1}),
-    "Client 1 has labels from 5 to 5, but classes are 0 to 1": lambda x, y: (
-        x,
-        edit(y, 0 * y[1] + 5),
-        {"n_classes": 2},
-    ),
+    "labels from 5 to 5, but classes are 0 to 1": lambda x, y: (x, edit(y, 0 * y[1] + 5), {"n_classes": 2}),
     "Client 1 has labels from -1": lambda x, y: (x, edit(y, y[1] - 1), {}),
     "Client 1 needs whole numbers as classes": lambda x, y: (x, edit(y, y[1] + 0.5), {}),
     "Client 1 has 84 samples but classes of 83": lambda x, y: (x, edit(y, y[1][1:]), {}),
@@ -195,3 +221,38 @@ def test_sketches_that_do_not_belong_together():
     refused("Client 1 sends arrays of shape", made.fit_sketches, edit(sent, other))
     refused("how many there are: give n_classes", fl.MergeGain(**OPTIONS).sketch, x[0], y[0])
     refused("call fit first", made.predict_sketch, sent)
+
+
+def federation(labels, digits, n_clients=12):
+    return fl.Federation.from_arrays(digits.images, labels, np.arange(len(digits)) % n_clients)
+
+
+def test_known_answers(digits):
+    """One cluster and clusters of one are the two models they are compared with; wrong clusters gain nothing."""
+    fed = federation(digits.labels, digits)
+    all_in_one, alone = fl.clustering_gain(fed, np.zeros(12)), fl.clustering_gain(fed, np.arange(12)[::-1])
+    assert all_in_one[:2] == (0, 0) and alone.over_own == 0 and alone.over_own_error == 0
+    assert np.isclose(all_in_one.over_own, -alone.points) and all_in_one.over_own > 5  # 120 images each
+    assert fl.clustering_gain(fed, np.arange(12) % 3).points < 0  # nobody differs: a third of the data is less
+    order = np.random.default_rng(0).permutation(12)
+    turned = replace(fed, train=[fed.train[i] for i in order], test=[fed.test[i] for i in order])
+    again = fl.clustering_gain(turned, order % 3)
+    assert np.allclose(again[:4], fl.clustering_gain(fed, np.arange(12) % 3)[:4])
+    refused("labels must be 12 clusters", fl.clustering_gain, fed, [0, 1])
+    refused("width must be a whole number", fl.clustering_gain, fed, np.zeros(12), width=0)
+
+
+def test_clusters_with_classes_of_their_own_gain_what_the_swap_costs(digits):
+    """Half of the clients call a digit d its successor: together they can be right on one half only."""
+    swapped = np.where(np.arange(len(digits)) % 12 < 6, digits.labels, (digits.labels + 1) % 10)
+    gain = fl.clustering_gain(federation(swapped, digits), np.arange(12) // 6)
+    assert 35 < gain.points < 60 and 0 < gain.error < 5
+
+
+def test_what_is_judged_was_not_seen(digits):
+    """Random classes cannot be learnt, not even where every client holds copies of the same samples."""
+    noise = np.random.default_rng(1).integers(0, 10, len(digits))
+    fed = federation(noise, digits)
+    everybody = np.concatenate(fed.train)[:600]
+    clients = fl.clustering_gain(replace(fed, train=[everybody] * 6 + [np.tile(everybody, 2)] * 6), np.arange(12) % 2)
+    assert (clients.clients[["one_model", "cluster_model", "own_model"]].to_numpy() < 16).all()

@@ -12,9 +12,9 @@ from .centroids import PCAKMeans
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
-from .gain import Gain, clustering_gain
 from .merge_gain import MergeGain
 from .pacfl import PACFL
+from .ridge import Gain, clustering_gain
 from .transport import TransportSignatures
 
 _MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, TransportSignatures)

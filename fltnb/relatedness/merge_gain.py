@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.cluster.hierarchy import cut_tree
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch, check_clients
-from .ridge import Sums, losses, nearest, served
+from .eigen import gaussian_mechanism
+from .ridge import Sums, features, losses, nearest, served
 
 SCALE = 3.0  # of the random features, which see x / sqrt(p)
 EXACT = 250  # clients up to which all pairs are evaluated
 LEFT, NEAREST = 60, 6  # with more: candidates of each cluster, until so few clusters are left that all pairs are
 AT_ONCE = 16  # pairs evaluated together: they fit the cache
 FEATURES, FOLDS, RELEASE = 22, 23, 24  # keys of the draws
-NEW = -1  # answer of MergeGain.predict_sketch: no cluster gains
 
 
 class MergeGain(ClientClusterer):
@@ -42,8 +44,9 @@ class MergeGain(ClientClusterer):
 
     **Merging.** Greedy on the gain :math:`[L(S) + L(T) - L(S \cup T)] / (|S| + |T|)`; where no merge gains it ends, so
     there is no threshold and no number of clusters. With more than 250 clients, those that are each other's best among
-    their nearest are merged at a time, until 60 clusters are left. A gain needs sums over S and T only; to search, the
-    server needs those of single clients first.
+    their nearest are merged at a time, until 60 clusters are left, and all of it sees all folds but the last: the best
+    of so many gains is partly luck, so the last fold, which chose nothing, says how many merges have the least loss. A
+    gain needs sums over S and T only; to search, the server needs those of single clients first.
 
     Parameters
     ----------
@@ -51,8 +54,8 @@ class MergeGain(ClientClusterer):
     n_clusters : int or None, where it is known: merging ends there
     n_classes : int or None, classes are 0 to ``n_classes - 1``; ``fit`` can tell them from all clients' y
     epsilon, delta, clip : float or None
-        A private release, with features clipped to norm ``clip`` and Gaussian noise on A and B
-        (:func:`noise_multiplier`); folds are then dealt without regard to classes, and their sizes are not hidden.
+        A private release: features clipped to norm ``clip``, Gaussian noise on A and B, and folds that are dealt
+        without regard to classes; their sizes are not hidden.
     secret : int
         Seed of that noise. The server knows ``random_state``, so each client of a real release needs one of its own
         that nobody else knows; the default is for simulations.
@@ -60,7 +63,8 @@ class MergeGain(ClientClusterer):
 
     Attributes
     ----------
-    gain_ : ndarray (M - 1,), gain of each merge in the order of ``linkage_``, which goes on beyond ``n_clusters_``
+    gain_ : ndarray (M - 1,), gain of each merge, as the search saw it, in the order of ``linkage_``, which goes on
+        beyond ``n_clusters_``
     linkage_ : its heights are the running maximum of ``-gain_``, from 0
     loss_ : ndarray (M,), cross-validated squared error of each client under its cluster's regression
     distance_ : ndarray (M, M), ``-gain`` of merging two clients, negative where they gain; NaN where not evaluated
@@ -90,15 +94,18 @@ class MergeGain(ClientClusterer):
                 few = f"Client {i} has {size} samples, fewer than folds={self.folds}"
                 raise FltnbError(f"{few}: leave it out or lower folds.")
 
+    def _check_options(self, n_clients: int) -> None:
+        super()._check_options(n_clients)
+        if n_clients > EXACT and self.folds < 3:
+            raise FltnbError(f"More than {EXACT} clients need folds=3 or more: one fold judges what the others merged.")
+
     def sketches(self, X: Sequence[np.ndarray], y: Sequence[np.ndarray] | None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients, of their samples (n_i, p) and classes (n_i,) or numbers to predict (n_i, K)."""
         if y is None or len(y) != len(X):
             raise FltnbError("MergeGain asks what merging does to predictions: give y, the classes of every client.")
-        y, n_classes = [np.asarray(one) for one in y], self.n_classes
-        whole = [int(one.max()) for one in y if one.ndim == 1 and one.dtype.kind in "iu" and len(one)]
-        if n_classes is None and whole:
-            n_classes = max(2, 1 + max(whole))
-        y = [_targets(one, n_classes, i) for i, one in enumerate(y, first)]
+        y = [np.asarray(one) for one in y]
+        whole = [1, *(int(one.max()) for one in y if one.ndim == 1 and one.dtype.kind in "iu" and len(one))]
+        y = [_targets(one, self.n_classes or 1 + max(whole), i) for i, one in enumerate(y, first)]
         for i, one in enumerate(y, first):
             if one.shape[1] > 1 and (one == one[0]).all():
                 alone = "it predicts that one without error and gains from nobody who holds others."
@@ -118,10 +125,13 @@ class MergeGain(ClientClusterer):
         alike = y if self.epsilon is None else np.zeros((len(y), 1))
         fold = _folds(alike, int(self.folds), stream(self.random_state, "split", FOLDS, client))
         parts = [fold == f for f in range(self.folds)]
-        phis = [self._features(x, draw) for draw in range(self.n_draws)]
+        draws = (stream(self.random_state, "method", FEATURES, draw) for draw in range(self.n_draws))
+        matrices = [rng.normal(size=(x.shape[1], self.n_features)) * (SCALE / np.sqrt(x.shape[1])) for rng in draws]
+        phis = [features(x.astype(np.float64), matrix) for matrix in matrices]
         squares, sigma = [(y[part] ** 2).sum() for part in parts], 0.0
         if self.epsilon is not None:
-            sigma = noise_multiplier(self.epsilon, self.delta, self.n_draws)
+            # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by 2
+            sigma = np.sqrt(6 * self.n_draws) * gaussian_mechanism(self.epsilon, self.delta)
             phis = [phi * np.minimum(1, self.clip / np.linalg.norm(phi, axis=1))[:, None] for phi in phis]
             y = y / np.maximum(np.linalg.norm(y, axis=1, keepdims=True), 1)
             squares = [part.sum() for part in parts]  # a constant of every gain
@@ -136,20 +146,14 @@ class MergeGain(ClientClusterer):
         about = np.array([len(x), x.shape[1], self.random_state, noise * (self.clip or 1)])
         return {name: array.astype(np.float32) for name, array in sent.items()} | {"about": about}
 
-    def _features(self, x: np.ndarray, draw: int) -> np.ndarray:
-        projection = stream(self.random_state, "method", FEATURES, draw).normal(size=(x.shape[1], self.n_features))
-        phi = np.maximum(np.asarray(x, dtype=np.float64) @ projection * (SCALE / np.sqrt(x.shape[1])), 0)
-        return np.hstack([phi, np.ones((len(x), 1))])
-
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers, int64: the cluster that gains most in all by taking one in; -1, a new one, if none gains."""
         if not hasattr(self, "labels_"):
             raise FltnbError("This MergeGain has not seen any clients yet: call fit first.")
         new, place = self._sums(sketches, self._like), []
         for i, alone in enumerate(losses(new, self.folds)[0]):
-            joined = self._clusters.plus(new.take([i]))
-            gain = self._cluster_losses + alone - losses(joined, self.folds)[0]
-            place.append(gain.argmax() if gain.max() > 0 else NEW)
+            gain = self._cluster_losses + alone - losses(self._clusters.plus(new.take([i])), self.folds)[0]
+            place.append(gain.argmax() if gain.max() > 0 else -1)
         return np.array(place, dtype=np.int64)
 
     def _sums(self, sketches: Sequence[Sketch], like: tuple | None = None) -> Sums:
@@ -165,55 +169,59 @@ class MergeGain(ClientClusterer):
         return Sums.of(sketches)
 
     def _relate(self, sketches, answers) -> None:
-        sums, m = self._sums(sketches), len(sketches)
+        sums = self._sums(sketches)
         with threadpool_limits(1):
             tree, found = self._merge(Sums(*(part.copy() for part in sums)))
-            groups, labels = [[i] for i in range(m)], np.arange(m)
-            for a, b in tree[: m - (self.n_clusters or found), :2].astype(int):
-                groups.append(groups[a] + groups[b])
-                labels[groups[-1]] = len(groups)
-            self._keep(self.distance_, tree, labels)
+            self._keep(self.distance_, tree, cut_tree(tree, self.n_clusters or found)[:, 0])  # by order, not height
             member = np.eye(self.n_clusters_)[self.labels_].T
             self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
             self._cluster_losses, weights = losses(self._clusters, self.folds)
-            own = [served(sums.take([i]), weights[c], self.folds)[0] for i, c in enumerate(self.labels_)]
-            self.loss_ = np.array(own)
+            self.loss_ = served(sums, weights[self.labels_], self.folds)
 
-    def _losses(self, sums: Sums, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
+    def _losses(self, sums: Sums, folds: int, a: np.ndarray, b: np.ndarray | None = None) -> np.ndarray:
         """Losses of rows of sums, or of pairs of rows joined."""
-        parts = [slice(at, at + AT_ONCE) for at in range(0, len(a), AT_ONCE)]
-        work = (delayed(_part)(sums, a[part], None if b is None else b[part], self.folds) for part in parts)
+
+        def part(at: slice) -> np.ndarray:
+            rows = sums.take(a[at])
+            return losses(rows if b is None else rows.plus(sums.take(b[at])), folds)[0]
+
+        work = (delayed(part)(slice(at, at + AT_ONCE)) for at in range(0, len(a), AT_ONCE))
         return np.concatenate([np.empty(0), *Parallel(n_jobs=self.n_jobs, prefer="threads")(work)])
 
     def _merge(self, sums: Sums) -> tuple[np.ndarray, int]:
-        """Merge up to one cluster, adding up ``sums`` in place; return the tree and how many clusters had no gain."""
-        m = len(sums.size)
-        loss, name, size = self._losses(sums, np.arange(m)), np.arange(m), np.ones(m, dtype=int)
+        """Merge up to one cluster, adding up ``sums`` in place; return the tree and how many clusters to keep."""
+        m, folds, both = len(sums.size), self.folds, (sums,)
+        if many := m > EXACT:
+            both, folds = (sums, sums.but_last(folds)), folds - 1
+            held, saved = losses(sums, self.folds, last=True)[0], [0.0]
+        seen = both[-1]
+        loss, name, size = self._losses(seen, folds, np.arange(m)), np.arange(m), np.ones(m, dtype=int)
         gain, known = np.full((m, m), -np.inf), np.eye(m, dtype=bool)
-        self.distance_, rows, found = np.where(known, 0.0, np.nan), [], 1
+        self.distance_, rows = np.where(known, 0.0, np.nan), []
         while len(alive := np.flatnonzero(size)) > 1:
-            every = len(alive) <= (EXACT if m <= EXACT else LEFT)
-            asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(sums.take(alive), NEAREST)
+            every = len(alive) <= (LEFT if many else EXACT)
+            asked = np.tri(len(alive), k=-1, dtype=bool).T if every else nearest(seen.take(alive), NEAREST)
             a, b = (alive[at] for at in np.nonzero(asked & ~known[np.ix_(alive, alive)]))
-            gain[a, b] = gain[b, a] = (loss[a] + loss[b] - self._losses(sums, a, b)) / (size[a] + size[b])
+            gain[a, b] = gain[b, a] = (loss[a] + loss[b] - self._losses(seen, folds, a, b)) / (size[a] + size[b])
             known[a, b] = known[b, a] = True
             if not rows:
                 self.distance_[a, b] = self.distance_[b, a] = -gain[a, b]
             here = gain[np.ix_(alive, alive)]
             best, top = here.argmax(1), here.max(1)
-            found = len(alive) if found == 1 and top.max() <= 0 else found
             mutual = np.flatnonzero((best[best] == np.arange(len(alive))) & (np.arange(len(alive)) < best))
             mutual = mutual[np.argsort(-top[mutual], kind="stable")]
-            if every:
-                mutual = mutual[:1]
-            elif top.max() > 0:
-                mutual = mutual[top[mutual] > 0]
+            gains = top[mutual] > 0
+            mutual = mutual[gains] if gains.any() and not every else mutual[:1]
             for i, j in zip(alive[mutual], alive[best[mutual]], strict=True):
                 size[i], size[j] = size[i] + size[j], 0
                 rows.append((name[i], name[j], gain[i, j], size[i]))
                 loss[i] += loss[j] - gain[i, j] * size[i]
-                for part in sums:
+                for part in chain(*both):
                     part[i] += part[j]
+                if many:
+                    joined = losses(sums.take([i]), self.folds, last=True)[0][0]
+                    saved.append(held[i] + held[j] - joined)
+                    held[i] = joined
                 name[i] = m + len(rows) - 1
                 gain[i] = gain[:, i] = gain[:, j] = -np.inf
                 known[i] = known[:, i] = False
@@ -221,18 +229,8 @@ class MergeGain(ClientClusterer):
         tree = np.array(rows)
         self.gain_ = tree[:, 2].copy()
         tree[:, 2] = np.maximum.accumulate(-self.gain_) + self.gain_[0]
-        return tree, found
-
-
-def noise_multiplier(epsilon: float, delta: float, n_draws: int = 1) -> float:
-    """Return the standard deviation of the noise on ``(A / clip^2, B / clip)`` of a private release.
-
-    Replacing one sample, whose features have norm ``clip`` at most and whose targets 1, moves these by at most
-    2 sqrt(2 draws): rho-zCDP with rho = 4 draws / sigma^2, which implies (rho + 2 sqrt(rho log(1 / delta)), delta) (Bun
-    and Steinke, TCC 2016, Propositions 1.3 and 1.6).
-    """
-    log = np.log(1 / delta)
-    return float(2 * np.sqrt(n_draws) / (np.sqrt(log + epsilon) - np.sqrt(log)))
+        kept = np.cumsum(saved).argmax() if many else (np.append(self.gain_, 0) <= 0).argmax()
+        return tree, m - int(kept)
 
 
 def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
@@ -251,14 +249,10 @@ def _targets(y: np.ndarray, n_classes: int | None, client: int) -> np.ndarray:
 
 
 def _folds(y: np.ndarray, folds: int, rng: np.random.Generator) -> np.ndarray:
-    """Fold of every sample (n,), drawn at random, sizes and classes even."""
+    """Fold of every sample (n,), drawn at random, sizes and classes even.
+
+    A client's first fold is drawn too: else few samples of a class would be in the same fold on every client.
+    """
     order = rng.permutation(len(y))
     order = order[np.argsort(y[order].argmax(1), kind="stable")]
-    fold = np.empty(len(y), dtype=int)
-    fold[order] = np.arange(len(y)) % folds
-    return fold
-
-
-def _part(sums: Sums, a: np.ndarray, b: np.ndarray | None, folds: int) -> np.ndarray:
-    rows = sums.take(a)
-    return losses(rows if b is None else rows.plus(sums.take(b)), folds)[0]
+    return (np.argsort(order) + rng.integers(folds)) % folds
