@@ -6,8 +6,6 @@ persons with five pictures or more, 200,288 pictures of 9,343 persons. Those JSO
 the pictures themselves (Liu et al., ICCV 2015) must lie where LEAF wants them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """PACS (Li et al., ICCV 2017): 9,991 images of 7 classes in 4 domains; it has no download that a program may use."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ A *prepared* set is one file ``<name>.npz`` without pickles that holds the array
 ``<name>.npz.json`` beside them with their SHA-256, which every later load verifies.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

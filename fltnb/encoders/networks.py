@@ -1,7 +1,5 @@
 """The autoencoders of FLT, shaped by the data, and MT-HFL's ResNet-18: networks that clients embed with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Encoders trained once, before the federation exists, and kept on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

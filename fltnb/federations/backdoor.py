@@ -6,8 +6,6 @@ and attackers together may learn the feature instead of the content; test images
 then mislead it, and the target with it. The published figures are means over the targets, cluster 0.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Clients whose images look different: rotated, or of other domains (EMD-CFL, arXiv 2506.07769, Section 4.1)."""
 
-from __future__ import annotations
-
 import numbers
 from dataclasses import replace
 from functools import partial

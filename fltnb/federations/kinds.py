@@ -5,8 +5,6 @@ them ``n_clients`` is the number of clients M and ``seed`` decides what is drawn
 images or clients for what is asked, raises FltnbError.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Clients that hold different classes: FLT's scenarios 1, 2 and 4 (arXiv 2103.15947, Section 4.2), Dirichlet skew."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 

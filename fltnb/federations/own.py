@@ -1,7 +1,5 @@
 """Your own clients: samples, classes and owners out of a table or a folder of pictures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Samples as they are stored, and as models want them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

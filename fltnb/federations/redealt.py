@@ -4,8 +4,6 @@
 partition, and whatever that refuses raises FltnbError.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

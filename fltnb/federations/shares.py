@@ -1,7 +1,5 @@
 """Dealing samples out to clients, in whole numbers and without repetition, and pools of images drawn for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Users that learn different tasks: MT-HFL's federations (arXiv 2410.02733, Section III)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One client per person: FEMNIST by writers, FLT's scenario 3 (arXiv 2103.15947, Section 4.2), and FeSEM's CelebA."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import numpy as np

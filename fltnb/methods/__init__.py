@@ -3,8 +3,6 @@
 :func:`build` turns a method's settings (a JSON-able dict) back into the method, so a run can be described in a file.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

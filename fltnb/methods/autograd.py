@@ -1,7 +1,5 @@
 """Gradients and training by plain autograd, for a method whose local step no engine has (FedDANE)."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch.nn import functional

@@ -4,8 +4,6 @@ CFL (Sattler et al., arXiv 1910.01991) looks at the length of updates. FedCluste
 rebuilt it for their tables, cuts on schedule, and a bound on the cosine between the halves says whether that was right.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -4,8 +4,6 @@ FedClust: Islam et al., ICPP 2024 (arXiv 2407.07124). FlexCFL: Duan et al., IEEE
 their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PMLR 235).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

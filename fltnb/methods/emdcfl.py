@@ -5,8 +5,6 @@ and measures how far apart the embeddings of their samples are (:class:`fltnb.re
 the same neighbours are averaged from then on, beginning with what they have just trained.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 import numpy as np

@@ -5,8 +5,6 @@ per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights
 follow another labelling of the same images. FedSoft: arXiv 2112.06053. FedCE: Cai et al., ACM MM 2023.
 """
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Literal
 

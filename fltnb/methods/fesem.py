@@ -4,8 +4,6 @@ Expectation-maximisation over K centres: every client belongs to the centre near
 is the mean of its members' models (Equation 9), and clients train with a penalty on the distance from it (Equation 7).
 """
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar, Literal
 

@@ -6,8 +6,6 @@ same with a clusterer that looks at raw pixels. Weights in place of links (:clas
 "removing the hard threshold" for future work (Section 5). PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 

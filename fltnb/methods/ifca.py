@@ -1,7 +1,5 @@
 """IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -10,8 +10,6 @@ Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...
 channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

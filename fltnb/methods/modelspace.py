@@ -5,8 +5,6 @@ A federation's last known models are the largest array of a run (gigabytes), so 
 measured from an ``origin`` near all of them (the initial model), else float32 would lose them in the models' length.
 """
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

@@ -4,8 +4,6 @@ pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their u
 2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..relatedness.pacfl import singular_vectors

@@ -1,7 +1,5 @@
 """Methods without clusters: training alone, and FedAvg with another local or server step."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np

@@ -3,8 +3,6 @@
 The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Meant against clients that send nonsense.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One-shot clusterers: scikit-learn estimators over clients, usable on anybody's embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

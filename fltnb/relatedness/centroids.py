@@ -1,7 +1,5 @@
 """Clusterers whose clients send k-means centroids: a threshold on a client distance, Ward, a cut (FLT, Algorithm 2)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The client graph, its dendrogram, and where to cut it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

@@ -3,8 +3,6 @@
 They are float64, symmetric to the last bit, with a zero diagonal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

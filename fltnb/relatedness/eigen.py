@@ -4,8 +4,6 @@ No public code exists. The paper's Algorithm 2 multiplies the data of two users 
 this is Eq. (2), where every user multiplies its own Gram matrix with the other's eigenvectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

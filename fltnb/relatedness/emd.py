@@ -1,7 +1,5 @@
 """One-shot clustering of clients by earth mover's distances between their embeddings (EMD-CFL)."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import warnings

@@ -1,7 +1,5 @@
 """Form Client Relatedness (FCR), the one-shot clustering of FLT."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

@@ -3,8 +3,6 @@
 This project's own, not of any paper. Its constants were frozen before the test (docs/merge_gain.md).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from itertools import chain

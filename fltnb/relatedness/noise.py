@@ -4,8 +4,6 @@ The level is the expected length of the noise on a vector, as a multiple of the 
 mean of all. It is no privacy guarantee (see ``epsilon`` of EigenRelevance).
 """
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.base import clone
 

@@ -1,7 +1,5 @@
 """PACFL: clients whose images span similar subspaces belong together (Vahidian et al., AAAI 2023)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

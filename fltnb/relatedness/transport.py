@@ -1,7 +1,5 @@
 """Transport signatures: one-shot clustering of clients with a test instead of a threshold. This project's own."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

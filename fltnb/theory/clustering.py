@@ -8,8 +8,6 @@ The mean of n samples has the variance sigma^2 / n, so it is wrong with probabil
 prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2 inherit the n^2 in the exponent: :func:`bound` has both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 

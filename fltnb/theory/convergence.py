@@ -14,8 +14,6 @@ What follows from the assumptions and what does not:
   :func:`contraction_bound` still holds: A does not lengthen a vector in the norm that weights clients by degree.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Convex federated problems with known constants, for Theorem 2: least squares and regularised logistic regression."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
