@@ -118,6 +118,19 @@ class EMDClustering(ClientClusterer):
         names = ("distance", "reference", "_sent")
         return [dict(zip(names, own, strict=True)) for own in zip(rows, reference[:, None], sent[:, None], strict=True)]
 
+    def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
+        """Row of one client, of training samples (n_i, d) and everybody's validation samples (v_j, d).
+
+        All under its own encoder; what :meth:`sketches` returns for it.
+        """
+        count, width = len(validation), x.shape[1]
+        distance, reference = np.zeros((count, count)), np.zeros(count)
+        self.measure([(client, x, dict(enumerate(validation)))], distance, reference)
+        compared = sum(min(len(part), int(self.max_samples)) for part in (x, validation[client]))
+        sent = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
+        row = {"distance": np.delete(distance[client], client), "reference": reference[[client]]}
+        return row | {"_sent": np.array([sent])}
+
     def _relate(self, sketches, answers) -> None:
         count = len(sketches)
         self.sent_ = np.concatenate([sketch["_sent"] for sketch in sketches])
