@@ -11,6 +11,8 @@ from toys import prepared, refused
 
 from fltnb import data, paths
 from fltnb.data import ImageSet, features
+from fltnb.encoders import EncoderSpec, embed_clients
+from fltnb.federations import Federation
 
 
 def tiny(n=6, **changes):
@@ -279,9 +281,13 @@ def test_real_cifar100_classes_of_the_disjoint_set():
 
 def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
     class Bright(torch.nn.Module):  # in the place of the network: 1,280 times 6 x the mean of its inputs
+        def __init__(self):
+            super().__init__()
+            self.six = torch.nn.Parameter(torch.tensor(6.0))
+
         def extract_features(self, x):
             assert x.shape[1:] == (3, 32, 32)  # eight pixels, enlarged four times
-            return (6 * (x * features.STD + features.MEAN)).mean((1, 2, 3), keepdim=True).expand(-1, 1280, 7, 7)
+            return (self.six * (x * features.STD + features.MEAN)).mean((1, 2, 3), keepdim=True).expand(-1, 1280, 7, 7)
 
     pictures = np.stack([np.full((8, 8, 3), grey, dtype=np.uint8) for grey in (0, 51, 255, 51)])
     labels, split, domains = np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1], np.uint8), np.arange(4, dtype=np.uint8)
@@ -293,6 +299,9 @@ def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
     assert seen.images.shape == (4, 1, 1280) and np.array_equal(seen.labels, labels)
     assert [set(row.ravel()) for row in seen.images] == [{0}, {114}, {255}, {114}]  # 255 sqrt(0.2) = 114.04
     assert np.array_equal(seen.domains, domains) and "EfficientNet-Lite0" in seen.origin
+    fed = Federation.from_arrays(pictures, labels, [0, 0, 1, 1], test_fraction=0.5)
+    embedded = embed_clients(fed, EncoderSpec("efficientnet", "imagenet"), n_jobs=1)
+    assert np.allclose([x[0, 0] for x in embedded], [6 / 255 * fed.images[own[0]].max() for own in fed.train])
     monkeypatch.setattr(features, "network", None)  # computed once: the prepared file is read now
     assert np.array_equal(data.load("pacs_features", tmp_path).images, seen.images)
 

@@ -244,7 +244,7 @@ def test_resnet_features_are_those_of_torchvision(own_store):
     assert encoders.sent_parameters(spec) == sum(v.size for v in state.values() if v.dtype.kind == "f") > 11e6
     fed = fl.Federation.from_arrays(np.random.default_rng(0).normal(size=(40, 7)), [0, 1] * 20, [0] * 20 + [1] * 20)
     refused(r"needs grey or colour images, not \(1, 1, 7\)", encoders.embed_clients, fed, spec)
-    refused("Unknown origin of a ResNet-18's weights", EncoderSpec, "resnet18")
+    refused("Unknown origin of a resnet18's weights", EncoderSpec, "resnet18")
     refused("nothing to fine-tune", EncoderSpec, "resnet18", "imagenet", finetune_epochs=1)
 
 
