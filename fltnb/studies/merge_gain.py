@@ -13,9 +13,14 @@ import numpy as np
 
 from .. import metrics
 from ..data import load
+from ..encoders import EncoderSpec, embed_clients
 from ..federations import FASHION_TASKS, apply_style, build, writer_styles
+from ..methods.flt import client_images
 from ..randomness import stream
-from ..relatedness import MergeGain
+from ..relatedness import MergeGain, TransportSignatures
+from ..relatedness.cuts import cut
+from ..relatedness.merge_gain import FEATURES, SCALE
+from ..relatedness.ridge import Sums, features, losses
 from ..results import Job
 from . import head_to_head as rival
 from .common import SEEDS, Settings, federation, pixels, unseen
@@ -85,8 +90,11 @@ def _federations(profile: str) -> Iterator[Job]:
             for switch, options in switches.items():
                 yield _clustering("merge_gain", fed, options, part="ablation", federation=shown, switch=switch)
             about = {"dataset": fed["dataset"], "method": "merge_gain", "part": "ablation", "federation": shown}
-            about |= {"seed": seed, "switch": "without labels"}
-            yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about)
+            about |= {"seed": seed}
+            yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about | {"switch": "without labels"})
+            how = {"federation": fed, "encoder": unseen(fed["dataset"])}
+            yield Job.study("merge_gain.by_transport", how, axes=about | {"switch": "transport's order of merges"})
+            yield Job.study("merge_gain.soft", {"federation": fed}, axes=about | {"part": "soft"})
             for epsilon in epsilons:
                 private, axes = {"epsilon": epsilon, "clip": CLIP}, {"part": "privacy", "level": float(epsilon)}
                 if kind.model != "mlp_plain":
@@ -168,6 +176,59 @@ def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
     middle, spread = np.concatenate(y).mean(0), np.concatenate(y).std()
     found = MergeGain().fit(x, [(own - middle) / spread for own in y])
     return {"numbers": _compared(fed.clusters, found)}
+
+
+def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
+    """Merge in the order of transport signatures' tree; the least summed loss says how often."""
+    fed = build(federation)
+    found, tree = MergeGain(), TransportSignatures().fit(embed_clients(fed, EncoderSpec(**encoder), n_jobs=1)).linkage_
+    sums = Sums.of(found.sketches(*client_images(fed)))
+    cuts = [cut(tree, k) for k in range(1, fed.n_clients + 1)]
+    found.labels_ = min(cuts, key=lambda labels: losses(_grouped(sums, labels), found.folds)[0].sum())
+    found.n_clusters_, found.sent_ = len(np.unique(found.labels_)), np.array([np.nan])
+    return {"numbers": _compared(fed.clusters, found)}
+
+
+def soft(federation: Settings) -> dict[str, Any]:
+    """Let every client weigh the other clusters' sums (0, 0.1, 0.3 or 1), one after the other, by its own loss.
+
+    Returns ``numbers``: test accuracy in percent of the ridge regressions (the mean prediction of the F folds') by
+    each client alone, by its cluster (``hard``), by weights (``soft``) and by everybody (``one``); ``weight``, the mean
+    weight of a cluster that is not the client's own.
+    """
+    fed, found = build(federation), MergeGain()
+    sums = Sums.of(found.sketches(*client_images(fed)))
+    labels, (x, y) = found.fit_sketches(found.sketches(*client_images(fed))).labels_, client_images(fed, "test")
+    clusters, matrix = _grouped(sums, labels), stream(0, "method", FEATURES, 0)
+    matrix = matrix.normal(size=(x[0].shape[1], found.n_features)) * (SCALE / np.sqrt(x[0].shape[1]))
+    hits: dict[str, list[float]] = {name: [] for name in ("alone", "hard", "soft", "one", "weight")}
+
+    def fitted(i: int, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Loss of client i, and its weights, under the model of these shares of the clusters."""
+        pooled = [np.tensordot(weights, part, 1)[None] for part in (clusters.moments, clusters.products)]
+        size = np.array([weights @ clusters.size])
+        loss, model = losses(Sums(*pooled, *(part[[i]] for part in sums[2:5]), size, sums.noise[[i]]), found.folds)
+        return loss[0], model[0]
+
+    for i in range(fed.n_clients):
+        own = np.eye(len(clusters.size))[labels[i]]
+        mixed, best = own.copy(), fitted(i, own)[0]
+        for other in np.flatnonzero(own == 0):
+            for share in (0.1, 0.3, 1.0):
+                tried = np.where(np.arange(len(own)) == other, share, mixed)
+                if (loss := fitted(i, tried)[0]) < best:
+                    mixed, best = tried, loss
+        models = {"hard": fitted(i, own)[1], "soft": fitted(i, mixed)[1], "one": fitted(i, np.ones(len(own)))[1]}
+        models["alone"] = losses(sums.take([i]), found.folds)[1][0]
+        for name, model in models.items():
+            hits[name].append(100 * ((features(x[i], matrix) @ model).mean(0).argmax(1) == y[i]).mean())
+        hits["weight"].append(mixed[own == 0].mean() if len(own) > 1 else 0.0)
+    return {"numbers": {name: float(np.mean(values)) for name, values in hits.items()}}
+
+
+def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
+    """Add up the sums of each cluster, one row each."""
+    return Sums(*(np.array([part[labels == c].sum(0) for c in np.unique(labels)]) for part in sums))
 
 
 def _compared(truth: np.ndarray, found: MergeGain) -> dict[str, Any]:
