@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import f1_score
-from toys import QUICK, final, refused, steps, two_clusters
+from toys import QUICK, final, logits_of, refused, steps, two_clusters
 
 import fltnb as fl
 from fltnb import methods as m
@@ -271,8 +271,8 @@ def shuffled(layers, rng):
 
 
 def answers(net, theta):
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 1, 8, 8)).astype(np.float32)).double()
-    return net.forward(net.unflatten(theta.astype(np.float64)), x).numpy()
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(20, 1, 8, 8)).astype(np.float32))
+    return logits_of(net, theta, x)
 
 
 @pytest.mark.parametrize("name", ["mlp_plain", "lenet", "cnn_small", "mnist_cnn", "emdcfl_cnn"])

@@ -42,17 +42,7 @@ def test_module_and_functional_forward_agree(name, shape):
     nn.utils.vector_to_parameters(torch.from_numpy(theta), module.parameters())
     x = torch.from_numpy(np.random.default_rng(0).random((3, *shape)))
     params = model.unflatten(theta)
-    torch.testing.assert_close(model.forward(params, x), module.eval()(x), rtol=0, atol=1e-12)
-    # and with dropout: the same masks in both
-    masks = [
-        torch.from_numpy(np.random.default_rng(k).random((3, *mask)) >= p) for k, (mask, p) in enumerate(model.dropout)
-    ]
-    drops = [layer for layer in module if isinstance(layer, models.KeyedDropout)]
-    for drop, mask in zip(drops, masks, strict=True):
-        drop.keep = mask
-    trained = module.train()(x)
-    torch.testing.assert_close(model.forward(params, x, masks), trained, rtol=0, atol=1e-12)
-    assert bool(masks) != torch.equal(trained, model.forward(params, x))
+    torch.testing.assert_close(model.predict(params, x), module.eval()(x), rtol=0, atol=1e-12)
 
 
 def test_layers_and_stages_are_published():
@@ -101,7 +91,7 @@ def test_any_image_size_gives_logits(c, h, w, classes, name):
         h, w = min(h, 12), min(w, 12)  # a large first dense layer takes long
     model = models.make(name, (c, h, w), classes)
     with torch.inference_mode():
-        logits = model.forward(model.unflatten(model.init(0)), torch.ones(2, c, h, w))
+        logits = model.predict(model.unflatten(model.init(0)), torch.ones(2, c, h, w))
     assert logits.shape == (2, classes) and model.activations[-1] == (classes,)
 
 

@@ -6,7 +6,7 @@ import signal
 
 import numpy as np
 import pytest
-from toys import forked, half, refused
+from toys import forked, half, logits_of, refused
 
 import fltnb as fl
 from fltnb import paths, rounds
@@ -49,8 +49,7 @@ def test_history_and_clients_agree(fed):
     result = run(fl.methods.Oracle(), fed, **QUICK)
     net = fl.models.make("mlp", fed.input_shape, fed.n_classes)
     x, y = fed.client(7, "test")
-    theta = torch.from_numpy(result.theta[result.rows[7]])
-    predicted = net.forward(net.unflatten(theta), torch.from_numpy(x)).argmax(1).numpy()
+    predicted = logits_of(net, result.theta[result.rows[7]], torch.from_numpy(x)).argmax(1)
     assert result.clients["test"][7] == pytest.approx(100 * (predicted == y).mean())
 
 

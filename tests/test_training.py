@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toys import refused
+from toys import logits_of, refused
 
 from fltnb import load, models, training
 from fltnb.federations import Federation
@@ -309,7 +309,7 @@ def test_evaluation_against_a_plain_count(backend, monkeypatch):
                     assert result.correct[j] == 0 and np.isnan(result.loss[j])
                     continue
                 inputs = torch.from_numpy(fed.inputs(index).astype(np.float64))
-                logits = model.forward(model.unflatten(theta[row]), inputs).numpy()
+                logits = logits_of(model, theta[row], inputs)
                 shifted = np.exp(logits - logits.max(1, keepdims=True))
                 p = shifted / shifted.sum(1, keepdims=True)
                 y = fed.labels[index]

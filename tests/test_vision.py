@@ -121,7 +121,7 @@ def test_forward_features_and_module_agree(monkeypatch):
     names = [name for name, _ in model.shapes]
     whole.load_state_dict(dict(zip(names, params, strict=True)), strict=False)
     with torch.inference_mode():
-        logits = model.forward(params, x)
+        logits = model.predict(params, x)
         torch.testing.assert_close(logits, whole.eval()(x.expand(-1, 3, -1, -1)))  # grey: three equal channels
         z = model.features(params, x)
         last = params[names.index("fc.weight")], params[names.index("fc.bias")]
@@ -173,7 +173,7 @@ def test_training_equals_a_plain_loop_statistics_included(small, shape):
         np.testing.assert_allclose(out.theta[row], expected, rtol=0, atol=1e-12)
         assert np.abs(out.theta[row] - theta[start])[model.n_trainable :].min() > 1e-4  # the statistics too
         x, y = fed.client(client, "test")
-        logits = model.forward(model.unflatten(out.theta[row]), torch.from_numpy(x).double())
+        logits = model.predict(model.unflatten(out.theta[row]), torch.from_numpy(x).double())
         assert seen.correct[row] == (logits.argmax(1).numpy() == y).sum()
 
 

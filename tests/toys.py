@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import fltnb as fl
 from fltnb import paths
@@ -33,6 +35,14 @@ def prepared(name):
     """Mark a test of a real data set, for machines where its file is."""
     file = paths.ROOT / "data" / f"{name}.npz"
     return pytest.mark.skipif(not file.is_file(), reason=f"data/{name}.npz is not prepared")
+
+
+def logits_of(net, theta, x):
+    """Outputs of the plain module with these parameters, in float64."""
+    module = net.build().double().eval()
+    nn.utils.vector_to_parameters(torch.from_numpy(theta.astype(np.float64)), module.parameters())
+    with torch.inference_mode():
+        return module(x.double()).numpy()
 
 
 def rebuilt(fed, *folder):

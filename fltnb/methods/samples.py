@@ -30,7 +30,7 @@ def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split:
     out = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
-        answers = log_softmax(_outputs(engine, engine.model.forward, theta, index), axis=2)
+        answers = log_softmax(_outputs(engine, engine.model.predict, theta, index), axis=2)
         out.append(-answers[:, np.arange(len(index)), engine.fed.labels[index]])
     return out
 
@@ -54,7 +54,7 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
         index = parts[holder]
         if not len(index):
             continue
-        answers = softmax(_outputs(engine, engine.model.forward, theta, index), axis=2)
+        answers = softmax(_outputs(engine, engine.model.predict, theta, index), axis=2)
         truth = engine.fed.labels[index]
         for client in np.flatnonzero(first == holder):
             mixed = np.tensordot(shares[client], answers, axes=1)

@@ -1,6 +1,6 @@
 """A model is a short list of layers.
 
-Everything else follows: an ``nn.Module`` for plain autograd, a functional forward pass, and the *stages* that the
+Everything else follows: an ``nn.Module`` for plain autograd, predictions of many models, and the *stages* that the
 fast training steps work on. The parameters are one flat vector of P numbers: K models are the rows of a (K, P) matrix.
 """
 
@@ -96,11 +96,7 @@ class KeyedDropout(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the mask in training mode."""
-        return _drop(x, self.keep, self.p) if self.training else x
-
-
-def _drop(x: torch.Tensor, keep: torch.Tensor, p: float) -> torch.Tensor:
-    return x * (keep.to(x.dtype) / (1 - p))
+        return x * (self.keep.to(x.dtype) / (1 - self.p)) if self.training else x
 
 
 @dataclass(frozen=True)
@@ -245,36 +241,14 @@ class Model:
         theta = torch.as_tensor(theta)
         return [part.view(shape) for part, (_, shape) in zip(theta.split(self.sizes), self.shapes, strict=True)]
 
-    def forward(
-        self, params: Sequence[torch.Tensor], x: torch.Tensor, masks: Sequence[torch.Tensor] | None = None
-    ) -> torch.Tensor:
-        """Compute logits (b, K) of a batch x (b, C, H, W); ``params`` as :meth:`unflatten` gives them.
-
-        ``masks``: keep-mask of every dropout layer, bool (b, ...). None: evaluation, nothing is dropped.
-        """
-        params, drops = iter(params), iter(masks or ())
-        for layer in self.layers:
-            if isinstance(layer, Flatten):
-                x = x.flatten(1)
-            elif isinstance(layer, Dense):
-                x = functional.linear(x, next(params), next(params))
-            elif isinstance(layer, Conv):
-                x = functional.conv2d(x, next(params), next(params), padding=layer.padding)
-            elif isinstance(layer, MaxPool):
-                x = functional.max_pool2d(x, POOL)
-            elif isinstance(layer, ReLU):
-                x = x.relu()
-            elif masks is not None:
-                x = _drop(x, next(drops), layer.p)
-        return x
-
     def predict(
         self, params: Sequence[torch.Tensor], x: torch.Tensor, kernels: torch.dtype | None = None
     ) -> torch.Tensor:
-        """Compute what :meth:`forward` does in evaluation, three times as fast where there are convolutions on a CPU.
+        """Compute logits (b, K) of a batch x (b, C, H, W) in evaluation; ``params`` as :meth:`unflatten` gives them.
 
-        Slices fit the cache, channels come last, and 2x2 pooling is two strided maxima before ReLU, since torch's
-        ``max_pool2d`` takes as long as a convolution. For ``torch.inference_mode``: ties would share a gradient.
+        Three times as fast as the module where there are convolutions on a CPU: slices fit the cache, channels come
+        last, and 2x2 pooling is two strided maxima before ReLU, since torch's ``max_pool2d`` takes as long as a
+        convolution. For ``torch.inference_mode``: ties would share a gradient.
         ``kernels``: type that convolutions compute in; default that of the parameters.
         """
         size = max(1, min(SLICED, int(CACHED / (self.widest * (kernels or x.dtype).itemsize))))

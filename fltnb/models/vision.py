@@ -172,20 +172,14 @@ class VisionModel(Model):
             buffer.zero_()
         return module
 
-    def forward(
-        self, params: Sequence[torch.Tensor], x: torch.Tensor, masks: Sequence[torch.Tensor] | None = None
+    def predict(
+        self, params: Sequence[torch.Tensor], x: torch.Tensor, kernels: torch.dtype | None = None
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
         return functional_call(self._whole, self._named(params), (x,))
 
-    def predict(
-        self, params: Sequence[torch.Tensor], x: torch.Tensor, kernels: torch.dtype | None = None
-    ) -> torch.Tensor:
-        """Compute logits as :meth:`forward` does."""
-        return self.forward(params, x)
-
     def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`forward`."""
+        """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
         known, named = _tensors(self._body), self._named(params)
         return functional_call(self._body, {name: named[name] for name in known}, (x,))
 
