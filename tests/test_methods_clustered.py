@@ -246,7 +246,7 @@ def test_bad_settings_and_clients_are_refused_before_training():
     refused("client 0 has none", fl.run, methods.PACFL(variant="as_run"), fed, **QUICK | {"rounds": 1})
     refused("must be a PACFL clusterer", methods.PACFL, fl.FCR())
     refused("threshold or n_clusters", FedClust)
-    refused("threshold or n_clusters", FedClust, 3, 2)
+    refused("threshold or n_clusters", FedClust, 3, n_clusters=2)
     refused("period", CFLGP, 2, period=1, variant="as_run")
     refused("between 1 and 4", fl.run, FedClust(n_clusters=5), fed, **QUICK | {"rounds": 1})
     refused("between 1 and 4", fl.run, FlexCFL(5), fed, **QUICK | {"rounds": 1})

@@ -71,8 +71,7 @@ class Federation:
         labels = _integers("Labels", self.labels, len(images), "sample")
         if labels.min() < 0 or labels.max() >= n_classes:
             found = f"Labels run from {labels.min()} to {labels.max()} but n_classes is {n_classes}"
-            mend = f"number them 0 to {n_classes - 1} with np.unique(labels, return_inverse=True)[1]"
-            raise FltnbError(f"{found}: {mend}, or name all classes by class_names.")
+            raise FltnbError(f"{found}: number them with np.unique, or name all classes by class_names.")
         names = tuple(map(str, range(n_classes) if self.class_names is None else self.class_names))
         if len(names) != n_classes:
             raise FltnbError(f"There are {len(names)} class names for {n_classes} classes: give one per class.")
@@ -81,8 +80,7 @@ class Federation:
             raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
         colours = images.shape[3] if images.ndim == 4 else 1
         if any(len(values) not in (1, colours) for values in scaling.values()):
-            found = f"mean {self.mean} and std {self.std}, but samples of {self.name} have {colours} channel(s)"
-            raise FltnbError(f"The pixel scaling has {found}: give one number for all channels, or one for each.")
+            raise FltnbError(f"The pixel scaling needs one number, or one for each of {colours} channel(s): {scaling}.")
         try:
             json.dumps(self.settings)
         except TypeError as error:
@@ -95,9 +93,7 @@ class Federation:
             given["probe"] = nothing  # also where dataclasses.replace changed the number of clients
         n = {split: len(parts) for split, parts in given.items()}
         if not n["train"] or len({*n.values()}) > 1:
-            parts = f"{n['train']} training, {n['val']} validation, {n['test']} test and {n['probe']} probe parts"
-            need = "A federation needs at least one client, each with its part of every split"
-            raise FltnbError(f"{need}, but there are {parts}.")
+            raise FltnbError(f"A federation needs at least one client, each with its part of every split, not {n}.")
         fields = {"images": images, "labels": labels, "n_classes": n_classes, "class_names": names}
         fields |= {name: values if len(values) > 1 else values[0] for name, values in scaling.items()}
         seen: dict[int, np.ndarray] = {}  # arrays shared by clients stay shared
@@ -162,8 +158,9 @@ class Federation:
         if test_fraction + val_fraction >= 1:
             raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
         if y.shape != (len(x),) or ids.shape != (len(x),):
-            shapes = f"{x.shape}, {y.shape} and {ids.shape}"
-            raise FltnbError(f"x, y and client_ids need one entry per sample; their shapes are {shapes}.")
+            raise FltnbError(
+                f"x, y and client_ids need one entry per sample, not {x.shape}, {y.shape} and {ids.shape}."
+            )
         # where some class has no sample, labels reach beyond the number of different ones, which Federation refuses
         n_classes = len(np.unique(_integers("Labels", y, len(x), "sample")) if class_names is None else class_names)
         try:
@@ -331,8 +328,9 @@ class Federation:
 def _integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     values = np.asarray(values)
     if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
-        found = f"{name} must be {n} integers, one per {of}, not {values.dtype} of shape {values.shape}"
-        raise FltnbError(f"{found}: np.unique(values, return_inverse=True)[1] turns any values into 0, 1, ...")
+        raise FltnbError(
+            f"{name} must be {n} integers, one per {of}: np.unique(values, return_inverse=True)[1] makes some."
+        )
     return values.astype(np.int64, copy=False)
 
 
@@ -341,13 +339,11 @@ def _positions(split: str, client: int, given: Any, size: int, seen: dict[int, n
     if id(given) not in seen:
         index = np.asarray(given)
         if index.size == 0 and split in ("train", "test"):
-            what = "training" if split == "train" else "test"
-            raise FltnbError(f"Client {client} has no {what} samples: leave it out or give it some.")
+            raise FltnbError(f"Client {client} has no {split} samples: leave it out or give it some.")
         if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
             raise FltnbError(f"The {split} part of client {client} must be a flat array of integer positions.")
         if index.size and (index.min() < 0 or index.max() >= size):
-            found = f"The {split} part of client {client} points to samples {index.min()} to {index.max()}"
-            raise FltnbError(f"{found} but the pool holds 0 to {size - 1}.")
+            raise FltnbError(f"The {split} part of client {client} points outside the pool of samples 0 to {size - 1}.")
         seen[id(given)] = index.astype(np.int64, copy=False)
     return seen[id(given)]
 

@@ -61,8 +61,9 @@ def rotated(
     held = (("train", images.train_index, samples_per_client), ("test", images.test_index, test_per_client))
     for key, (split, index, each) in enumerate(held, start=1):
         if n_clients * each > len(index):
-            found = f"{n_clients} clients with {each} {split} images each need {n_clients * each}"
-            raise FltnbError(f"{found} of the {len(index)} of {images.name}: ask for fewer.")
+            raise FltnbError(
+                f"{n_clients} clients with {each} {split} images each need more than {len(index)}: lower both."
+            )
         chosen = stream(seed, "partition", key).permutation(index)[: n_clients * each].reshape(n_clients, each)
         for own, cluster, i in zip(chosen, clusters, place, strict=True):
             angle = angles[cluster][i % len(angles[cluster])]
@@ -153,8 +154,7 @@ def domains(
         held = np.flatnonzero(images.domains == domain)
         clients = len(held) // min_samples
         if not clients:
-            found = f"Domain {domain} has {len(held)} images, fewer than the {min_samples} of a client"
-            raise FltnbError(f"{found}: lower min_samples.")
+            raise FltnbError(f"Domain {domain} has only {len(held)} images: lower min_samples={min_samples}.")
         rng = stream(seed, "partition", 5, cluster)
         for own in deal(held, images.labels, clients, samples_per_client, rng, f"domain {domain}"):
             rest, test = hold_out(own, test_fraction)

@@ -37,8 +37,7 @@ def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] |
     if unknown := [one for one in columns if one not in table]:
         raise FltnbError(f"{file.name} has no column {_some(unknown)}: choose features among {_some(table.columns)}.")
     if not len(table) or not columns:
-        found = f"{file.name} has {len(table)} rows and {len(columns)} feature columns"
-        raise FltnbError(f"{found}: it needs one of each.")
+        raise FltnbError(f"{file.name} has {len(table)} rows and {len(columns)} feature columns: it needs one of each.")
     if text := [one for one in columns if table[one].dtype.kind not in "fiub"]:
         raise FltnbError(
             f"Features must be numbers, but {_some(text)} of {file.name} hold text: turn them into numbers, or name the"
@@ -47,8 +46,7 @@ def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] |
     gaps = table[[owner, label, *columns]].isna()
     if gaps.any(axis=None):
         lines = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
-        found = f"{file.name} has gaps in {_some(gaps.columns[gaps.any()])} (lines {_some(lines)})"
-        raise FltnbError(f"{found}: fill them or remove these lines.")
+        raise FltnbError(f"{file.name} has gaps in {_some(gaps.columns[gaps.any()])}, lines {_some(lines)}: fill them.")
     x = table[columns].to_numpy(dtype=np.float64)
     if standardise:
         with np.errstate(invalid="ignore"):  # infinite values are refused with all other checks of samples
@@ -66,12 +64,10 @@ def read_folder(folder: Path | str, size: Count, grey: bool) -> dict:
     layout = f"{folder.name}/OWNER/CLASS/PICTURE"
     files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.name[0] != ".")
     if not files:
-        endings = ", ".join(ending[1:] for ending in PICTURES)
-        raise FltnbError(f"There is no picture in {folder}: lay them out as {layout}; endings may be {endings}.")
+        raise FltnbError(f"There is no picture ({', '.join(PICTURES)}) in {folder}: lay them out as {layout}.")
     inside = [file.relative_to(folder).parts for file in files]
     if odd := [parts for parts in inside if len(parts) != 3]:
-        where = "/".join((folder.name, *odd[0]))
-        raise FltnbError(f"{where} is not where its owner and class can be read ({len(odd)} such): use {layout}.")
+        raise FltnbError(f"{'/'.join(odd[0])} ({len(odd)} such) does not tell its owner and class: use {layout}.")
     x = np.stack([read_picture(file, size, "BILINEAR", "L" if grey else "RGB") for file in files])
     return _samples(x, np.array([parts[1] for parts in inside]), np.array([parts[0] for parts in inside]))
 

@@ -195,9 +195,7 @@ def _exchange(drifting: np.ndarray, clusters: np.ndarray | None) -> tuple[np.nda
     ring = drifting[np.argsort(clusters[drifting], kind="stable")]
     largest = int(np.bincount(clusters[ring]).max())
     if 2 * largest > len(ring):
-        found = f"{largest} of {len(ring)} drifting clients are of one cluster"
-        why = "so that not all of them can get data of another one"
-        raise FltnbError(f"{found}, {why}: let more clients drift, or an even number.")
+        raise FltnbError(f"{largest} of {len(ring)} drifting clients are of one cluster, over half: let more drift.")
     # clusters lie side by side in the ring: a shift by the largest one leads everybody out of its own
     return ring, np.roll(ring, -largest)
 

@@ -105,8 +105,7 @@ def deal(
     fewest, classes = len(index) // n_clients, len(np.unique(labels[index]))
     wanted = fewest if each is None else each
     if wanted > fewest:
-        found = f"{n_clients} clients with {each} {what} images each need {n_clients * each} of {len(index)}"
-        raise FltnbError(f"{found}: take fewer.")
+        raise FltnbError(f"{n_clients} clients with {each} {what} images each need more than {len(index)}: take fewer.")
     if wanted < classes:
         raise FltnbError(f"{wanted} {what} images per client are fewer than the {classes} classes: give each more.")
     return parts if each is None else [part[spread(len(part), each)] for part in parts]

@@ -40,8 +40,7 @@ def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = 
         held[split] = dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
     usable = np.array(sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64)
     if n_clients > len(usable):
-        there = f"{images.name} has {len(usable)} people with both training and test images"
-        raise FltnbError(f"{there} but {n_clients} are wanted.")
+        raise FltnbError(f"{images.name} has {len(usable)} people with images of both parts: ask for fewer clients.")
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)
     chosen = sorted(chosen[:n_clients].tolist())
     return Federation.of(images, **{split: [of[writer] for writer in chosen] for split, of in held.items()})
@@ -88,17 +87,14 @@ def pseudo_writers(
         room = min(n_train / train_fraction, n_test / (1 - train_fraction)) / n_clients
         mean_samples = min(MEAN_SAMPLES, int(0.95 * room))  # rounding up to one test image takes a few more
         if mean_samples < 2 or n_clients > n_test:
-            there = f"{images.name} has {n_train} training and {n_test} test images"
-            raise FltnbError(f"{there}, too few for {n_clients} pseudo-writers: ask for fewer.")
+            raise FltnbError(f"{images.name} has too few images for {n_clients} pseudo-writers: ask for fewer.")
     weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))  # log-normal
     sizes = 2 + apportion((mean_samples - 2) * n_clients, weights)  # with exactly the wanted mean
     tested = np.clip(np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1)
     pieces = {}
     for key, (split, wanted) in enumerate({"train": sizes - tested, "test": tested}.items(), start=1):
         if wanted.sum() > len(parts[split]):
-            who = f"{n_clients} pseudo-writers of {mean_samples} images on average"
-            there = f"{wanted.sum()} {split} images but {images.name} has {len(parts[split])}"
-            raise FltnbError(f"{who} want {there}: ask for fewer clients or a smaller mean_samples.")
+            raise FltnbError(f"{wanted.sum()} {split} images are wanted of {len(parts[split])}: lower mean_samples.")
         pieces[split] = np.split(stream(seed, "partition", key).permutation(parts[split]), np.cumsum(wanted))
     pool = Pool()
     hands = np.arange(n_clients) % (n_styles or n_clients)

@@ -8,17 +8,16 @@ tasks share and sends them back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
 from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
-from .base import Context, Rule, State, mix
+from .base import Context, State, mix
 from .flt import OneShot
 
 if TYPE_CHECKING:
@@ -53,19 +52,16 @@ class MTHFL(OneShot):
     name = "mthfl"
     default = EigenRelevance
     groupings = ("oracle", "random")
+    AS_RUN: ClassVar = {}
 
-    def __init__(
-        self,
-        clusterer=None,
-        shared: int | Sequence[str] | None = None,
-        local_rounds: Count = 1,
-        weighting: Literal["samples", "equal"] = "samples",
-        view: Literal["own", "task"] = "own",
-        encoder: EncoderSpec | None = None,
-        rule: Rule = "participants",
-        name: str | None = None,
-    ):
-        super().__init__(clusterer, encoder, name)
+    shared: int | Sequence[str] | None = None
+    local_rounds: Count = 1
+    weighting: Literal["samples", "equal"] = "samples"
+    view: Literal["own", "task"] = "own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shared = self.shared
         named = isinstance(shared, (list, tuple)) and all(isinstance(name, str) for name in shared)
         if isinstance(shared, (str, list, tuple)) and not named:
             raise FltnbError(f"shared must be a number of first layers or a list of layer names, not {shared!r}.")

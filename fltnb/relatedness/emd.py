@@ -104,8 +104,7 @@ class EMDClustering(ClientClusterer):
             y = lambda i: held_out  # noqa: E731
         elif not callable(y):
             if len(y) != count:
-                found = f"validation embeddings under {len(y)} encoders for {count} clients"
-                raise FltnbError(f"There are {found}: give all.")
+                raise FltnbError(f"Give validation embeddings under the encoders of all {count} clients, not {len(y)}.")
             y = list(y).__getitem__
         rows = (check_validation(y(i), count, width, i) for i in range(count))
         known = next(rows)  # before any work
