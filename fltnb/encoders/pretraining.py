@@ -88,9 +88,7 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
     if input_shape is not None and shape != tuple(input_shape):
-        raise FltnbError(
-            f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: pretrain on another set."
-        )
+        raise FltnbError(f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: take another set.")
     settings = {"format": _FORMAT, "kind": spec.kind, "data": array_digest(train), "latent": int(spec.latent)}
     if spec.kind in NETWORK_KINDS:
         settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}

@@ -156,7 +156,7 @@ def _event(round: Annotated[int, Whole(2)], join: Natural = 0, cluster: Natural 
 def _events(name: str, events: Any) -> list[dict[str, int]]:
     """Return events by round, the parts of each in the order of :func:`_event`, or refuse them."""
     done = []
-    for event in events:
+    for event in events if isinstance(events, (list, tuple)) else [events]:
         if not isinstance(event, dict):
             raise FltnbError(f'An event must be a dict such as {{"round": 20, "join": 5}}, not {event!r}.')
         full = checked(_event, event, "an event")

@@ -10,7 +10,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Rate, Whole, Within
 from .base import Federation
 from .kinds import kind
-from .shares import Pool, apportion
+from .shares import apportion, pooled
 
 MEAN_SAMPLES = 167
 """Images per writer, training and test, as FLT's standard errors imply for its 200 (about 30,000 + 3,430)."""
@@ -96,14 +96,15 @@ def pseudo_writers(
         if wanted.sum() > len(parts[split]):
             raise FltnbError(f"{wanted.sum()} {split} images are wanted of {len(parts[split])}: lower mean_samples.")
         pieces[split] = np.split(stream(seed, "partition", key).permutation(parts[split]), np.cumsum(wanted))
-    pool = Pool()
     hands = np.arange(n_clients) % (n_styles or n_clients)
-    for i, style in enumerate(writer_styles(n_clients, seed, strength)[hands]):
-        for split, of in pieces.items():
-            pool.add(split, apply_style(images.images[of[i]], *style), images.labels[of[i]])
+    drawn = pooled(
+        (split, apply_style(images.images[of[i]], *style), images.labels[of[i]])
+        for i, style in enumerate(writer_styles(n_clients, seed, strength)[hands])
+        for split, of in pieces.items()
+    )
     origin = f"pseudo-writers, not FEMNIST: {hands.max() + 1} random styles over images without known writers"
     named = {"name": f"pseudo-writers of {images.name}", "origin": f"{origin}; {images.origin}"}
-    return Federation.of(images, **named, **pool.fields(), clusters=None if n_styles is None else hands)
+    return Federation.of(images, **named, **drawn, clusters=None if n_styles is None else hands)
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:

@@ -7,7 +7,7 @@ Everything a method remembers is in ``state``, a dict of arrays, so a run can be
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, get_args
 
 import numpy as np
@@ -82,8 +82,12 @@ class Method(Configured):
     def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
         cls._written = cls._written or "__init__" in vars(cls)
         if not cls._written:
-            above = {name: one.type for name, one in cls.__dataclass_fields__.items() if name in vars(cls)}
-            cls.__annotations__ = above | inspect.get_annotations(cls, eval_str=True)
+            own = inspect.get_annotations(cls, eval_str=True)
+            for one in fields(cls):  # another default for an option of the class above
+                if one.name in vars(cls) and one.name not in own:
+                    own[one.name] = one.type
+                    setattr(cls, one.name, field(default=vars(cls)[one.name], kw_only=one.kw_only))
+            cls.__annotations__ = own
             dataclass(cls, eq=False, repr=False)
         super().__init_subclass__(**more)
         cls._as_run = None  # a subclass of a method has its own variants

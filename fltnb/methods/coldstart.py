@@ -41,9 +41,7 @@ class ColdStart(HardMethod):
         """Refuse a first round with too few participants to form clusters from."""
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
-            raise FltnbError(
-                f"Clusters form in round 1, which has {len(drawn[0])} clients, not {least}: let more take part."
-            )
+            raise FltnbError(f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a higher participation.")
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""

@@ -71,8 +71,8 @@ class MTHFL(OneShot):
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
         given = isinstance(self.clusterer, str)
         if fed.clusters is None and (given or self.view == "task"):
-            what = f'the grouping "{self.clusterer}"' if given else 'The view "task"'
-            raise FltnbError(f"{what[0].upper()}{what[1:]} needs the true clusters: give `clusters` to the federation.")
+            what = self.clusterer if given else self.view
+            raise FltnbError(f'"{what}" needs the true clusters: give `clusters` when you build the federation.')
         super().check(fed)
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
@@ -129,6 +129,5 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
     else:
         names = shared
         if lacking := [name for name in names if name not in layers]:
-            have = f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
-            raise FltnbError(f"Model {model.name!r} has no layer {lacking[0]!r} to share: {have}")
+            raise FltnbError(f"{model.name!r} has no layer {lacking[0]!r} to share: choose of {', '.join(layers)}.")
     return np.repeat(np.isin(layer_of, names), model.sizes)

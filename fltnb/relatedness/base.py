@@ -82,9 +82,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             if (options.get(name) or 0) > n_clients:
                 raise FltnbError(f"{name} must be a whole number from 1 to the number of clients, {n_clients}.")
         if options.get("epsilon") is not None and options["clip"] is None:
-            raise FltnbError(
-                "A private release (epsilon) needs clip, a largest norm chosen without looking at the data."
-            )
+            raise FltnbError("A private release needs clip, a largest norm that is chosen without looking at the data.")
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
         """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
