@@ -251,7 +251,6 @@ def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
     refused("2 of 3 drifting clients are of one", with_events, two_clusters(10), [{"round": 2, "drift": 3}])
     refused("Nothing is dynamic", DynamicFLT, fcr())
     refused("needs FCR", DynamicFLT, fl.PCAKMeans(), newcomers="nearest")
-    refused("scale must be a number above 0, not 0", SoftFLT, fcr(), scale=0)
     refused("changes before round 3 but the run ends with round 2", run, FedAvg(), fed, rounds=2, **QUICK)
     refused("fedsem does not say what a client that joins", run, fl.methods.FedSEM(2), fed, rounds=4, **QUICK)
     many = DynamicFLT(fcr(n_clusters=21), ENCODER, lam=0)

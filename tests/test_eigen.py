@@ -214,8 +214,8 @@ def test_no_neighbour_exceeds_the_sensitivity(seed, n):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda c: [*c[:2], c[2][:, :5]], "Client 2 has features of dimension 5, client 0 of dimension 12"),
-        (lambda c: [c[0], c[1][:4], c[2]], "5 eigenvectors cannot be had from the 4 samples of client 1"),
+        (lambda c: [*c[:2], c[2][:, :5]], "Client 2 has features of dimension 5, not 12"),
+        (lambda c: [c[0], c[1][:4], c[2]], "Client 1 has 4 samples: lower n_eigenvectors"),
         (lambda c: [c[0], np.full((20, 12), 0.3), c[2]], "All samples of client 1 have the same features"),
         (lambda c: [c[0], c[1], np.where(np.arange(12) == 3, np.nan, c[2])], "features of client 2 hold NaN"),
         (lambda c: c[:1], "at least 2 clients"),

@@ -218,10 +218,10 @@ ONES = np.ones((3, 2))
     [
         ([ONES], [[ONES]], "at least 2 clients"),
         ([ONES, np.ones((3, 4))], None, "of dimension 4"),
-        ([ONES] * 2, [[ONES] * 2], "under 1 encoders for 2 clients"),
+        ([ONES] * 2, [[ONES] * 2], "encoders of all 2 clients, not 1"),
         ([ONES] * 2, [[ONES]] * 2, "of 1 clients instead of 2"),
         ([ONES] * 2, [[ONES, np.ones((0, 2))]] * 2, "Client 1 has no validation embeddings .* encoder of client 0"),
-        ([ONES] * 2, [[ONES, np.ones((3, 5))]] * 2, "Client 1 .* encoder of client 0 of dimension 5, .* dimension 2"),
+        ([ONES] * 2, [[ONES, np.ones((3, 5))]] * 2, "Client 1 .* encoder of client 0 of dimension 5, not 2"),
         ([ONES] * 2, [[ONES, np.inf * ONES]] * 2, "NaN or infinite"),
         ([np.ones((1, 2))] * 2, None, "single sample, which cannot be halved"),
     ],
@@ -358,8 +358,6 @@ def test_settings_come_back_and_bad_ones_are_refused(turned, digits):
     assert again.settings() == method.settings() and again.clusterer.distance == "sliced"
     bare = fl.federations.rotated_copies(digits, **TURNED, val_fraction=0.0, samples_per_client=20)
     refused("EMDClustering", EMDCFL, fl.FCR())
-    refused("Unknown rule 'last_aggregate'", EMDCFL, rule="last_aggregate")
-    refused("repeat must be True or False", EMDCFL, repeat="yes")
     refused("client 0 has none", run, EMDCFL(), bare)
     refused("tolerance is a distance", run, EMDCFL(EMDClustering(tolerance=-1)), turned)
     assert run(Local(), turned, rounds=1).labels is None

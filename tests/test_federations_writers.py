@@ -76,7 +76,7 @@ def pixel(value):
         (lambda part: part.update(num_samples=[3, 1]), "has 2 images and 2 labels where num_samples says 3"),
         (lambda part: part.update(num_samples=[2]), "LEAF's form"),
         (lambda part: part.update(users=["a", "a"]), "LEAF's form.*'a'"),
-        (lambda part: part.update(users=[], num_samples=[]), "Writer 'a' of .* is missing in"),
+        (lambda part: part.update(users=[], num_samples=[]), "Writer 'a' of .* is not in"),
         (lambda part: part.pop("users"), "LEAF's form.*users"),
         (lambda part: part["user_data"].pop("a"), "LEAF's form.*'a'"),
         (lambda part: part.update(user_data=[1, 2]), "LEAF's form"),
@@ -92,11 +92,11 @@ def test_unsound_leaf_file_is_named(tmp_path, change, message, damaged):
 
 
 def test_leaf_files_that_do_not_fit_together(tmp_path):
-    refused(r"no LEAF files .*train/\*\.json: run \./preprocess\.sh -s niid --sf 1\.0", leaf.read_leaf, tmp_path)
+    refused(r"no files .*train/\*\.json: run \./preprocess\.sh -s niid --sf 1\.0", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1], "b": [2]}), leaf_part({"a": [1]}))
-    refused(r"Writer 'b' of .*train_9\.json is missing in .*test_9\.json \(1 such", leaf.read_leaf, tmp_path)
+    refused(r"Writer 'b' of .*train_9\.json is not in .*test_9\.json", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1]}), leaf_part({"a": [1], "c": [2]}))
-    refused(r"Writer 'c' of .*test_9\.json is missing in .*train_9\.json", leaf.read_leaf, tmp_path)
+    refused(r"Writer 'c' of .*test_9\.json is not in .*train_9\.json", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1]}), leaf_part({"a": [1]}))
     write(tmp_path, 1, leaf_part({"a": [1]}), leaf_part({"a": [1]}))
     refused(r"Writer 'a' is in both .*all_data_0.* and .*all_data_1", leaf.read_leaf, tmp_path)
@@ -142,9 +142,7 @@ def test_writers_scattered_over_the_set():
     assert [index.tolist() for index in fed.test] == [[1], [2]]
     refused("toy does not say whose its images are", writers, toy(None, [0, 1]))
     few = toy([1, 1, 2], [0, 1, 0])
-    refused("has 1 people with both training and test images but 2", writers, few, n_clients=2)
-    refused("n_clients must be a whole number", writers, few, n_clients=0)
-    refused("seed must be a whole number", writers, few, n_clients=1, seed=-1)
+    refused("has 1 people with images of both parts", writers, few, n_clients=2)
 
 
 def bars(n=4):
@@ -266,13 +264,10 @@ def test_no_image_goes_to_two_and_parts_are_kept():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clients": 400}, "too few for 400 pseudo-writers"),
-        ({"n_clients": 20, "mean_samples": 75, "train_fraction": 0.5}, "of 75 images on average want 7.. test images"),
-        ({"n_clients": 2, "mean_samples": 1000}, "want 1800 train images but digits has 1438"),
-        ({"n_clients": 2, "train_fraction": 1.0}, "train_fraction must be a number above 0 and below 1, not 1.0"),
-        ({"n_clients": 2, "strength": -1}, "strength must be a number of at least 0 and at most 2, not -1"),
+        ({"n_clients": 400}, "too few images for 400 pseudo-writers"),
+        ({"n_clients": 20, "mean_samples": 75, "train_fraction": 0.5}, "7.. test images are wanted of 359"),
+        ({"n_clients": 2, "mean_samples": 1000}, "1800 train images are wanted of 1438"),
         ({"n_clients": 2, "n_styles": 3}, "3 styles cannot be shared by 2 clients"),
-        ({"n_clients": 2, "mean_samples": 1}, "mean_samples must be a whole number of at least 2"),
     ],
 )
 def test_pseudo_writers_refuse(digits, options, message):

@@ -82,7 +82,7 @@ def exchanged(fed):
 CENTROIDS = 4 * M * 2 * 8  # bytes: k = 2 centroids of 8 numbers from each client, raw pixels need no encoder
 
 OTHERS = {
-    "FedProx": lambda: m.FedProx(0.3, "last_local"),
+    "FedProx": lambda: m.FedProx(0.3, rule="last_local"),
     "IFCA": lambda: m.IFCA(3, warmup=2, shared="lower"),
     "FeSEM": lambda: m.FeSEM(2, 0.3, "samples", "last_local", grouping="random"),
     "FeSEMMA": lambda: m.FeSEMMA(2, 0.2, rule="last_aggregate"),
@@ -364,7 +364,7 @@ def variants(line):
     yield usual
     if type(usual).__name__ in OTHERS:
         yield OTHERS[type(usual).__name__]()
-    if "variant" in usual.options() and (usual._as_run or usual.AS_RUN):
+    if usual._as_run or usual.AS_RUN.keys() & usual.options():
         kept = {k: v for k, v in usual.settings().items() if k in ("name", "n_clusters", "clusterer", "tau")}
         yield m.build({"variant": "as_run"} | kept)
 

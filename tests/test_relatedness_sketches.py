@@ -175,7 +175,7 @@ CHOSEN = (fl.FCR, fl.PCAKMeans, *PRIVATE_ONES)
             for value in values
         ),
         (fl.EigenRelevance, {"n_eigenvectors": 7}, "7 eigenvectors cannot be had from 6 features"),
-        *((one, {"n_clusters": 7}, "whole number from 1 to the number of clients, 6, got 7") for one in CHOSEN),
+        *((one, {"n_clusters": 7}, "whole number from 1 to the number of clients, 6") for one in CHOSEN),
         *((one, PRIVATE | {"epsilon": 0}, "epsilon must be a number above 0") for one in PRIVATE_ONES),
         *((one, {"epsilon": 1.0}, "needs clip") for one in PRIVATE_ONES),
         *((one, PRIVATE | {"clip": float("inf")}, "clip must be a number above 0") for one in PRIVATE_ONES),

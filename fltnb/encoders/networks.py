@@ -25,8 +25,7 @@ def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module
         if channels not in (1, 3) or min(height, width) < 2:
             raise FltnbError(f"A {kind} needs grey or colour images, not {input_shape}: use kind='pixels'.")
     elif height % 4 or width % 4:
-        found = f"A {kind} encoder needs sides that are multiples of 4, not {height} x {width}"
-        raise FltnbError(f"{found}: use kind='pca' or 'pixels'.")
+        raise FltnbError(f"A {kind} needs sides that are multiples of 4, not {height} x {width}: use kind='pca'.")
     return NETWORKS[kind](channels, height, width, latent)
 
 

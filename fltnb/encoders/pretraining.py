@@ -88,8 +88,7 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
     if input_shape is not None and shape != tuple(input_shape):
-        found = f"The pretraining set {spec.pretrain} has images of shape {shape}, but the federation's are"
-        raise FltnbError(f"{found} {tuple(input_shape)}: choose a pretraining set of that shape, or kind='pixels'.")
+        raise FltnbError(f"{spec.pretrain} has images of shape {shape}, not {tuple(input_shape)}: take another set.")
     settings = {"format": _FORMAT, "kind": spec.kind, "data": array_digest(train), "latent": int(spec.latent)}
     if spec.kind in NETWORK_KINDS:
         settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
@@ -171,8 +170,7 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) ->
 
     x = to_inputs(train).reshape(len(train), -1).astype(np.float64)  # a float32 mean over all images would lose digits
     if spec.latent > min(x.shape):
-        there = f"{x.shape[0]} images of {x.shape[1]} pixels of {name}"
-        raise FltnbError(f"{spec.latent} principal components cannot be taken from {there}: lower latent.")
+        raise FltnbError(f"{spec.latent} principal components cannot be taken from {name}, {x.shape}: lower latent.")
     solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
     fitted = PCA(spec.latent, svd_solver=solver).fit(x)
     return {"mean": fitted.mean_.astype(np.float32), "components": fitted.components_.astype(np.float32)}

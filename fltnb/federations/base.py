@@ -6,24 +6,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..data import ImageSet, array_digest
 from ..errors import FltnbError, choose
-from ..randomness import stream
-from ..settings import Count, Natural, Part, Rate, check
-from .own import read_csv, read_folder
+from ..settings import Count, check
+from .own import OwnSamples, integers
 from .pixels import SCALINGS, Scale, as_samples, pixel_scaling, to_inputs
-from .shares import apportion
 
 SPLITS = ("train", "val", "test", "probe")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Federation:
+class Federation(OwnSamples):
     """Clients, their samples and, where known, their true clusters.
 
     Raises FltnbError where these do not fit together, a client is empty or a sample NaN.
@@ -68,11 +65,10 @@ class Federation:
 
     def __post_init__(self) -> None:
         images, n_classes = as_samples(self.images), check("n_classes", self.n_classes, Count)
-        labels = _integers("Labels", self.labels, len(images), "sample")
+        labels = integers("Labels", self.labels, len(images), "sample")
         if labels.min() < 0 or labels.max() >= n_classes:
             found = f"Labels run from {labels.min()} to {labels.max()} but n_classes is {n_classes}"
-            mend = f"number them 0 to {n_classes - 1} with np.unique(labels, return_inverse=True)[1]"
-            raise FltnbError(f"{found}: {mend}, or name all classes by class_names.")
+            raise FltnbError(f"{found}: number them with np.unique, or name all classes by class_names.")
         names = tuple(map(str, range(n_classes) if self.class_names is None else self.class_names))
         if len(names) != n_classes:
             raise FltnbError(f"There are {len(names)} class names for {n_classes} classes: give one per class.")
@@ -81,8 +77,7 @@ class Federation:
             raise FltnbError(f"The pixel scaling needs std above 0, not {self.std}.")
         colours = images.shape[3] if images.ndim == 4 else 1
         if any(len(values) not in (1, colours) for values in scaling.values()):
-            found = f"mean {self.mean} and std {self.std}, but samples of {self.name} have {colours} channel(s)"
-            raise FltnbError(f"The pixel scaling has {found}: give one number for all channels, or one for each.")
+            raise FltnbError(f"The pixel scaling needs one number, or one for each of {colours} channel(s): {scaling}.")
         try:
             json.dumps(self.settings)
         except TypeError as error:
@@ -95,16 +90,14 @@ class Federation:
             given["probe"] = nothing  # also where dataclasses.replace changed the number of clients
         n = {split: len(parts) for split, parts in given.items()}
         if not n["train"] or len({*n.values()}) > 1:
-            parts = f"{n['train']} training, {n['val']} validation, {n['test']} test and {n['probe']} probe parts"
-            need = "A federation needs at least one client, each with its part of every split"
-            raise FltnbError(f"{need}, but there are {parts}.")
+            raise FltnbError(f"A federation needs at least one client, each with its part of every split, not {n}.")
         fields = {"images": images, "labels": labels, "n_classes": n_classes, "class_names": names}
         fields |= {name: values if len(values) > 1 else values[0] for name, values in scaling.items()}
         seen: dict[int, np.ndarray] = {}  # arrays shared by clients stay shared
         for split, parts in given.items():
             fields[split] = tuple(_positions(split, i, own, len(images), seen) for i, own in enumerate(parts))
         if self.clusters is not None:
-            fields["clusters"] = _integers("clusters", self.clusters, len(self.train), "client")
+            fields["clusters"] = integers("clusters", self.clusters, len(self.train), "client")
         for name, value in fields.items():
             object.__setattr__(self, name, value)  # the dataclass is frozen; this is its own initialisation
 
@@ -114,122 +107,6 @@ class Federation:
         names = ("images", "labels", "n_classes", "class_names", "name", "origin")
         fields = {name: getattr(images, name) for name in names} | fields
         return cls(**fields, **pixel_scaling(fields["images"]))
-
-    @classmethod
-    def from_arrays(
-        cls,
-        x: np.ndarray,
-        y: np.ndarray,
-        client_ids: Sequence,
-        test_fraction: float = 0.2,
-        clusters: Sequence | None = None,
-        seed: int = 0,
-        val_fraction: float = 0.0,
-        class_names: Sequence[str] | None = None,
-        name: str = "own data",
-    ) -> Federation:
-        """Make a federation of your own samples.
-
-        Every client's samples are divided at random into test, validation and training part, each class in proportion
-        as far as whole numbers allow, one training and one test sample at least. Raises FltnbError for arrays that do
-        not fit together, NaN, a client with a single sample, or fractions out of range.
-
-        Parameters
-        ----------
-        x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
-            uint8 pixels (scaled by the federation) or finite floats (taken as they are).
-        y : array of int, shape (N,)
-            Classes 0 to K-1.
-        client_ids : sequence of length N
-            Who holds each sample; numbers or strings. Client i of the federation is ``np.unique(client_ids)[i]``.
-        test_fraction, val_fraction : float
-            Parts of a client's samples for testing, above 0, and for validation, which may be 0.
-        clusters : sequence of length M, optional
-            True clusters in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by sorted value.
-        class_names : sequence of str, optional
-            Needed when some class number below the highest has no sample.
-
-        Examples
-        --------
-        >>> fed = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], ["ann", "bob", "ann", "bob"], test_fraction=0.5)
-        >>> fed.n_clients, fed.sizes.tolist()
-        (2, [1, 1])
-        """
-        x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
-        seed = check("seed", seed, Natural)
-        test_fraction = check("test_fraction", test_fraction, Rate)
-        val_fraction = check("val_fraction", val_fraction, Part)
-        if test_fraction + val_fraction >= 1:
-            raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
-        if y.shape != (len(x),) or ids.shape != (len(x),):
-            shapes = f"{x.shape}, {y.shape} and {ids.shape}"
-            raise FltnbError(f"x, y and client_ids need one entry per sample; their shapes are {shapes}.")
-        # where some class has no sample, labels reach beyond the number of different ones, which Federation refuses
-        n_classes = len(np.unique(_integers("Labels", y, len(x), "sample")) if class_names is None else class_names)
-        try:
-            names, owner = np.unique(ids, return_inverse=True)
-        except TypeError as error:
-            raise FltnbError("client_ids mix values that do not sort: make them all text or all integers.") from error
-        if clusters is not None:
-            clusters = np.unique(clusters, return_inverse=True)[1]
-        parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
-        for i, client in enumerate(names):
-            held = np.flatnonzero(owner == i)
-            if len(held) < 2:
-                raise FltnbError(f"Client {client} has a single sample: it needs one to train on and one to test on.")
-            n_test = min(max(round(test_fraction * len(held)), 1), len(held) - 1)
-            n_val = min(round(val_fraction * len(held)), len(held) - n_test - 1)
-            held = stream(seed, "split", 1 + i).permutation(held)
-            test, held = _draw(held, y, n_test)
-            val, held = _draw(held, y, n_val)
-            for part, index in zip(parts.values(), (held, val, test), strict=True):
-                part.append(np.sort(index))
-        content = array_digest(x, y, owner, np.array([]) if clusters is None else clusters)
-        fractions = {"test_fraction": float(test_fraction), "val_fraction": float(val_fraction)}
-        settings = {"kind": "from_arrays", "content": content, **fractions, "n_classes": n_classes, "seed": seed}
-        fields = {"n_classes": n_classes, "class_names": class_names, "clusters": clusters, "settings": settings}
-        fields |= {"name": name, "origin": f"own arrays (sha256 {content})"}
-        return cls(images=x, labels=y, **fields, **parts, **pixel_scaling(x))
-
-    @classmethod
-    def from_csv(
-        cls,
-        file: Path | str,
-        owner: str = "owner",
-        label: str = "label",
-        features: Sequence[str] | None = None,
-        standardise: bool = True,
-        **options: Any,
-    ) -> Federation:
-        """Make a federation of a table: one row per sample, with a column for its owner and one for its class.
-
-        Client i is the i-th owner in sorted order. FltnbError: no such file or column, text among the features, gaps.
-
-        Parameters
-        ----------
-        owner, label : str, names of these columns; their values may be numbers or text
-        features : sequence of str, optional, the columns to learn from; by default all others
-        standardise : bool
-            Take each feature less its mean over all rows, divided by its standard deviation: features in different
-            units would else drown each other. In a real federation clients would send two sums per column for that.
-        **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
-        """
-        return cls.from_arrays(**read_csv(file, owner, label, features, standardise), **options)
-
-    @classmethod
-    def from_folder(cls, folder: Path | str, size: Count = 32, grey: bool = False, **options: Any) -> Federation:
-        """Make a federation of pictures in ``<folder>/<owner>/<class>/<picture>`` (PNG, JPEG and other usual formats).
-
-        Client i is the i-th owner in sorted order. FltnbError: no such folder, no picture, one that lies elsewhere or
-        cannot be read.
-
-        Parameters
-        ----------
-        size : int, pixels a side that every picture is squeezed to
-        grey : bool, one channel in place of red, green and blue
-        **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
-        """
-        return cls.from_arrays(**read_folder(folder, size, grey), **options)
 
     @property
     def n_clients(self) -> int:
@@ -328,33 +205,15 @@ class Federation:
         )
 
 
-def _integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
-    values = np.asarray(values)
-    if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
-        found = f"{name} must be {n} integers, one per {of}, not {values.dtype} of shape {values.shape}"
-        raise FltnbError(f"{found}: np.unique(values, return_inverse=True)[1] turns any values into 0, 1, ...")
-    return values.astype(np.int64, copy=False)
-
-
 def _positions(split: str, client: int, given: Any, size: int, seen: dict[int, np.ndarray]) -> np.ndarray:
     """Return a client's part of a split as int64 positions in a pool of ``size``, or refuse it."""
     if id(given) not in seen:
         index = np.asarray(given)
         if index.size == 0 and split in ("train", "test"):
-            what = "training" if split == "train" else "test"
-            raise FltnbError(f"Client {client} has no {what} samples: leave it out or give it some.")
+            raise FltnbError(f"Client {client} has no {split} samples: leave it out or give it some.")
         if index.ndim != 1 or (index.size and not np.issubdtype(index.dtype, np.integer)):
             raise FltnbError(f"The {split} part of client {client} must be a flat array of integer positions.")
         if index.size and (index.min() < 0 or index.max() >= size):
-            found = f"The {split} part of client {client} points to samples {index.min()} to {index.max()}"
-            raise FltnbError(f"{found} but the pool holds 0 to {size - 1}.")
+            raise FltnbError(f"The {split} part of client {client} points outside the pool of samples 0 to {size - 1}.")
         seen[id(given)] = index.astype(np.int64, copy=False)
     return seen[id(given)]
-
-
-def _draw(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Take ``n`` of the shuffled positions ``held``, classes in proportion; return (taken, the rest)."""
-    classes, code, counts = np.unique(y[held], return_inverse=True, return_counts=True)
-    share = apportion(n, counts)
-    taken = np.concatenate([np.flatnonzero(code == k)[: share[k]] for k in range(len(classes))])
-    return held[taken], np.delete(held, taken)

@@ -13,7 +13,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Part, Rate
 from .base import Federation
 from .kinds import kind
-from .shares import Pool, copies, deal, hold_out, in_turn
+from .shares import copies, deal, hold_out, in_turn, pooled
 
 STYLES = ("plain", "inverted", "thick", "outline")
 """Domains 0 to 3 of :func:`renderings`. "thick" takes the brightest of each pixel's 3 x 3 neighbours; "outline" is that
@@ -57,17 +57,16 @@ def rotated(
     """
     clusters = in_turn(n_clients, len(angles))
     place = np.arange(n_clients) - np.searchsorted(clusters, clusters)
-    pool = Pool()
+    parts = []
     held = (("train", images.train_index, samples_per_client), ("test", images.test_index, test_per_client))
     for key, (split, index, each) in enumerate(held, start=1):
         if n_clients * each > len(index):
-            found = f"{n_clients} clients with {each} {split} images each need {n_clients * each}"
-            raise FltnbError(f"{found} of the {len(index)} of {images.name}: ask for fewer.")
+            raise FltnbError(f"{n_clients} clients with {each} {split} images need over {len(index)}: ask for fewer.")
         chosen = stream(seed, "partition", key).permutation(index)[: n_clients * each].reshape(n_clients, each)
         for own, cluster, i in zip(chosen, clusters, place, strict=True):
             angle = angles[cluster][i % len(angles[cluster])]
-            pool.add(split, turn(images.images[own], angle), images.labels[own])
-    return Federation.of(images, name=f"rotated {images.name}", clusters=clusters, **pool.fields())
+            parts.append((split, turn(images.images[own], angle), images.labels[own]))
+    return Federation.of(images, name=f"rotated {images.name}", clusters=clusters, **pooled(parts))
 
 
 @kind
@@ -153,8 +152,7 @@ def domains(
         held = np.flatnonzero(images.domains == domain)
         clients = len(held) // min_samples
         if not clients:
-            found = f"Domain {domain} has {len(held)} images, fewer than the {min_samples} of a client"
-            raise FltnbError(f"{found}: lower min_samples.")
+            raise FltnbError(f"Domain {domain} has only {len(held)} images: lower min_samples={min_samples}.")
         rng = stream(seed, "partition", 5, cluster)
         for own in deal(held, images.labels, clients, samples_per_client, rng, f"domain {domain}"):
             rest, test = hold_out(own, test_fraction)

@@ -60,8 +60,7 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
         raise FltnbError("A federation of your own arrays cannot be rebuilt: call Federation.from_arrays again.")
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in settings:
-        found = f"The image set {settings.get('dataset')!r}, which is your own, cannot be rebuilt"
-        raise FltnbError(f"{found}: call {name} with it.")
+        raise FltnbError(f"{settings.get('dataset')!r}, images of your own, cannot be rebuilt: call {name} with them.")
     if "dataset" not in settings:
         raise FltnbError(f'The settings of a {name} federation need a dataset, such as "digits": add it.')
     head = {"kind": name, "dataset": settings.pop("dataset")}

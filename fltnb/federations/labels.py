@@ -77,9 +77,7 @@ def label_clusters(
     target = samples_per_client or total // n_clients
     size = target // classes_per_cluster
     if target < classes_per_cluster:
-        who = f"{n_clients} clients that hold {classes_per_cluster} classes each"
-        what = f"{who} cannot be served from {total} training images with {target} per client"
-        raise FltnbError(f"There are more clients than samples: {what}.")
+        raise FltnbError(f"There are more clients than samples: {total} training images for {n_clients} clients.")
     if overlap:
         drawn = [(stream(seed, "partition", i, 0), lists[c]) for i, c in enumerate(clusters)]
         train = [np.concatenate([rng.permutation(by_class[c])[:size] for c in classes]) for rng, classes in drawn]
@@ -108,10 +106,7 @@ def _class_lists(
     # two neighbours meet on one side only, so a ring needs at least three clusters
     needed = n_clusters * step + (0 if n_clusters > 2 else shared)
     if needed > len(usable):
-        sharing = f" sharing {shared} with the next" if shared else ""
-        need = f"{n_clusters} clusters of {per_cluster} classes{sharing} need {needed} classes"
-        there = f"{images.name} has {len(usable)} with training and test images"
-        raise FltnbError(f"{need} but {there}: ask for fewer clusters or fewer classes per cluster.")
+        raise FltnbError(f"The clusters need {needed} classes but {images.name} has {len(usable)}: ask for fewer.")
     order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
     return order[(start + np.arange(per_cluster)) % needed]
@@ -126,16 +121,13 @@ def _wanted(
     np.add.at(holders, lists, np.bincount(clusters)[:, None])
     if len(short := np.flatnonzero(there < holders)):
         c = short[0]
-        what = f"class {images.class_names[c]!r} has {there[c]} training images for the {holders[c]} clients"
-        raise FltnbError(f"There are more clients than samples: {what} that should hold it.")
+        raise FltnbError(f"There are more clients than samples: {there[c]} of class {c} for {holders[c]} clients.")
     caps = there // np.maximum(holders, 1)
     wanted = np.zeros((len(clusters), len(by_class)), dtype=np.int64)
     for cluster, classes in enumerate(lists):
         share = level(target, caps[classes])
         if exact and share.sum() < target:
-            names = ", ".join(images.class_names[c] for c in classes)
-            most = f"the clients of classes {names} can get at most {share.sum()} different images each"
-            raise FltnbError(f"samples_per_client is {target} but {most}: ask for fewer.")
+            raise FltnbError(f"samples_per_client is {target} but some can get {share.sum()}: ask for fewer.")
         wanted[np.ix_(clusters == cluster, classes)] = share
     return wanted
 
@@ -184,9 +176,7 @@ def structured(
     if level:
         lists = _levelled([len(own) for own in members(images, images.train_index)], [len(own) for own in lists])
     if n_clients < len(lists):
-        made = f"{images.n_classes} classes, {classes_per_cluster} per cluster, make {len(lists)} clusters"
-        mend = "ask for more clients or more classes per cluster"
-        raise FltnbError(f"{made} but there are only {n_clients} clients: {mend}.")
+        raise FltnbError(f"{len(lists)} clusters of classes need more than {n_clients} clients: give more of either.")
     tests_of = lists if test == "clean" or len(lists[-1]) == len(lists[0]) else [*lists[:-1], {0, *lists[-1]}]
     held = _cut(members(images, images.train_index), max_per_class, seed, 0)
     tested = _cut(members(images, images.test_index), max_per_class and round(max_per_class / TRAIN_PER_TEST), seed, 1)
@@ -284,9 +274,7 @@ def dirichlet(
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
-        who = f"{n_clients} clients with at least {min_samples} training and 1 test image each"
-        there = f"{len(index)} training and {len(images.test_index)} test images"
-        raise FltnbError(f"There are more clients than samples: {who} cannot be served from {there}.")
+        raise FltnbError(f"There are more clients than samples: {len(index)} for {min_samples} and a test image each.")
     train, test = members(images, index), members(images, images.test_index)
     counts = _train_counts(train, clusters, float(alpha), seed, min_samples)
     dealt = hand_out(seed, (train, counts), (test, _test_counts(test, counts)))

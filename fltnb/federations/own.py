@@ -2,78 +2,181 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
+from ..data import array_digest
 from ..data.images import read_picture
 from ..errors import FltnbError
-from ..settings import Count, check
+from ..randomness import stream
+from ..settings import Count, Natural, Part, Rate, check
+from .pixels import as_samples, pixel_scaling
+from .shares import apportion
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm")
 SHOWN = 8  # names in a sentence; a table may have thousands of columns
 
 
-def read_csv(file: Path | str, owner: str, label: str, features: Sequence[str] | None, standardise: bool) -> dict:
-    """Read a table with one row per sample; see :meth:`~fltnb.federations.Federation.from_csv`."""
-    import pandas as pd
+class OwnSamples:
+    """The ways from samples of one's own to a federation."""
 
-    file = Path(file)
-    try:
-        table = pd.read_csv(file)
-    except FileNotFoundError as error:
-        raise FltnbError(f"There is no file {file}: give the path of a CSV with one row per sample.") from error
-    except (OSError, ValueError) as error:  # pandas' own errors and wrong encodings are ValueErrors
-        raise FltnbError(
-            f"{file} cannot be read as CSV ({str(error).strip()}): save it as UTF-8 with commas."
-        ) from error
-    for name, meaning in ((owner, "owner"), (label, "label")):
-        if name not in table:
-            option, what = f"{meaning}='...'", "whose sample each row is" if meaning == "owner" else "its class"
+    @classmethod
+    def from_arrays(
+        cls,
+        x: np.ndarray,
+        y: np.ndarray,
+        client_ids: Sequence,
+        test_fraction: float = 0.2,
+        clusters: Sequence | None = None,
+        seed: int = 0,
+        val_fraction: float = 0.0,
+        class_names: Sequence[str] | None = None,
+        name: str = "own data",
+    ) -> Self:
+        """Make a federation of your own samples.
+
+        Every client's samples are divided at random into test, validation and training part, each class in proportion
+        as far as whole numbers allow, one training and one test sample at least. Raises FltnbError for arrays that do
+        not fit together, NaN, a client with a single sample, or fractions out of range.
+
+        Parameters
+        ----------
+        x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
+            uint8 pixels (scaled by the federation) or finite floats (taken as they are).
+        y : array of int, shape (N,)
+            Classes 0 to K-1.
+        client_ids : sequence of length N
+            Who holds each sample; numbers or strings. Client i of the federation is ``np.unique(client_ids)[i]``.
+        test_fraction, val_fraction : float
+            Parts of a client's samples for testing, above 0, and for validation, which may be 0.
+        clusters : sequence of length M, optional
+            True clusters in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by sorted value.
+        class_names : sequence of str, optional
+            Needed when some class number below the highest has no sample.
+
+        Examples
+        --------
+        >>> fed = Federation.from_arrays(np.eye(4), [0, 1, 0, 1], ["ann", "bob", "ann", "bob"], test_fraction=0.5)
+        >>> fed.n_clients, fed.sizes.tolist()
+        (2, [1, 1])
+        """
+        x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
+        seed = check("seed", seed, Natural)
+        test_fraction = check("test_fraction", test_fraction, Rate)
+        val_fraction = check("val_fraction", val_fraction, Part)
+        if test_fraction + val_fraction >= 1:
+            raise FltnbError(f"Shares {test_fraction:g} (test) and {val_fraction:g} (val) leave nothing to train on.")
+        if y.shape != (len(x),) or ids.shape != (len(x),):
+            raise FltnbError(f"x, y and client_ids need one entry per sample, not {x.shape}, {y.shape}, {ids.shape}.")
+        # where some class has no sample, labels reach beyond the number of different ones, which Federation refuses
+        n_classes = len(np.unique(integers("Labels", y, len(x), "sample")) if class_names is None else class_names)
+        try:
+            names, owner = np.unique(ids, return_inverse=True)
+        except TypeError as error:
+            raise FltnbError("client_ids mix values that do not sort: make them all text or all integers.") from error
+        if clusters is not None:
+            clusters = np.unique(clusters, return_inverse=True)[1]
+        parts: dict[str, list[np.ndarray]] = {"train": [], "val": [], "test": []}
+        for i, client in enumerate(names):
+            held = np.flatnonzero(owner == i)
+            if len(held) < 2:
+                raise FltnbError(f"Client {client} has a single sample: it needs one to train on and one to test on.")
+            n_test = min(max(round(test_fraction * len(held)), 1), len(held) - 1)
+            n_val = min(round(val_fraction * len(held)), len(held) - n_test - 1)
+            held = stream(seed, "split", 1 + i).permutation(held)
+            test, held = _draw(held, y, n_test)
+            val, held = _draw(held, y, n_val)
+            for part, index in zip(parts.values(), (held, val, test), strict=True):
+                part.append(np.sort(index))
+        content = array_digest(x, y, owner, np.array([]) if clusters is None else clusters)
+        fractions = {"test_fraction": float(test_fraction), "val_fraction": float(val_fraction)}
+        settings = {"kind": "from_arrays", "content": content, **fractions, "n_classes": n_classes, "seed": seed}
+        fields = {"n_classes": n_classes, "class_names": class_names, "clusters": clusters, "settings": settings}
+        fields |= {"name": name, "origin": f"own arrays (sha256 {content})"}
+        return cls(images=x, labels=y, **fields, **parts, **pixel_scaling(x))
+
+    @classmethod
+    def from_csv(
+        cls,
+        file: Path | str,
+        owner: str = "owner",
+        label: str = "label",
+        features: Sequence[str] | None = None,
+        standardise: bool = True,
+        **options: Any,
+    ) -> Self:
+        """Make a federation of a table: one row per sample, with a column for its owner and one for its class.
+
+        Client i is the i-th owner in sorted order. FltnbError: no such file or column, text among the features, gaps.
+
+        Parameters
+        ----------
+        owner, label : str, names of these columns; their values may be numbers or text
+        features : sequence of str, optional, the columns to learn from; by default all others
+        standardise : bool
+            Take each feature less its mean over all rows, divided by its standard deviation: features in different
+            units would else drown each other. In a real federation clients would send two sums per column for that.
+        **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
+        """
+        import pandas as pd
+
+        file = Path(file)
+        try:
+            table = pd.read_csv(file)
+        except (OSError, ValueError) as error:  # pandas' own errors and wrong encodings are ValueErrors
+            raise FltnbError(f"{file} cannot be read as CSV ({error}): save it as UTF-8 with commas.") from error
+        for name, meaning in ((owner, "owner"), (label, "label")):
+            if name not in table:
+                found = f"{file.name} has no column {name!r} but {_some(table.columns)}"
+                raise FltnbError(f"{found}: name the right one with {meaning}='...'.")
+        columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
+        if unknown := [one for one in columns if one not in table]:
+            raise FltnbError(f"{file.name} has no column {_some(unknown)}: choose among {_some(table.columns)}.")
+        if not len(table) or not columns:
+            raise FltnbError(f"{file.name} has {len(table)} rows and {len(columns)} feature columns: give some.")
+        if text := [one for one in columns if table[one].dtype.kind not in "fiub"]:
+            raise FltnbError(f"Features must be numbers, but {_some(text)} hold text: name others with features=[...].")
+        gaps = table[[owner, label, *columns]].isna()
+        if gaps.any(axis=None):
+            lines = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
             raise FltnbError(
-                f"{file.name} has no column {name!r}, which says {what}: name the right one with {option}; it has"
-                f" {_some(table.columns)}."
+                f"{_some(gaps.columns[gaps.any()])} of {file.name} has gaps (lines {_some(lines)}): fill them."
             )
-    columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
-    if unknown := [one for one in columns if one not in table]:
-        raise FltnbError(f"{file.name} has no column {_some(unknown)}: choose features among {_some(table.columns)}.")
-    if not len(table) or not columns:
-        found = f"{file.name} has {len(table)} rows and {len(columns)} feature columns"
-        raise FltnbError(f"{found}: it needs one of each.")
-    if text := [one for one in columns if table[one].dtype.kind not in "fiub"]:
-        raise FltnbError(
-            f"Features must be numbers, but {_some(text)} of {file.name} hold text: turn them into numbers, or name the"
-            " columns to use with features=[...]."
-        )
-    gaps = table[[owner, label, *columns]].isna()
-    if gaps.any(axis=None):
-        lines = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
-        found = f"{file.name} has gaps in {_some(gaps.columns[gaps.any()])} (lines {_some(lines)})"
-        raise FltnbError(f"{found}: fill them or remove these lines.")
-    x = table[columns].to_numpy(dtype=np.float64)
-    if standardise:
-        with np.errstate(invalid="ignore"):  # infinite values are refused with all other checks of samples
-            spread = x.std(axis=0)
-            x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
-    return _samples(x, table[label].to_numpy(), table[owner].to_numpy())
+        x = table[columns].to_numpy(dtype=np.float64)
+        if standardise:
+            with np.errstate(invalid="ignore"):  # infinite values are refused with all other checks of samples
+                spread = x.std(axis=0)
+                x = (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1)
+        return cls.from_arrays(**_samples(x, table[label].to_numpy(), table[owner].to_numpy()), **options)
 
+    @classmethod
+    def from_folder(cls, folder: Path | str, size: Count = 32, grey: bool = False, **options: Any) -> Self:
+        """Make a federation of pictures in ``<folder>/<owner>/<class>/<picture>`` (PNG, JPEG and other usual formats).
 
-def read_folder(folder: Path | str, size: Count, grey: bool) -> dict:
-    """Read ``<folder>/<owner>/<class>/<picture>``; see :meth:`~fltnb.federations.Federation.from_folder`."""
-    folder, size = Path(folder), check("size", size, Count)
-    check("grey", grey, bool)
-    if not folder.is_dir():
-        raise FltnbError(f"There is no folder {folder}: give the one that holds a folder for each owner.")
-    layout = f"{folder.name}/OWNER/CLASS/PICTURE"
-    files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.name[0] != ".")
-    if not files:
-        endings = ", ".join(ending[1:] for ending in PICTURES)
-        raise FltnbError(f"There is no picture in {folder}: lay them out as {layout}; endings may be {endings}.")
-    inside = [file.relative_to(folder).parts for file in files]
-    if odd := [parts for parts in inside if len(parts) != 3]:
-        where = "/".join((folder.name, *odd[0]))
-        raise FltnbError(f"{where} is not where its owner and class can be read ({len(odd)} such): use {layout}.")
-    x = np.stack([read_picture(file, size, "BILINEAR", "L" if grey else "RGB") for file in files])
-    return _samples(x, np.array([parts[1] for parts in inside]), np.array([parts[0] for parts in inside]))
+        Client i is the i-th owner in sorted order. FltnbError: no such folder, no picture, one that lies elsewhere or
+        cannot be read.
+
+        Parameters
+        ----------
+        size : int, pixels a side that every picture is squeezed to
+        grey : bool, one channel in place of red, green and blue
+        **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
+        """
+        folder, size = Path(folder), check("size", size, Count)
+        check("grey", grey, bool)
+        if not folder.is_dir():
+            raise FltnbError(f"There is no folder {folder}: give the one that holds a folder for each owner.")
+        layout = f"{folder.name}/OWNER/CLASS/PICTURE"
+        files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.name[0] != ".")
+        if not files:
+            raise FltnbError(f"There is no picture ({', '.join(PICTURES)}) in {folder}: lay them out as {layout}.")
+        inside = [file.relative_to(folder).parts for file in files]
+        if odd := [parts for parts in inside if len(parts) != 3]:
+            raise FltnbError(f"{'/'.join(odd[0])} ({len(odd)} such) does not tell its owner and class: use {layout}.")
+        x = np.stack([read_picture(file, size, "BILINEAR", "L" if grey else "RGB") for file in files])
+        owners, labels = (np.array([parts[place] for parts in inside]) for place in (0, 1))
+        return cls.from_arrays(**_samples(x, labels, owners), **options)
 
 
 def _samples(x: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> dict:
@@ -85,3 +188,19 @@ def _samples(x: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> dict:
 def _some(names: Sequence) -> str:
     shown = ", ".join(map(str, names[:SHOWN]))
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+
+
+def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
+    """Return whole numbers int64 (n,), or refuse them."""
+    values = np.asarray(values)
+    if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
+        raise FltnbError(f"{name} must be {n} integers, one per {of}: see np.unique(values, return_inverse=True)[1].")
+    return values.astype(np.int64, copy=False)
+
+
+def _draw(held: np.ndarray, y: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Take ``n`` of the shuffled positions ``held``, classes in proportion; return (taken, the rest)."""
+    classes, code, counts = np.unique(y[held], return_inverse=True, return_counts=True)
+    share = apportion(n, counts)
+    taken = np.concatenate([np.flatnonzero(code == k)[: share[k]] for k in range(len(classes))])
+    return held[taken], np.delete(held, taken)

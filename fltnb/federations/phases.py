@@ -156,7 +156,7 @@ def _event(round: Annotated[int, Whole(2)], join: Natural = 0, cluster: Natural 
 def _events(name: str, events: Any) -> list[dict[str, int]]:
     """Return events by round, the parts of each in the order of :func:`_event`, or refuse them."""
     done = []
-    for event in events:
+    for event in events if isinstance(events, (list, tuple)) else [events]:
         if not isinstance(event, dict):
             raise FltnbError(f'An event must be a dict such as {{"round": 20, "join": 5}}, not {event!r}.')
         full = checked(_event, event, "an event")
@@ -195,9 +195,7 @@ def _exchange(drifting: np.ndarray, clusters: np.ndarray | None) -> tuple[np.nda
     ring = drifting[np.argsort(clusters[drifting], kind="stable")]
     largest = int(np.bincount(clusters[ring]).max())
     if 2 * largest > len(ring):
-        found = f"{largest} of {len(ring)} drifting clients are of one cluster"
-        why = "so that not all of them can get data of another one"
-        raise FltnbError(f"{found}, {why}: let more clients drift, or an even number.")
+        raise FltnbError(f"{largest} of {len(ring)} drifting clients are of one cluster, over half: let more drift.")
     # clusters lie side by side in the ring: a shift by the largest one leads everybody out of its own
     return ring, np.roll(ring, -largest)
 

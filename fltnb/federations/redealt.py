@@ -84,15 +84,11 @@ def _held(images: ImageSet, base: dict) -> tuple[Federation, list[np.ndarray]]:
     if type(fed) is not Federation:
         raise FltnbError(f"A {base['kind']} federation cannot be dealt anew: deal anew what it is the change of.")
     if fed.probed or any(len(own) for own in fed.val):
-        found = f"This {base['kind']} base has validation samples or a second test set"
-        raise FltnbError(f"{found}: take val_fraction=0 or another one.")
+        raise FltnbError("The base has validation samples or a second test set: take val_fraction=0 or another one.")
     held = [np.unique(np.concatenate(parts)) for parts in zip(fed.train, fed.test, strict=True)]
     holder = np.full(len(fed.images), -1)
     for client, own in enumerate(held):
         if len(common := own[holder[own] >= 0]):
-            who = f"Clients {holder[common[0]]} and {client} of this {fed.settings['kind']} federation"
-            what = "samples in common, such as a shared test set, which cannot be divided or dealt out"
-            mend = "choose a kind, such as dirichlet or writers, whose clients hold all their samples alone"
-            raise FltnbError(f"{who} have {what}: {mend}.")
+            raise FltnbError(f"Clients {holder[common[0]]} and {client} have samples in common: take dirichlet, say.")
         holder[own] = client
     return fed, held

@@ -1,6 +1,6 @@
 """Dealing samples out to clients, in whole numbers and without repetition, and pools of images drawn for them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,8 +105,7 @@ def deal(
     fewest, classes = len(index) // n_clients, len(np.unique(labels[index]))
     wanted = fewest if each is None else each
     if wanted > fewest:
-        found = f"{n_clients} clients with {each} {what} images each need {n_clients * each} of {len(index)}"
-        raise FltnbError(f"{found}: take fewer.")
+        raise FltnbError(f"{n_clients} clients with {each} {what} images each need more than {len(index)}: take fewer.")
     if wanted < classes:
         raise FltnbError(f"{wanted} {what} images per client are fewer than the {classes} classes: give each more.")
     return parts if each is None else [part[spread(len(part), each)] for part in parts]
@@ -132,22 +131,17 @@ def spread(size: int, n: int) -> np.ndarray:
     return ((np.arange(n) + 0.5) * size / max(n, 1)).astype(np.int64)
 
 
-class Pool:
-    """Images that a federation owns, drawn anew: what is added is what the next client has in one split."""
+def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any]:
+    """Return images, labels and splits for a Federation that owns its images, drawn anew.
 
-    def __init__(self) -> None:
-        self._images, self._labels, self._parts, self._size = [], [], {}, 0
-
-    def add(self, split: str, images: np.ndarray, labels: np.ndarray) -> None:
-        """Append the next client's part of a split."""
-        self._images.append(images)
-        self._labels.append(labels)
-        self._parts.setdefault(split, []).append(np.arange(self._size, self._size + len(labels)))
-        self._size += len(labels)
-
-    def fields(self) -> dict[str, Any]:
-        """Return the images, labels and splits for a Federation."""
-        return {"images": np.concatenate(self._images), "labels": np.concatenate(self._labels), **self._parts}
+    A part is a split, and images and labels of the next client in it.
+    """
+    names, images, labels = zip(*parts, strict=True)
+    splits: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    ends = np.cumsum([len(own) for own in labels])
+    for name, end, own in zip(names, ends, labels, strict=True):
+        splits[name].append(np.arange(end - len(own), end))
+    return {"images": np.concatenate(images), "labels": np.concatenate(labels), **splits}
 
 
 def copies(
@@ -169,11 +163,7 @@ def copies(
     ``classes`` says which classes each group has a copy of, ``keep`` which training positions a client of a group
     keeps, ``tests`` how the splits "test" and "probe" are drawn (default: a test by ``draw``).
     """
-    pool, (seed, key) = Pool(), keys
-
-    def add(split: str, group: int, own: np.ndarray, drawn: Draw) -> None:
-        pool.add(split, drawn(group, images.images[own], images.labels[own]), images.labels[own])
-
+    parts, (seed, key) = [], keys
     for group, n_clients in enumerate(np.bincount(groups)):
         dealt = []
         for number, (index, what) in enumerate(((images.train_index, "training"), (images.test_index, "test"))):
@@ -182,9 +172,8 @@ def copies(
             dealt.append(deal(index, images.labels, int(n_clients), each[number], rng, what))
         for own in dealt[0]:
             kept, held = hold_out(own, val_fraction)
-            add("train", group, keep(group, kept), draw)
-            add("val", group, held, draw)
+            parts += [("train", group, keep(group, kept), draw), ("val", group, held, draw)]
         for own in dealt[1]:
-            for split, drawn in (tests or {"test": draw}).items():
-                add(split, group, own, drawn)
-    return pool.fields()
+            parts += [(split, group, own, drawn) for split, drawn in (tests or {"test": draw}).items()]
+    pixels, labels = images.images, images.labels
+    return pooled((name, drawn(group, pixels[own], labels[own]), labels[own]) for name, group, own, drawn in parts)

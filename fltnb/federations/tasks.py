@@ -10,7 +10,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Part, check
 from .base import Federation
 from .kinds import kind
-from .shares import Pool, hand_out, level, members, of_classes
+from .shares import hand_out, level, members, of_classes, pooled
 
 CIFAR10_TASKS = ((0, 1, 8, 9), (2, 3, 4, 5, 6, 7))
 """Vehicles (airplane, automobile, ship, truck) and animals: MT-HFL's two tasks on CIFAR-10."""
@@ -62,8 +62,7 @@ def tasks(
     by_class = members(images, images.train_index)
     for label, needed in enumerate(wanted[clusters].sum(axis=0)):
         if needed > (there := len(by_class[label])):
-            found = f"The users need {needed:,} training images of label {images.class_names[label]!r}"
-            raise FltnbError(f"{found} but {images.name} has {there:,}: ask for fewer samples_per_user.")
+            raise FltnbError(f"Users need {needed:,} images of label {label}, not {there:,}: lower samples_per_user.")
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
     train = [np.concatenate(own) for own in hand_out(seed, (by_class, wanted[clusters]))[0]]
     return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
@@ -90,22 +89,19 @@ def cross_tasks(
     first, second = images, load(other)
     labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
     if first.images.shape[1:] != second.images.shape[1:]:
-        found = f"Images of {first.name} and {second.name} have shapes {first.images.shape[1:]}"
-        raise FltnbError(f"{found} and {second.images.shape[1:]}: resize one set before users of both are compared.")
+        raise FltnbError(f"Images of {first.name} and {second.name} have other shapes: resize one set before.")
     rest = [c for c in range(second.n_classes) if c not in other_labels]
-    pool = Pool()
+    parts = []
     for user, (held, own) in enumerate([(first, labels), (second, other_labels), (second, rest)]):
         by_class = members(held, of_classes(held, held.train_index, own))
         tested = of_classes(held, held.test_index, own)
         available = np.array([len(index) for index in by_class])
         shares = level(samples_per_user, available)
         if shares.sum() < samples_per_user or not len(tested):
-            there = f"{held.name} has {available.sum()}, and {len(tested)} test images, of its labels"
-            need = f"User {user} needs {samples_per_user} training images"
-            raise FltnbError(f"{need} but {there}: ask for fewer samples or other labels.")
+            raise FltnbError(f"User {user} finds {available.sum()} training, {len(tested)} test images: ask for fewer.")
         drawn = [stream(seed, "partition", 1 + user, c).permutation(by_class[c])[: shares[c]] for c in own]
         for split, index in (("train", np.concatenate(drawn)), ("test", tested)):
-            pool.add(split, held.images[index], held.labels[index] + (first.n_classes if user else 0))
+            parts.append((split, held.images[index], held.labels[index] + (first.n_classes if user else 0)))
     return Federation.of(
         first,
         n_classes=first.n_classes + second.n_classes,
@@ -113,7 +109,7 @@ def cross_tasks(
         name=f"{first.name} and {second.name}",
         origin=f"{first.name}: {first.origin}; {second.name}: {second.origin}",
         clusters=np.array([0, 0, 1]),
-        **pool.fields(),
+        **pooled(parts),
     )
 
 

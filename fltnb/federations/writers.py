@@ -10,7 +10,7 @@ from ..randomness import stream
 from ..settings import Count, Natural, Rate, Whole, Within
 from .base import Federation
 from .kinds import kind
-from .shares import Pool, apportion
+from .shares import apportion, pooled
 
 MEAN_SAMPLES = 167
 """Images per writer, training and test, as FLT's standard errors imply for its 200 (about 30,000 + 3,430)."""
@@ -40,8 +40,7 @@ def writers(images: ImageSet, /, n_clients: Count = 200, seed: Natural | None = 
         held[split] = dict(zip(names.tolist(), np.split(order, first[1:]), strict=True))
     usable = np.array(sorted(held["train"].keys() & held["test"].keys()), dtype=np.int64)
     if n_clients > len(usable):
-        there = f"{images.name} has {len(usable)} people with both training and test images"
-        raise FltnbError(f"{there} but {n_clients} are wanted.")
+        raise FltnbError(f"{images.name} has {len(usable)} people with images of both parts: ask for fewer clients.")
     chosen = usable if seed is None else stream(seed, "partition").permutation(usable)
     chosen = sorted(chosen[:n_clients].tolist())
     return Federation.of(images, **{split: [of[writer] for writer in chosen] for split, of in held.items()})
@@ -88,26 +87,24 @@ def pseudo_writers(
         room = min(n_train / train_fraction, n_test / (1 - train_fraction)) / n_clients
         mean_samples = min(MEAN_SAMPLES, int(0.95 * room))  # rounding up to one test image takes a few more
         if mean_samples < 2 or n_clients > n_test:
-            there = f"{images.name} has {n_train} training and {n_test} test images"
-            raise FltnbError(f"{there}, too few for {n_clients} pseudo-writers: ask for fewer.")
+            raise FltnbError(f"{images.name} has too few images for {n_clients} pseudo-writers: ask for fewer.")
     weights = np.exp(SPREAD * stream(seed, "partition", 4).normal(size=n_clients))  # log-normal
     sizes = 2 + apportion((mean_samples - 2) * n_clients, weights)  # with exactly the wanted mean
     tested = np.clip(np.rint(sizes * (1 - train_fraction)).astype(np.int64), 1, sizes - 1)
     pieces = {}
     for key, (split, wanted) in enumerate({"train": sizes - tested, "test": tested}.items(), start=1):
         if wanted.sum() > len(parts[split]):
-            who = f"{n_clients} pseudo-writers of {mean_samples} images on average"
-            there = f"{wanted.sum()} {split} images but {images.name} has {len(parts[split])}"
-            raise FltnbError(f"{who} want {there}: ask for fewer clients or a smaller mean_samples.")
+            raise FltnbError(f"{wanted.sum()} {split} images are wanted of {len(parts[split])}: lower mean_samples.")
         pieces[split] = np.split(stream(seed, "partition", key).permutation(parts[split]), np.cumsum(wanted))
-    pool = Pool()
     hands = np.arange(n_clients) % (n_styles or n_clients)
-    for i, style in enumerate(writer_styles(n_clients, seed, strength)[hands]):
-        for split, of in pieces.items():
-            pool.add(split, apply_style(images.images[of[i]], *style), images.labels[of[i]])
+    drawn = pooled(
+        (split, apply_style(images.images[of[i]], *style), images.labels[of[i]])
+        for i, style in enumerate(writer_styles(n_clients, seed, strength)[hands])
+        for split, of in pieces.items()
+    )
     origin = f"pseudo-writers, not FEMNIST: {hands.max() + 1} random styles over images without known writers"
     named = {"name": f"pseudo-writers of {images.name}", "origin": f"{origin}; {images.origin}"}
-    return Federation.of(images, **named, **pool.fields(), clusters=None if n_styles is None else hands)
+    return Federation.of(images, **named, **drawn, clusters=None if n_styles is None else hands)
 
 
 def writer_styles(n_clients: int, seed: int = 0, strength: float = 1.0) -> np.ndarray:

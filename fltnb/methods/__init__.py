@@ -24,14 +24,10 @@ from .pfedgraph import FedSaC, PFedGraph
 from .plain import FedDANE, FedDist, FedDistWS, FedProx, FedSGD, Local
 from .robust import RobustTKM
 
-METHODS = {
-    cls.__name__: cls
-    for cls in (
-        *(FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT),
-        *(PACFL, FedClust, FlexCFL, CFLGP, FedEM, FedSoft, FedRC, PFedGraph, FedSaC, FedCE, EMDCFL),
-        *(MTHFL, FedSGD, FedDist, FedDistWS, FedDANE, FedCluster, HypoCluster, RobustTKM, FeSEMMA),
-    )
-}
+_MADE = (FedAvg, FedProx, Local, Oracle, FLT, PCAKMHC, FedSEM, FeSEM, IFCA, CFL, DynamicFLT, SoftFLT)
+_MADE += (PACFL, FedClust, FlexCFL, CFLGP, FedEM, FedSoft, FedRC, PFedGraph, FedSaC, FedCE, EMDCFL)
+_MADE += (MTHFL, FedSGD, FedDist, FedDistWS, FedDANE, FedCluster, HypoCluster, RobustTKM, FeSEMMA)
+METHODS = {cls.__name__: cls for cls in _MADE}
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
 __all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]

@@ -5,12 +5,10 @@ A method says what each participant starts from (:meth:`Method.dispatch`), how w
 Everything a method remembers is in ``state``, a dict of arrays, so a run can be saved and continued bit for bit.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, get_args
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from .. import relatedness
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase
-from ..settings import Configured, Variant, brief
+from ..settings import Configured, Count, Variant, brief
 from .samples import check_validation
 
 if TYPE_CHECKING:
@@ -56,13 +54,16 @@ class FixedGraph:
     setup_bytes: tuple[int, int]
 
 
+@dataclass_transform()
+@dataclass(eq=False, repr=False)
 class Method(Configured):
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
-    Options are the annotated parameters of ``__init__`` (:class:`fltnb.settings.Configured`); a value that its
-    annotation does not allow raises :class:`fltnb.FltnbError`. ``n_clusters`` is the number K of models or clusters,
-    which is given. Where the authors' code departs from their text, ``variant="as_run"`` means other defaults
-    (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)`` that stands beside the method.
+    Options are the annotated attributes, as in a dataclass, or the annotated parameters of an ``__init__`` of one's
+    own; a value that its annotation does not allow raises :class:`fltnb.FltnbError`, and a ``ClassVar`` is no option.
+    ``n_clusters`` is the number K of models or clusters, which is given. Where the authors' code departs from their
+    text, ``variant="as_run"`` means other defaults (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)``
+    that stands beside the method; elsewhere it is refused.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
@@ -73,10 +74,21 @@ class Method(Configured):
     tests_served = True
     models_down = models_up = 1
     AS_RUN: ClassVar[Mapping[str, Any]] = {}  # what the variant "as_run" means for options that are not given
-    _as_run: type[Method] | None = None
-    _of_variant = False
+    _as_run: ClassVar["type[Method] | None"] = None
+    _of_variant = _written = False  # the class of a variant; with an ``__init__`` of its own or of a class above
+
+    variant: Variant = field(default="as_written", kw_only=True)
 
     def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
+        cls._written = cls._written or "__init__" in vars(cls)
+        if not cls._written:
+            own = inspect.get_annotations(cls, eval_str=True)
+            for one in fields(cls):  # another default for an option of the class above
+                if one.name in vars(cls) and one.name not in own:
+                    own[one.name] = one.type
+                    setattr(cls, one.name, field(default=vars(cls)[one.name], kw_only=one.kw_only))
+            cls.__annotations__ = own
+            dataclass(cls, eq=False, repr=False)
         super().__init_subclass__(**more)
         cls._as_run = None  # a subclass of a method has its own variants
         if as_run:
@@ -88,10 +100,13 @@ class Method(Configured):
 
     def meant(self, given: dict[str, Any]) -> dict[str, Any]:
         """Options with those of ``AS_RUN``, which stand in place of a variant that means nothing else."""
-        if not self.AS_RUN or given.get("variant") != "as_run":
-            return given
         known = inspect.signature(type(self)).parameters
-        meant = {name: value for name, value in self.AS_RUN.items() if name in known} | given
+        if given.get("variant") != "as_run" or "variant" not in known:
+            return given
+        other = {name: value for name, value in self.AS_RUN.items() if name in known}
+        if not other and not self._of_variant:
+            raise FltnbError(f"{type(self).__name__} has no variant as_run: leave it out.")
+        meant = other | given
         return meant if self._of_variant else {name: meant[name] for name in meant if name != "variant"}
 
     def settings(self) -> dict[str, Any]:
@@ -114,18 +129,18 @@ class Method(Configured):
     def prepare(self, fed: Federation, context: Context) -> None:
         """Do one-off work that runs with other seeds share, so that it is done once; most methods have none."""
 
-    def start(self, fed: Federation, model: Model, context: Context) -> State:
+    def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Return the state before round 1."""
         raise NotImplementedError
 
-    def observe(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> State:
+    def observe(self, state: State, clients: np.ndarray, round: int, engine: "Engine") -> State:
         """Let the participants measure models on their own data before they train; most methods do not.
 
         ``engine.evaluate(theta, rows, clients, split)`` gives losses; use "train" or "val", never "test".
         """
         return state
 
-    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+    def changed(self, state: State, fed: Federation, model: "Model", changed: np.ndarray, context: Context) -> State:
         """Take note, before the first round of a new phase, that clients ``changed`` (M,) are new or hold other data.
 
         Newcomers have the highest numbers. The default renews sample counts alone: it is refused where clients join.
@@ -143,7 +158,7 @@ class Method(Configured):
         """Return ``(theta (K, P), rows (n,))``: client ``clients[j]`` starts from ``theta[rows[j]]``."""
         return state["models"], state["row"][clients]
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine: Engine) -> tuple[State, Trained]:
+    def train(self, state: State, clients: np.ndarray, round: int, engine: "Engine") -> tuple[State, "Trained"]:
         """Let the participants train, as :meth:`dispatch` says; some methods train several models or weigh samples."""
         return state, engine.train(*self.dispatch(state, clients), clients, round)
 
@@ -155,7 +170,7 @@ class Method(Configured):
         """Return ``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
         return state["models"], state["row"]
 
-    def evaluate(self, state: State, engine: Engine, split: str) -> Evaluation:
+    def evaluate(self, state: State, engine: "Engine", split: str) -> "Evaluation":
         """Test all clients, in order, each with the model that it is served; others are for mixtures of models."""
         return engine.evaluate(*self.serve(state), np.arange(engine.fed.n_clients), split)
 
@@ -179,6 +194,8 @@ class Method(Configured):
 class HardMethod(Method):
     """Base of the methods that put every client into one of ``n_clusters`` clusters."""
 
+    n_clusters: Count
+
     def check(self, fed: Federation) -> None:
         """Refuse more clusters than clients as well."""
         super().check(fed)
@@ -201,7 +218,7 @@ def one_cluster(fed: Federation, theta: np.ndarray) -> State:
     return {"models": np.atleast_2d(theta), "row": row, "labels": row.copy(), "weights": weights}
 
 
-def unclustered(fed: Federation, model: Model, context: Context, n_models: int = 1) -> State:
+def unclustered(fed: Federation, model: "Model", context: Context, n_models: int = 1) -> State:
     """:func:`one_cluster` with copies of the ``initial`` model, and what clustering by models needs besides.
 
     ``trainable``: how many columns are compared; ``heard``: which clients have trained; ``seed``: the run's.
@@ -221,7 +238,7 @@ def alone(fed: Federation, theta: np.ndarray) -> State:
     return {"models": models, "row": row, "weights": np.asarray(fed.sizes, dtype=np.float64)}
 
 
-def several(model: Model, context: Context, n_models: int) -> np.ndarray:
+def several(model: "Model", context: Context, n_models: int) -> np.ndarray:
     """Independent initial models (K, P); the first is where FedAvg starts."""
     return np.stack([model.init(context.seed, k) for k in range(n_models)])
 

@@ -38,16 +38,12 @@ class CFL(Method):
 
     name = "cfl"
 
-    def __init__(
-        self,
-        eps1: NonNegative = 0.4,
-        eps2: NonNegative = 1.6,
-        warmup: Natural = 20,
-        min_size: Count = 2,
-        weighting: Literal["plain", "samples"] = "plain",
-        similarity: Literal["parameters", "state"] = "parameters",
-    ):
-        """Options are kept as they are."""
+    eps1: NonNegative = 0.4
+    eps2: NonNegative = 1.6
+    warmup: Natural = 20
+    min_size: Count = 2
+    weighting: Literal["plain", "samples"] = "plain"
+    similarity: Literal["parameters", "state"] = "parameters"
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
@@ -133,8 +129,9 @@ class FedCluster(Method):
 
     name = "fedcluster"
 
-    def __init__(self, gamma: NonNegative = 0.13, period: Natural = 30, min_size: Count = 2):
-        """Options are kept as they are."""
+    gamma: NonNegative = 0.13
+    period: Natural = 30
+    min_size: Count = 2
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""

@@ -5,6 +5,8 @@ their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PM
 """
 
 from collections.abc import Sequence
+from dataclasses import field
+from typing import ClassVar
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -15,7 +17,7 @@ from ..errors import FltnbError
 from ..randomness import integer
 from ..relatedness.cuts import canonical
 from ..relatedness.pacfl import flat_clusters
-from ..settings import Count, Natural, NonNegative, Variant
+from ..settings import Count, Natural, NonNegative
 from .base import Context, HardMethod, Method, State, unclustered
 from .modelspace import BLOCK, cluster_means, gram, kmeans, leading_features, with_rows
 
@@ -39,9 +41,7 @@ class ColdStart(HardMethod):
         """Refuse a first round with too few participants to form clusters from."""
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
-            what = f"{type(self).__name__} forms its clusters from the participants of round 1"
-            need = f"needs at least {least}, but there will be {len(drawn[0])}"
-            raise FltnbError(f"{what} and {need}: choose a higher participation.")
+            raise FltnbError(f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a higher participation.")
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
@@ -89,10 +89,11 @@ class FedClust(ColdStart):
     name = "fedclust"
     least = 2
 
-    def __init__(
-        self, threshold: NonNegative | None = None, n_clusters: Count | None = None, *, variant: Variant = "as_written"
-    ):
-        if (threshold is None) == (n_clusters is None):
+    threshold: NonNegative | None = None
+    n_clusters: Count | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if (self.threshold is None) == (self.n_clusters is None):
             raise FltnbError("FedClust needs a threshold or a number of clusters: give threshold or n_clusters.")
 
     def form(self, state, clients, theta, round):
@@ -152,8 +153,7 @@ class FlexCFL(ColdStart):
     name = "flexcfl"
     normalised = True  # weights of the pull
 
-    def __init__(self, n_clusters: Count, eta: NonNegative = 0.0, *, variant: Variant = "as_written"):
-        pass
+    eta: NonNegative = 0.0
 
     def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
         """k-means on the decomposed cosines of the first updates."""
@@ -179,10 +179,7 @@ class FlexCFL(ColdStart):
 class FlexCFLAsRun(FlexCFL, as_run=True):
     """What printed EMD-CFL's tables: a pull whose weights do not sum to 1 adds ``eta * (K - 1)`` to lengths at most."""
 
-    normalised = False
-
-    def __init__(self, n_clusters: Count, eta: NonNegative = 5.0, *, variant: Variant = "as_written"):
-        pass
+    normalised, eta = False, 5.0
 
 
 def decomposed_cosines(products: np.ndarray, n_components: int) -> np.ndarray:
@@ -226,8 +223,8 @@ class CFLGP(HardMethod):
     name = "cflgp"
     own_blocks = by_samples = False
 
-    def __init__(self, n_clusters: Count, period: Count = 2, stop: Natural = 10, *, variant: Variant = "as_written"):
-        pass
+    period: Count = 2
+    stop: Natural = 10
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
@@ -263,10 +260,8 @@ class CFLGPAsRun(CFLGP, as_run=True):
     """
 
     own_blocks = by_samples = True
-    period, stop = 1, 0
-
-    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
-        pass
+    period: ClassVar = 1
+    stop: ClassVar = 0
 
 
 def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:

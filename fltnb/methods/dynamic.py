@@ -9,18 +9,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from ..encoders.embedding import embed_clients
-from ..encoders.pretraining import EncoderSpec, sent_parameters
+from ..encoders.pretraining import sent_parameters
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase, phases
 from ..relatedness import FCR
-from ..settings import Count, Natural, Variant
-from .base import Context, Rule, State
+from ..settings import Count, Natural
+from .base import Context, State
 from .flt import FLT
 from .graph import rewire
 
@@ -63,23 +63,17 @@ class DynamicFLT(FLT):
     """
 
     name = "flt_dynamic"
+    membership: ClassVar = "clients"
 
-    def __init__(
-        self,
-        clusterer=None,
-        encoder: EncoderSpec | None = None,
-        lam: Natural | None = None,
-        tau: Count | None = None,
-        newcomers: Placing = "recluster",
-        drifted: Placing = "recluster",
-        graph: Literal["clusters", "full"] = "clusters",
-        rule: Rule = "participants",
-        variant: Variant = "as_written",
-        name: str | None = None,
-    ):
-        super().__init__(clusterer, graph, encoder, name=name)
-        self.nearest = "nearest" in (newcomers, drifted)
-        if lam is None and tau is None and not self.nearest:
+    lam: Natural | None = None
+    tau: Count | None = None
+    newcomers: Placing = "recluster"
+    drifted: Placing = "recluster"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.nearest = "nearest" in (self.newcomers, self.drifted)
+        if self.lam is None and self.tau is None and not self.nearest:
             raise FltnbError('Nothing is dynamic here: give lam, tau or newcomers="nearest", or take FLT.')
         if hasattr(self.clusterer, "labels_"):
             raise FltnbError("Dynamic clustering fits its clusterer again and again: give an unfitted one.")

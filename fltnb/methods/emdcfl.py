@@ -13,7 +13,6 @@ from sklearn.base import clone
 from ..errors import FltnbError
 from ..progress import bar
 from ..relatedness import EMDClustering
-from ..settings import Variant
 from .base import Context, Method, State, alone, mix_groups
 from .flt import OneShot
 from .graph import rewire
@@ -44,12 +43,14 @@ class EMDCFL(Method):
     name, split = "emdcfl", "val"
     AS_RUN: ClassVar = {"rule": "last_local", "repeat": True}
 
-    def __init__(
-        self, clusterer=None, rule: Rule = "participants", repeat: bool = False, *, variant: Variant = "as_written"
-    ):
-        self.clusterer = EMDClustering() if clusterer is None else clusterer
+    clusterer: EMDClustering | None = None
+    rule: Rule = "participants"
+    repeat: bool = False
+
+    def __post_init__(self) -> None:
+        self.clusterer = EMDClustering() if self.clusterer is None else self.clusterer
         if not isinstance(self.clusterer, EMDClustering):
-            raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {clusterer!r}.")
+            raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {self.clusterer!r}.")
 
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""

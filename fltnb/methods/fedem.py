@@ -6,12 +6,12 @@ follow another labelling of the same images. FedSoft: arXiv 2112.06053. FedCE: C
 """
 
 from itertools import chain
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from scipy.special import softmax
 
-from ..settings import Count, NonNegative, Variant
+from ..settings import Count, NonNegative
 from .base import Context, Method, State, mix, one_cluster, several
 from .modelspace import with_rows
 from .samples import Split, batch_means, evaluate_mixture, sample_losses
@@ -34,8 +34,10 @@ class FedEM(Method):
     name = "fedem"
     tests_served = False
 
-    def __init__(self, n_clusters: Count, *, variant: Variant = "as_written"):
-        self.models_down = self.models_up = n_clusters
+    n_clusters: Count
+
+    def __post_init__(self) -> None:
+        self.models_down = self.models_up = self.n_clusters
 
     def start(self, fed, model, context: Context) -> State:
         """K independent components, equal shares."""
@@ -160,16 +162,10 @@ class FedSoft(Method):
 
     name, split = "fedsoft", "train"
 
-    def __init__(
-        self,
-        n_clusters: Count,
-        lam: NonNegative = 0.01,
-        period: Count = 2,
-        serves: Literal["own", "center"] = "own",
-        *,
-        variant: Variant = "as_written",
-    ):
-        pass
+    n_clusters: Count
+    lam: NonNegative = 0.01
+    period: Count = 2
+    serves: Literal["own", "center"] = "own"
 
     def local_training(self) -> dict[str, float]:
         """Add the proximal term."""
@@ -223,10 +219,9 @@ class FedSoft(Method):
 class FedSoftAsRun(FedSoft, as_run=True):
     """What printed EMD-CFL's tables: whole *validation batches* count, in every round; there is no proximal term."""
 
-    split, lam, period = "val", 0.0, 1
-
-    def __init__(self, n_clusters: Count, serves: Literal["own", "center"] = "own", *, variant: Variant = "as_written"):
-        pass
+    split = "val"
+    lam: ClassVar = 0.0
+    period: ClassVar = 1
 
     def counted(self, losses: np.ndarray, samples: float, batch_size: int) -> np.ndarray:
         """Count whole batches (K,); a centre that wins none counts for a thousandth of the samples, at least for 1."""
@@ -255,10 +250,9 @@ class FedCE(Method):
     name = "fedce"
     once = True  # a round adds a single 1
 
-    def __init__(
-        self, n_clusters: Count, delta: NonNegative = 0.5, split: Split = "val", *, variant: Variant = "as_written"
-    ):
-        pass
+    n_clusters: Count
+    delta: NonNegative = 0.5
+    split: Split = "val"
 
     def start(self, fed, model, context: Context) -> State:
         """K independent models, no associations."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import FltnbError
 from ..randomness import integer, stream
-from ..settings import Count, NonNegative, Variant
+from ..settings import NonNegative
 from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
 from .matching import joined, matched_mean, split
 from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
@@ -47,17 +47,14 @@ class FeSEM(HardMethod):
     name = "fesem"
     AS_RUN: ClassVar = {"lam": 0.0, "grouping": "random", "report": "best"}
 
-    def __init__(
-        self,
-        n_clusters: Count,
-        lam: NonNegative = 0.1,
-        weighting: Literal["plain", "samples"] = "plain",
-        rule: Rule = "participants",
-        variant: Variant = "as_written",
-        grouping: Literal["em", "random", "equal"] = "em",
-        report: Literal["own", "best"] = "own",
-    ):
-        self.tests_served = report == "own"
+    lam: NonNegative = 0.1
+    weighting: Literal["plain", "samples"] = "plain"
+    rule: Rule = "participants"
+    grouping: Literal["em", "random", "equal"] = "em"
+    report: Literal["own", "best"] = "own"
+
+    def __post_init__(self) -> None:
+        self.tests_served = self.report == "own"
 
     def local_training(self) -> dict[str, float]:
         """Add the distance penalty of Equation 7."""
@@ -150,8 +147,7 @@ class FedSEM(HardMethod):
     name = "fedsem"
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
 
-    def __init__(self, n_clusters: Count, rule: Rule = "participants", *, variant: Variant = "as_written"):
-        """Options are kept as they are."""
+    rule: Rule = "participants"
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model; the first grouping follows round 1."""

@@ -6,7 +6,7 @@ same with a clusterer that looks at raw pixels. Weights in place of links (:clas
 "removing the hard threshold" for future work (Section 5). PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, field
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -18,8 +18,8 @@ from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
 from ..federations import Federation, to_inputs
 from ..federations.phases import phases
-from ..settings import Positive, Variant, brief
-from .base import PUBLISHED_RULE, Context, Rule, State
+from ..settings import Positive, brief
+from .base import PUBLISHED_RULE, Context, State
 from .graph import GraphMethod
 
 
@@ -30,18 +30,22 @@ class OneShot(GraphMethod):
     """
 
     default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
-    groupings: tuple[str, ...] = ()  # names that may stand in its place
+    groupings: ClassVar[tuple[str, ...]] = ()  # names that may stand in its place
 
-    def __init__(self, clusterer=None, encoder: EncoderSpec | None = None, name: str | None = None):
-        self.clusterer = self.default() if clusterer is None else clusterer
+    clusterer: Any = None
+    encoder: EncoderSpec | None = field(default=None, kw_only=True)
+    name: str = field(default="one_shot", kw_only=True)
+
+    def __post_init__(self) -> None:
+        given, encoder = self.clusterer, self.encoder
+        self.clusterer = self.default() if given is None else given
         if isinstance(self.clusterer, str) and self.groupings:
             choose(self.clusterer, self.groupings, "grouping of users")
         elif isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
-            raise FltnbError(f"clusterer must be a clusterer such as fl.{self.default.__name__}(), not {clusterer!r}.")
+            raise FltnbError(f"clusterer must be a clusterer such as fl.{self.default.__name__}(), not {given!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
         self.encoder = encoder or EncoderSpec(kind="pixels")
-        self.name = name or type(self).name
 
     def check(self, fed: Federation) -> None:
         """Refuse what the clusterer would refuse after the clients' embedding, which can take long."""
@@ -126,28 +130,20 @@ class FLT(OneShot):
     name = "flt"
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE, "graph": "full"}
 
-    def __init__(
-        self,
-        clusterer=None,
-        graph: Literal["clusters", "full"] = "clusters",
-        encoder: EncoderSpec | None = None,
-        rule: Rule = "participants",
-        variant: Variant = "as_written",
-        name: str | None = None,
-        membership: Literal["clients", "leaf_order"] = "clients",
-    ):
-        super().__init__(clusterer, encoder, name)
-        if membership == "leaf_order" and graph == "full":
+    graph: Literal["clusters", "full"] = "clusters"
+    membership: Literal["clients", "leaf_order"] = "clients"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.membership == "leaf_order" and self.graph == "full":
             raise FltnbError('Membership by leaf order concerns disjoint clusters only: give graph="clusters" as well.')
-        self.membership = membership
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Return the adjacency as it is (case I), or by the clusters (case II), and labels."""
         adjacency, labels = super().graph_of(fitted)
         if self.membership == "leaf_order":
             if not hasattr(fitted, "leaf_order_"):
-                what = f"{type(fitted).__name__} has no dendrogram to misread"
-                raise FltnbError(f'{what}: membership="leaf_order" is for FCR and PCAKMeans.')
+                raise FltnbError(f'{type(fitted).__name__} has no dendrogram to misread: give membership="clients".')
             labels = leaf_order_labels(labels, fitted.leaf_order_)
             adjacency = labels[:, None] == labels
         return fitted.adjacency_ if self.graph == "full" else adjacency, labels
@@ -180,19 +176,15 @@ class SoftFLT(FLT):
     """
 
     name = "flt_soft"
+    graph: ClassVar = "full"
+    membership: ClassVar = "clients"
 
-    def __init__(
-        self,
-        clusterer=None,
-        weight: Literal["gaussian", "linear"] = "gaussian",
-        scale: Positive | None = None,
-        encoder: EncoderSpec | None = None,
-        rule: Rule = "participants",
-        variant: Variant = "as_written",
-        name: str | None = None,
-    ):
-        super().__init__(clusterer, "full", encoder, name=name)
-        self.scale = getattr(self.clusterer, "threshold", None) if scale is None else scale
+    weight: Literal["gaussian", "linear"] = "gaussian"
+    scale: Positive | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.scale = getattr(self.clusterer, "threshold", None) if self.scale is None else self.scale
         if not self.scale:
             raise FltnbError(f"{type(self.clusterer).__name__} has no threshold above 0 to take as scale: give one.")
 
@@ -229,11 +221,12 @@ class PACFL(OneShot):
     name = "pacfl"
     default = relatedness.PACFL
     split, scaled = "train", False
+    encoder: ClassVar = None  # it needs none
 
-    def __init__(self, clusterer=None, rule: Rule = "participants", *, variant: Variant = "as_written"):
-        if clusterer is not None and not isinstance(clusterer, relatedness.PACFL):
-            raise FltnbError(f"clusterer must be a PACFL clusterer such as fl.PACFL(threshold=12), not {clusterer!r}.")
-        super().__init__(clusterer)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.clusterer, relatedness.PACFL):
+            raise FltnbError(f"clusterer must be a PACFL such as fl.PACFL(threshold=12), not {self.clusterer!r}.")
 
     def about(self) -> dict[str, Any]:
         """Return the settings that decide the fit."""

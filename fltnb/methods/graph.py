@@ -7,6 +7,7 @@ lines 16-20, with rows made to sum to 1; a graph's own weights multiply the samp
 
 from __future__ import annotations
 
+from dataclasses import field
 from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,7 +17,6 @@ from scipy.linalg import block_diag
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
-from ..settings import Variant
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
 from .modelspace import with_rows
 
@@ -38,8 +38,7 @@ class GraphMethod(Method):
     AS_RUN: ClassVar = {"rule": PUBLISHED_RULE}
     redrawn = False  # whether a change of the federation redraws the graph, which then takes no clustering
 
-    def __init__(self, rule: Rule = "participants", *, variant: Variant = "as_written"):
-        self.rule = rule
+    rule: Rule = field(default="participants", kw_only=True)
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray | None, State]:
         """Return ``(adjacency (M, M) in [0, 1] with ones on the diagonal, labels (M,) or None, extra state)``."""
@@ -150,6 +149,8 @@ class FedAvg(GraphMethod):
 
     name = "fedavg"
     redrawn = True
+
+    rule: Rule = field(default="participants", kw_only=False)
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, None, State]:
         """Everybody is everybody's neighbour."""

@@ -8,17 +8,16 @@ tasks share and sends them back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from ..encoders.pretraining import EncoderSpec
 from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
 from ..relatedness import EigenRelevance
 from ..settings import Count, Natural, check
-from .base import Context, Rule, State, mix
+from .base import Context, State, mix
 from .flt import OneShot
 
 if TYPE_CHECKING:
@@ -53,19 +52,16 @@ class MTHFL(OneShot):
     name = "mthfl"
     default = EigenRelevance
     groupings = ("oracle", "random")
+    AS_RUN: ClassVar = {}
 
-    def __init__(
-        self,
-        clusterer=None,
-        shared: int | Sequence[str] | None = None,
-        local_rounds: Count = 1,
-        weighting: Literal["samples", "equal"] = "samples",
-        view: Literal["own", "task"] = "own",
-        encoder: EncoderSpec | None = None,
-        rule: Rule = "participants",
-        name: str | None = None,
-    ):
-        super().__init__(clusterer, encoder, name)
+    shared: int | Sequence[str] | None = None
+    local_rounds: Count = 1
+    weighting: Literal["samples", "equal"] = "samples"
+    view: Literal["own", "task"] = "own"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        shared = self.shared
         named = isinstance(shared, (list, tuple)) and all(isinstance(name, str) for name in shared)
         if isinstance(shared, (str, list, tuple)) and not named:
             raise FltnbError(f"shared must be a number of first layers or a list of layer names, not {shared!r}.")
@@ -75,8 +71,8 @@ class MTHFL(OneShot):
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
         given = isinstance(self.clusterer, str)
         if fed.clusters is None and (given or self.view == "task"):
-            what = f'the grouping "{self.clusterer}"' if given else 'The view "task"'
-            raise FltnbError(f"{what[0].upper()}{what[1:]} needs the true clusters: give `clusters` to the federation.")
+            what = self.clusterer if given else self.view
+            raise FltnbError(f'"{what}" needs the true clusters: give `clusters` when you build the federation.')
         super().check(fed)
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
@@ -133,6 +129,5 @@ def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarr
     else:
         names = shared
         if lacking := [name for name in names if name not in layers]:
-            have = f"its layers with weights are {', '.join(layers)}; name some, or give the number of first layers."
-            raise FltnbError(f"Model {model.name!r} has no layer {lacking[0]!r} to share: {have}")
+            raise FltnbError(f"{model.name!r} has no layer {lacking[0]!r} to share: choose of {', '.join(layers)}.")
     return np.repeat(np.isin(layer_of, names), model.sizes)

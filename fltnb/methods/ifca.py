@@ -1,6 +1,6 @@
 """IFCA: every participant picks the model that fits its data best (Ghosh et al., arXiv 2006.04088)."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -33,15 +33,10 @@ class IFCA(HardMethod):
 
     name = "ifca"
 
-    def __init__(
-        self,
-        n_clusters: Count,
-        warmup: Natural = 0,
-        shared: Literal["none", "lower"] = "none",
-        split: Split = "train",
-        starts: Count = 1,
-    ):
-        self.warmup, self.shared, self.starts = warmup, shared, starts
+    warmup: Natural = 0
+    shared: Literal["none", "lower"] = "none"
+    split: Split = "train"
+    starts: Count = 1
 
     def start(self, fed, model, context: Context) -> State:
         """K independently initialised models; if layers are shared, they differ in the last one only."""
@@ -110,5 +105,6 @@ class HypoCluster(IFCA):
 
     name = "hypocluster"
 
-    def __init__(self, n_clusters: Count, split: Split = "train"):
-        super().__init__(n_clusters)
+    warmup: ClassVar = 0
+    shared: ClassVar = "none"
+    starts: ClassVar = 1

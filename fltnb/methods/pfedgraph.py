@@ -4,10 +4,12 @@ pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their u
 2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are.
 """
 
+from typing import ClassVar
+
 import numpy as np
 
 from ..relatedness.pacfl import singular_vectors
-from ..settings import NonNegative, Positive, Variant
+from ..settings import NonNegative, Positive
 from .base import Context, Method, State, alone, mix
 from .cfl import cosines
 from .modelspace import with_rows
@@ -30,8 +32,7 @@ class PFedGraph(Method):
 
     name, official = "pfedgraph", True
 
-    def __init__(self, alpha: Positive = 0.8, *, variant: Variant = "as_written"):
-        pass
+    alpha: Positive = 0.8
 
     def start(self, fed, model, context: Context) -> State:
         """Everybody holds the common initial model."""
@@ -73,8 +74,9 @@ class FedSaC(PFedGraph):
 
     name = "fedsac"
 
-    def __init__(self, l1: NonNegative = 0.9, l2: NonNegative = 1.4, *, variant: Variant = "as_written"):
-        pass
+    alpha: ClassVar = None
+    l1: NonNegative = 0.9
+    l2: NonNegative = 1.4
 
     def start(self, fed, model, context: Context) -> State:
         """As pFedGraph, with no directions yet."""

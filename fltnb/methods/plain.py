@@ -1,12 +1,13 @@
 """Methods without clusters: training alone, and FedAvg with another local or server step."""
 
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Count, NonNegative, Share, Variant
+from ..settings import Count, NonNegative, Share
 from .base import Context, Method, Rule, State, alone, mix
 from .graph import FedAvg
 from .modelspace import with_rows
@@ -43,8 +44,8 @@ class FedProx(FedAvg):
 
     name = "fedprox"
 
-    def __init__(self, mu: NonNegative = 0.1, rule: Rule = "participants", *, variant: Variant = "as_written"):
-        super().__init__(rule)
+    mu: NonNegative = 0.1
+    rule: Rule = field(default="participants", kw_only=True)
 
     def local_training(self) -> dict[str, float]:
         """Add the proximal term."""
@@ -68,8 +69,8 @@ class FedSGD(FedAvg):
     name = "fedsgd"
     AS_RUN: ClassVar = {"batch": 2}
 
-    def __init__(self, batch: Count | None = None, *, variant: Variant = "as_written"):
-        super().__init__()
+    rule: ClassVar = "participants"
+    batch: Count | None = None
 
     def local_training(self) -> dict[str, Any]:
         """One step on everything."""
@@ -103,8 +104,8 @@ class FedDist(FedAvg):
 
     name = "feddist"
 
-    def __init__(self, epsilon: Share = 0.6):
-        super().__init__()
+    rule: ClassVar = "participants"
+    epsilon: Share = 0.6
 
     def shares(self, sizes: np.ndarray) -> np.ndarray:
         """Weights (n,) of participants with these numbers of samples in the mean."""
@@ -147,8 +148,8 @@ class FedDANE(FedAvg):
     models_down = 3  # the model and the mean gradient; the model once more, for phase B
     models_up = 2
 
-    def __init__(self, mu: NonNegative = 0.5):
-        super().__init__()
+    rule: ClassVar = "participants"
+    mu: NonNegative = 0.5
 
     local_training = FedProx.local_training
 

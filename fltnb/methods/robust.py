@@ -4,13 +4,13 @@ The row Robust (TKM) of FeSEM's tables (Ghosh et al., arXiv 1906.06629). Meant a
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from ..errors import FltnbError
 from ..randomness import stream
-from ..settings import Count, Share, Variant
+from ..settings import Count, Within
 from .base import Context, HardMethod, State, mix_groups, unclustered
 from .modelspace import coordinates, scores, with_rows
 
@@ -36,9 +36,8 @@ class RobustTKM(HardMethod):
 
     name = "robust_tkm"
 
-    def __init__(self, n_clusters: Count = 3, trim: Share = 0.2, *, variant: Variant = "as_written"):
-        if trim >= 0.5:
-            raise FltnbError(f"trim={trim} would leave nothing between both ends: choose a share from 0 to below 0.5.")
+    n_clusters: Count = 3
+    trim: Annotated[float, Within(high=0.5, below=True)] = 0.2
 
     def seen(self, model) -> slice:
         """Columns of the models that are compared."""

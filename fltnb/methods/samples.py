@@ -20,9 +20,8 @@ def check_validation(fed, who: str) -> None:
     """Refuse a federation in which some client has no validation samples."""
     empty = [i for i, own in enumerate(fed.val) if not len(own)]
     if empty:
-        how = "build the federation with some (val_fraction, or held_out laid over it), or take"
-        other = 'split="train" or variant="as_written" if there is one.'
-        raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {how} {other}")
+        mend = "build the federation with some (val_fraction, or held_out), or take as_written"
+        raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {mend}.")
 
 
 def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:

@@ -80,11 +80,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
         for name in ("n_clusters", "max_clusters"):
             if (options.get(name) or 0) > n_clients:
-                allowed = f"a whole number from 1 to the number of clients, {n_clients}"
-                raise FltnbError(f"{name} must be {allowed}, got {options[name]}.")
+                raise FltnbError(f"{name} must be a whole number from 1 to the number of clients, {n_clients}.")
         if options.get("epsilon") is not None and options["clip"] is None:
-            release = f"A private release with epsilon={options['epsilon']}"
-            raise FltnbError(f"{release} needs clip, a largest norm of a sample, chosen without looking at the data.")
+            raise FltnbError("A private release needs clip, a largest norm that is chosen without looking at the data.")
 
     def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
         """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
@@ -185,15 +183,12 @@ def check_clients(clients: Sequence, what: str = "embeddings", width: int | None
         raise FltnbError(f"Clustering needs one 2-D array of {what} per client ({error}).") from error
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.dtype.kind not in "fiub":
-            found = f"{array.dtype} of shape {array.shape}"
-            raise FltnbError(f"The {what} of client {i} must be a numeric array (samples, dimensions), got {found}.")
+            raise FltnbError(f"The {what} of client {i} must be numbers (n, d), got {array.dtype} {array.shape}.")
         if not len(array):
             raise FltnbError(f"Client {i} has no {what}: leave clients without samples out.")
         expected = arrays[0].shape[1] if width is None else width
         if array.shape[1] != expected:
-            whose = "client 0 of" if width is None else "which must have"
-            found = f"Client {i} has {what} of dimension {array.shape[1]}, {whose} dimension {expected}"
-            raise FltnbError(f"{found}: embed all samples with encoders of the same latent size.")
+            raise FltnbError(f"Client {i} has {what} of dimension {array.shape[1]}, not {expected}: make all alike.")
         if not np.isfinite(array).all():
             raise FltnbError(f"The {what} of client {i} hold NaN or infinite values: check its data or its encoder.")
     return arrays

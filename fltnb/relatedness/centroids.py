@@ -15,8 +15,18 @@ from .cuts import Linkage, best_cut, chance_modularity, cut, modularity_by_cut, 
 from .distances import matching_distances
 
 
+@dataclass(eq=False, repr=False)
 class CentroidClusterer(ClientClusterer):
     """Base of FCR and PCAKMeans; ``labels_`` and the rest follow from a client distance and ``threshold``."""
+
+    n_clusters: Count | None = None
+    k: int | Sequence[int] = 5
+    threshold: NonNegative = 1.0
+    linkage: Linkage = "ward"
+    max_clusters: Count | None = None
+    n_init: Count = 10
+    random_state: Natural = 0
+    n_jobs: int | None = None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         values = np.asarray(self.k)
@@ -24,8 +34,7 @@ class CentroidClusterer(ClientClusterer):
             raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {self.k!r}.")
         for i, (number, size) in enumerate(zip(np.broadcast_to(values, len(sizes)), sizes, strict=True)):
             if not 1 <= number <= size:
-                what = f"k = {number} centroids cannot be formed from the {size} samples of client {i}"
-                raise FltnbError(f"{what}: choose k between 1 and {size} for it, or leave small clients out.")
+                raise FltnbError(f"Client {i} has {size} samples for k = {number}: choose k between 1 and {size} here.")
 
     def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
         """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
@@ -74,16 +83,9 @@ class PCAKMeans(CentroidClusterer):
     linkage, max_clusters, n_init, random_state, n_jobs, and attributes : as in :class:`fltnb.FCR`
     """
 
-    n_clusters: Count | None = None
-    k: int | Sequence[int] = 5
     n_components: Count = 128
     threshold: NonNegative = 1.2
     shared_basis: bool = False
-    linkage: Linkage = "ward"
-    max_clusters: Count | None = None
-    n_init: Count = 10
-    random_state: Natural = 0
-    n_jobs: int | None = None
 
     content = "pixels"
 

@@ -90,9 +90,7 @@ class EigenRelevance(ClientClusterer):
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         smallest = int(np.argmin(sizes))
         if (self.n_eigenvectors or 1) > sizes[smallest]:
-            whose = f"the {sizes[smallest]} samples of client {smallest}"
-            how = "lower n_eigenvectors, or leave small clients out."
-            raise FltnbError(f"{self.n_eigenvectors} eigenvectors cannot be had from {whose}: {how}")
+            raise FltnbError(f"Client {smallest} has {sizes[smallest]} samples: lower n_eigenvectors, or leave it out.")
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
         return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))
@@ -105,8 +103,7 @@ class EigenRelevance(ClientClusterer):
             raise FltnbError(f"{p} eigenvectors cannot be had from {width} features: lower n_eigenvectors.")
         for i, x in enumerate(X):
             if (x == x[0]).all():
-                same = f"All samples of client {i} have the same features, so there is no direction in which they vary"
-                raise FltnbError(f"{same}: check its data, or leave it out.")
+                raise FltnbError(f"All samples of client {i} have the same features: check them, or leave it out.")
         return self._each("sketch", zip(X), first, p=p)
 
     def sketch(self, x: np.ndarray, client: int = 0, p: int | None = None) -> Sketch:

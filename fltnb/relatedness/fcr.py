@@ -14,10 +14,9 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..errors import FltnbError
 from ..randomness import integer
-from ..settings import Count, Natural, NonNegative, Whole
+from ..settings import Count, Whole
 from .base import Sketch
 from .centroids import CentroidClusterer, stack_ragged
-from .cuts import Linkage
 from .distances import matching_distances, min_distances
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
@@ -57,17 +56,9 @@ class FCR(CentroidClusterer):
     criterion_ : ndarray (M + 1,), entry C: modularity of the cut into C clusters (NaN: no such cut)
     """
 
-    n_clusters: Count | None = None
-    k: int | Sequence[int] = 5
-    threshold: NonNegative = 1.0
     distance: Literal["min", "matching"] = "min"
     n_neighbors: Annotated[int, Whole(2)] = 15
     n_components: Count = 2
-    linkage: Linkage = "ward"
-    max_clusters: Count | None = None
-    n_init: Count = 10
-    random_state: Natural = 0
-    n_jobs: int | None = None
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         super()._check_sizes(sizes)
