@@ -352,13 +352,31 @@ def test_old_names_say_the_new_one(old, new):
 
 def test_first_seeds_come_first_and_a_budget_is_kept():
     jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
-    planned = plan.plan(jobs, [])
-    assert [(one.made.job.axes["method"], one.made.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
-    done, long = [], plan.Planned(planned[0].made, 300.0, True, 1.0)
+    planned = plan.plan(jobs, Ledger("small", "nb"))
+    assert [(one.job.axes["method"], one.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
+    done, long = [], plan.Planned(planned[0].job, 300.0, True, 1.0)
     refused("too small for any missing job", plan.within, [long], 60, done.extend)
     clock = iter(range(0, 10_000, 100))
     count = plan.within(planned, 350, done.extend, clock=lambda: next(clock), progress=False)
     assert 0 < count < 4 and len(done) == count
+
+
+def test_a_plan_needs_no_data_and_knows_what_the_ledger_has(monkeypatch):
+    jobs = [training(seed=seed) for seed in (0, 1)] + [training("oracle"), training("oracle", rounds=4)]
+    ledger = Ledger("small", "nb").merge(compute(jobs[:3]))
+    jobs_module._federation.cache_clear()
+    monkeypatch.setattr(fl.federations, "build", lambda *given: pytest.fail("built a federation"))
+
+    def missing():
+        return [one.job.canonical for one in plan.plan(jobs, ledger) if one.measured]
+
+    assert missing() == [jobs[3].canonical]
+    assert plan.plan(jobs, ledger)[0].seconds == pytest.approx(
+        2 * np.median([d.numbers["seconds"] for d in ledger.finished()])
+    )
+    assert len(plan.plan(jobs, ledger, fresh=True)) == 4
+    monkeypatch.setitem(jobs_module.versions.__globals__["NUMERICS"], "oracle", 2)
+    assert missing() == [jobs[2].canonical, jobs[3].canonical]
 
 
 def test_budgets_are_times():

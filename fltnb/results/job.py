@@ -214,8 +214,12 @@ def prepare(job: Job) -> Prepared:
     if job.kind == "training":
         method = job.method
         check(method, fed, **training_arguments(job))
-    about = {"id": job.id, "data": fed.fingerprint() if fed is not None else "", "numerics": versions(job.parts())}
-    return Prepared(job, digest(about), fed, method)
+    return Prepared(job, key_of(job, fed.fingerprint() if fed is not None else ""), fed, method)
+
+
+def key_of(job: Job, data: str) -> str:
+    """Return the key of a job on data with this fingerprint, "" for none."""
+    return digest({"id": job.id, "data": data, "numerics": versions(job.parts())})
 
 
 def training_arguments(job: Job) -> dict[str, Any]:
