@@ -128,8 +128,8 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
         sentence = lines[-1] if lines else "no message"
         error = sentence if failure.ename == "FltnbError" else f"{failure.ename}: {sentence}"
     except OSError as failure:
-        found = f"Cannot write {output} ({failure.strerror or failure}): free some space"
-        raise FltnbError(f"{found}, then run the same command again; what was computed before is kept.") from failure
+        why = failure.strerror or failure
+        raise FltnbError(f"Cannot write {output} ({why}): free some space; what was computed is kept.") from failure
     except RuntimeError as failure:  # nbclient's DeadKernelError is one
         log.write(f"{failure}\n")
         error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
@@ -168,8 +168,7 @@ def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, A
                 value = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
         # True is an int to Python, never to a reader
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            must = f"The parameter {name!r} must be of type {kind}, not {given!r}"
-            raise FltnbError(f"{must}: give a value of that type.")
+            raise FltnbError(f"The parameter {name!r} must be of type {kind}, not {given!r}.")
         checked[name] = float(value) if kind == "float" else value
     return checked
 

@@ -153,8 +153,9 @@ class ClientsExplorer(Explorer):
         far, tree, labels, _ = fit = _taken(source)
         for name, given in {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy}.items():
             if given is not None and len(given) != len(far):
-                counts = f"{name} is of {len(given)} clients, but {len(far)} were clustered"
-                raise FltnbError(f"{counts}: give one for each.")
+                raise FltnbError(
+                    f"{name} is of {len(given)} clients, but {len(far)} were clustered: give one for each."
+                )
         if samples is not None and np.ndim(samples[0]) not in (3, 4):
             raise FltnbError("samples must be images, (n, H, W) or (n, H, W, 3) for each client, not vectors.")
         options = {} if kept else source.get_params(deep=False)

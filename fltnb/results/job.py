@@ -52,8 +52,8 @@ class Job:
         choose(self.kind, KINDS, "kind of job")
         for name, value in self.axes.items():
             if name in RESERVED or not isinstance(value, (str, bool, numbers.Real)):
-                found = f"The axis {name!r} with value {value!r} cannot be a column: give text, a truth value"
-                raise FltnbError(f"{found} or a number, and a name that is not one of {', '.join(RESERVED)}.")
+                why = f"{value!r} is no text, truth value or number, or the name is taken"
+                raise FltnbError(f"The axis {name!r} cannot be a column: {why} ({', '.join(RESERVED)}).")
 
     @classmethod
     def training(

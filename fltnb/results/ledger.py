@@ -79,8 +79,7 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
         if newer:
-            how = f"format {book['format']}, written by a newer fltnb than this one, which reads up to {FORMAT}"
-            raise FltnbError(f"{path} has {how}: update the package.")
+            raise FltnbError(f"{path} has format {book['format']}, of a newer fltnb than this one: update the package.")
         return book
 
     def record(self, name: str) -> dict[str, Any]:

@@ -160,8 +160,8 @@ def within(
     """
     cheapest = min((one.seconds for one in planned), default=0.0)
     if cheapest > seconds:
-        what = f"The budget of {seconds / 60:.0f} min is too small for any missing job"
-        raise FltnbError(f"{what}: the cheapest takes about {math.ceil(cheapest / 60)} min; give at least that much.")
+        least = math.ceil(cheapest / 60)
+        raise FltnbError(f"{seconds / 60:.0f} min is too small for any missing job: give {least} min or more.")
     end, count = clock() + seconds, 0
     for one in planned:
         if clock() + one.seconds <= end:

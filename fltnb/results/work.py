@@ -177,9 +177,7 @@ def check_clustering(made: Prepared) -> None:
     """Refuse a clustering that cannot work, before any is computed."""
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
     if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
-        what = f"{made.job.settings['clusterer']['name']} compares clients' embeddings"
-        why = "and every client's own network has other axes"
-        raise FltnbError(f"{what}, {why}: the encoder of kind 'own' is for EMDClustering alone.")
+        raise FltnbError("Every client's own network has other axes: its encoder, 'own', is for EMDClustering alone.")
     if how.get("kind") == "own":
         checked(OwnModels, {name: how[name] for name in how if name != "kind"}, "an encoder of kind 'own'")
     if hasattr(clusterer, "check"):
