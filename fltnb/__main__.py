@@ -100,11 +100,11 @@ def _notebook(options: argparse.Namespace) -> int:
     _use_dask(options.dask)
     name = options.name.removesuffix(".ipynb")
     report = runner.run_notebook(name, options.profile, dict(options.parameters), options.fresh, announce)
-    if report.status == "done":
-        print(f"{name}: done in {duration(report.wall_s)}", flush=True)
+    if report["status"] == "done":
+        print(f"{name}: done in {duration(report['wall_s'])}", flush=True)
         return 0
-    where = report.output.relative_to(paths.ROOT)
-    print(f"{name}: FAILED after {duration(report.wall_s)}; see {where}\n    {report.error}", flush=True)
+    where = report["output"].relative_to(paths.ROOT)
+    print(f"{name}: FAILED after {duration(report['wall_s'])}; see {where}\n    {report['error']}", flush=True)
     return 1
 
 

@@ -148,7 +148,7 @@ def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluste
                 files.append(work.arrays_path(key))
                 return work.cached_arrays(key, make, since)
 
-            made.method.prepare(made.fed, Context(made.job.seed, cache, progress))
+            made.job.method.prepare(made.fed, Context(made.job.seed, cache, progress))
     return used
 
 

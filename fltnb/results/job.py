@@ -195,26 +195,21 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job with what it is made of, each built once.
-
-    ``key``, the hash of settings, data and numerics versions, names the result in store and ledger.
-    """
+    """A job with its data; ``key``, hash of settings, data and numerics versions, names its result everywhere."""
 
     job: Job
     key: str
     fed: Federation | None = None
-    method: Method | None = None
 
 
 def prepare(job: Job) -> Prepared:
-    """Build federation and method of a job, once, and its key; FltnbError: the job cannot run."""
-    fed = method = None
+    """Build the federation of a job, once, and its key; FltnbError: the job cannot run."""
+    fed = None
     if "federation" in job.settings:  # the last few are kept in memory
         fed = _federation(json.dumps(job.settings["federation"], sort_keys=True))
     if job.kind == "training":
-        method = job.method
-        check(method, fed, **training_arguments(job))
-    return Prepared(job, key_of(job, fed.fingerprint() if fed is not None else ""), fed, method)
+        check(job.method, fed, **training_arguments(job))
+    return Prepared(job, key_of(job, fed.fingerprint() if fed is not None else ""), fed)
 
 
 def key_of(job: Job, data: str) -> str:

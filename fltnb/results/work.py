@@ -58,7 +58,7 @@ def train(
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
     it is taken from a run on the same graph where the store has one.
     """
-    job, fed, method = made.job, made.fed, made.method
+    job, fed, method = made.job, made.fed, made.job.method
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
         about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
