@@ -149,14 +149,14 @@ def _saved(
     return save(Finished(made.key, made.job.kind, made.job.axes, numbers, curves, clients, arrays, record))
 
 
-def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
+def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> list[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
     fed, how = group[0].fed, group[0].job.settings["encoder"]
     if how.get("kind") == "own":
         embeddings, validation = OwnModels(**{key: how[key] for key in how if key != "kind"}).embed(fed)
     else:
         embeddings, validation = encoders.embed_clients(fed, encoders.build(how), n_jobs=n_jobs), None
-    classes = [fed.labels[index] for index in fed.train]
+    classes, done = [fed.labels[index] for index in fed.train], []
     for made in group:
         clusterer = clusterer_of(made.job)
         begun = time.perf_counter()
@@ -170,7 +170,8 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
         for name in made.job.keep:
             value = np.asarray(getattr(clusterer, f"{name}_"))
             arrays[name] = value.astype(np.float32) if value.dtype == np.float64 else value
-        yield _saved(made, numbers, arrays)
+        done.append(_saved(made, numbers, arrays))
+    return done
 
 
 def check_clustering(made: Prepared) -> None:
