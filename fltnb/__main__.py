@@ -100,11 +100,11 @@ def _notebook(options: argparse.Namespace) -> int:
     _use_dask(options.dask)
     name = options.name.removesuffix(".ipynb")
     report = runner.run_notebook(name, options.profile, dict(options.parameters), options.fresh, announce)
-    if report.status == "done":
-        print(f"{name}: done in {duration(report.wall_s)}", flush=True)
+    if report["status"] == "done":
+        print(f"{name}: done in {duration(report['wall_s'])}", flush=True)
         return 0
-    where = report.output.relative_to(paths.ROOT)
-    print(f"{name}: FAILED after {duration(report.wall_s)}; see {where}\n    {report.error}", flush=True)
+    where = report["output"].relative_to(paths.ROOT)
+    print(f"{name}: FAILED after {duration(report['wall_s'])}; see {where}\n    {report['error']}", flush=True)
     return 1
 
 
@@ -143,13 +143,13 @@ def _compute(options: argparse.Namespace) -> None:
         print(f"{len(done)} jobs of {name} (profile {options.profile}) are in the ledger.")
         return
     budget = None if options.budget is None else 60 * plan.minutes(options.budget)
-    planned = plan.plan(jobs, [ledger])
+    planned = plan.plan(jobs, ledger, options.fresh)
     total = sum(one.seconds for one in planned)
     print(f"{name}, profile {options.profile}: {len(jobs) - len(planned)} of {len(jobs)} jobs are there; the other")
     print(f"{len(planned)} take about {duration(total)} on two cores (~: guessed, no like job was measured).")
     if options.plan:
         for one in planned:
-            print(f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.made.job}")
+            print(f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.job}")
         return
     count = plan.within(planned, budget, lambda done: ledger.merge(done))
     print(f"{count} of {len(planned)} missing jobs were computed and are in {ledger.path('csv').name}.")
@@ -162,9 +162,8 @@ def _cost(options: argparse.Namespace) -> None:
     asked = set(options.names)  # a notebook without jobs, such as the report, costs nothing
     wanted = [name for name in studies.NOTEBOOKS if not asked or asked & {name, name.split("_")[0]}]
     total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
-    unknown = f" and {total['unknown']} that were never timed" * bool(total["unknown"])
-    print(f"Profile {options.profile}: {total['there']} of {total['jobs']} jobs are stored; to compute:", end=" ")
-    print(f"{total['missing']} jobs, about {duration(total['seconds'])} of two cores{unknown}.")
+    print(f"Profile {options.profile}: {total['missing']} of {total['jobs']} jobs are to be computed;", end=" ")
+    print(f"the {total['timed']} whose like was timed before take about {duration(total['seconds'])} on two cores.")
 
 
 def _merge(options: argparse.Namespace) -> None:

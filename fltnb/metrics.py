@@ -101,8 +101,9 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
 
     true_labels, found_labels = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
     if true_labels.shape != found_labels.shape:
-        counts = f"{true_labels.size} true and {found_labels.size} found ones"
-        raise FltnbError(f"The adjusted Rand index compares labels of the same clients, but there are {counts}.")
+        raise FltnbError(
+            f"Give labels of the same clients, not {true_labels.size} true and {found_labels.size} found ones."
+        )
     return float(adjusted_rand_score(true_labels, found_labels))
 
 
@@ -134,8 +135,7 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
     counts = np.asarray(confusion)
     counts = counts[None] if counts.ndim == 2 else counts
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2:
-        wanted = "an array (clients, C, C) of at least C = 2 classes"
-        raise FltnbError(f"Scores of confusion matrices need {wanted}, not {np.shape(confusion)}.")
+        raise FltnbError(f"Confusion matrices need a shape (clients, C, C), C at least 2, not {np.shape(confusion)}.")
     if counts.dtype.kind not in "iu" or (counts < 0).any():
         raise FltnbError("Confusion matrices hold numbers of samples: whole numbers of at least 0.")
     if average == "pooled":

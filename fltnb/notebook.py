@@ -14,6 +14,7 @@ from tabulate import tabulate
 from . import __version__, studies
 from .errors import choose
 from .paths import PROFILES
+from .plots import save
 from .provenance import environment
 from .results import Results
 
@@ -31,10 +32,13 @@ class Settings:
         return studies.results(self.name, self.profile, n_jobs=self.n_jobs or None)
 
     def show(self, fig: Figure, name: str) -> None:
-        """Save a figure and display it: :func:`fltnb.plots.show`."""
-        from . import plots
+        """Save a figure under the notebook's number (:func:`fltnb.plots.save`), and display that picture."""
+        import matplotlib.pyplot as plt
 
-        plots.show(fig, name, self.name, self.profile)
+        png = save(fig, f"{self.name.split('_')[0]}_{name}", self.profile)
+        # the file, not the figure: drawing it a second time would double what a notebook's pictures take
+        display.display(display.Image(png.read_bytes(), width=round(100 * fig.get_figwidth())))
+        plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
 
 
 def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:

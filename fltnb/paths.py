@@ -84,8 +84,8 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
         temporary.chmod(0o644)  # NamedTemporaryFile makes it private; results are meant to be shared
         temporary.replace(path)
     except OSError as error:
-        found = f"Cannot write {path} ({error.strerror or error}): free some space or choose another folder"
-        raise FltnbError(f"{found}, then run the same command again; what was computed before is kept.") from error
+        why = error.strerror or error
+        raise FltnbError(f"Cannot write {path} ({why}): free some space; what was computed is kept.") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

@@ -321,18 +321,16 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         name = method.__name__ if isinstance(method, type) else "FedAvg"
         raise FltnbError(f"method must be a method such as fl.methods.{name}(...), not {method!r}.")
     if not isinstance(fed, Federation):
-        ways = "fl.federations.label_clusters(...) or fl.Federation.from_arrays(...)"
-        raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: make one with {ways}.")
+        raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: see fl.Federation.from_arrays(...).")
     full = checked(run, {"method": method, "fed": fed, "model": model} | numbers, "a run")
     rounds, participation = full["rounds"], full["participation"]
     spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | method.local_training())
     parts = phases(fed)
     if parts[-1].round > rounds:
-        early = f"The federation changes before round {parts[-1].round} but the run ends with round {rounds}"
-        raise FltnbError(f"{early}: ask for more rounds, or let it change earlier.")
+        early = f"changes before round {parts[-1].round} but the run ends with round {rounds}"
+        raise FltnbError(f"The federation {early}: ask for more rounds.")
     if parts[-1].fed.n_clients > parts[0].fed.n_clients and type(method).changed is Method.changed:
-        silent = f"Method {method.name} does not say what a client that joins during the run is served"
-        raise FltnbError(f"{silent}: choose another method, or give it a method `changed`.")
+        raise FltnbError(f"Method {method.name} does not say what a client that joins is served: give it `changed`.")
     for phase in parts:
         method.check(phase.fed)
     if type(method).foresee is not Method.foresee:
@@ -370,8 +368,7 @@ def _load(path, settings) -> _Progress | None:
         same = meta.pop("settings") == json.loads(json.dumps(settings))
         done = _Progress(**meta | {"state": state, "labels_at": labels_at})
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
-        fate = "this run starts again from round 1, others are not affected."
-        warnings.warn(f"Checkpoint {path} is damaged ({error}): {fate}", stacklevel=2)
+        warnings.warn(f"Checkpoint {path} is damaged ({error}): this run starts from round 1.", stacklevel=2)
         return None
     if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")

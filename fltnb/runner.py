@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,22 +29,6 @@ PROFILES = paths.PROFILES[1:]  # what is stored needs no run
 _START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
 
 
-@dataclass(frozen=True)
-class RunReport:
-    """How the run of one notebook went: ``status`` is "done" or "failed", ``error`` the last sentence of a failure.
-
-    ``wall_s`` is its wall time in seconds, ``output`` the executed copy, ``log`` what its cells printed.
-    """
-
-    name: str
-    profile: str
-    status: str
-    wall_s: float
-    output: Path
-    log: Path
-    error: str = ""
-
-
 def names() -> list[str]:
     """Return the names of all notebooks, in order."""
     return sorted(file.stem for file in (paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -57,11 +40,13 @@ def run_notebook(
     parameters: Mapping[str, Any] | None = None,
     fresh: bool = False,
     announce: Callable[[Path], None] | None = None,
-) -> RunReport:
+) -> dict[str, Any]:
     """Run one notebook from top to bottom in a kernel of its own.
 
-    A failing cell is reported, not raised; the cells before it keep their outputs. FltnbError: unknown notebook,
-    profile or parameter, or a value of the wrong type; found before anything runs.
+    Returns a dict: ``status`` ("done" or "failed"), ``wall_s`` (seconds), ``error`` (a failure's last sentence),
+    ``output`` (path of the executed copy), ``log`` (of what its cells printed). A failing cell is reported, not raised;
+    the cells before it keep their outputs. FltnbError: unknown notebook, profile or parameter, or a value of the wrong
+    type; found before anything runs.
 
     Parameters
     ----------
@@ -92,14 +77,11 @@ def run_notebook(
     wish = {"FLTNB_PROFILE": profile} | ({"FLTNB_FRESH": "1"} if fresh else {})
     with log.open("w", encoding="utf-8") as text, patch.dict(os.environ, wish):
         error = _execute(source, output, checked, text)
-    wall = time.monotonic() - start
-
-    report = RunReport(name, profile, "failed" if error else "done", wall, output, log, error)
-    how = {"status": report.status, "wall_s": round(wall, 1), "error": error}
+    how = {"status": "failed" if error else "done", "wall_s": round(time.monotonic() - start, 1), "error": error}
     _write(name, profile, {**how, "finished": datetime.now(UTC).isoformat(timespec="seconds"), **stamp})
     if not error and not parameters:
         done.touch()
-    return report
+    return how | {"output": output, "log": log}
 
 
 def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str:
@@ -128,8 +110,8 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
         sentence = lines[-1] if lines else "no message"
         error = sentence if failure.ename == "FltnbError" else f"{failure.ename}: {sentence}"
     except OSError as failure:
-        found = f"Cannot write {output} ({failure.strerror or failure}): free some space"
-        raise FltnbError(f"{found}, then run the same command again; what was computed before is kept.") from failure
+        why = failure.strerror or failure
+        raise FltnbError(f"Cannot write {output} ({why}): free some space; what was computed is kept.") from failure
     except RuntimeError as failure:  # nbclient's DeadKernelError is one
         log.write(f"{failure}\n")
         error = f"The notebook's kernel stopped ({failure}): memory may have run out; run fewer at a time with JOBS=1."
@@ -168,8 +150,7 @@ def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, A
                 value = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
         # True is an int to Python, never to a reader
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            must = f"The parameter {name!r} must be of type {kind}, not {given!r}"
-            raise FltnbError(f"{must}: give a value of that type.")
+            raise FltnbError(f"The parameter {name!r} must be of type {kind}, not {given!r}.")
         checked[name] = float(value) if kind == "float" else value
     return checked
 

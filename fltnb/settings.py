@@ -161,8 +161,9 @@ class Configured:
                 known = list(_signature(type(self))[0])
                 for name in options:
                     choose(name, known, f"option of {type(self).__name__}")
-                found = f"{type(self).__name__} takes {', '.join(known) or 'no options'}"
-                raise FltnbError(f"{found} ({error}).") from error
+                raise FltnbError(
+                    f"{type(self).__name__} takes {', '.join(known) or 'no options'} ({error})."
+                ) from error
             named = dict(list(bound.arguments.items())[1:])
             full = checked(type(self), self.meant(named), getattr(self, "name", type(self).__name__))
             init(self, **full)

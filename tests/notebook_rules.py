@@ -54,28 +54,23 @@ def _parameters(file: Path, codes: list) -> list[str]:
         return [f"{len(tagged)} cells are tagged 'parameters', not one"]
     found = [] if tagged[0] is codes[0] else ["the cell tagged 'parameters' is not the first code cell"]
     try:
-        tree = ast.parse(tagged[0].source)
+        nodes = list(ast.walk(ast.parse(tagged[0].source)))
     except SyntaxError:
         return [*found, "the parameters cell is no Python"]
-    lines = tagged[0].source.splitlines()
-    names = set()
-    for node in tree.body:
-        text = lines[node.end_lineno - 1]
-        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name) or node.value is None:
-            found.append(f"parameters cell: {text!r} is not 'name: type = literal  # meaning'")
-            continue
-        names.add(node.target.id)
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    declared = papermill.inspect_notebook(file)
+    for name, about in declared.items():
+        if about["inferred_type_name"] == "None" or not about["help"]:
+            found.append(f"parameters cell: {name!r} is not 'name: type = literal  # meaning'")
         try:
-            ast.literal_eval(node.value)
+            ast.literal_eval(about["default"])
         except ValueError:
-            found.append(f"parameters cell: {text!r} has no literal")
-        if not re.search(r"#\s*\w", text[node.end_col_offset :]):
-            found.append(f"parameters cell: {text!r} has no comment that says what it means")
+            found.append(f"parameters cell: {name!r} has no literal")
     if "profile" not in names:
         found.append("parameters cell: there is no 'profile'")
     elif 'profile: str = "stored"' not in tagged[0].source:
         found.append("parameters cell: the default profile is not 'stored'")
-    if unseen := names - set(papermill.inspect_notebook(file)):
+    if unseen := names - set(declared):
         # such as two "=" on one line, or "int | None"
         found.append(f"parameters cell: papermill cannot read {', '.join(sorted(unseen))}")
     return found

@@ -66,11 +66,8 @@ def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     np.testing.assert_allclose(served, run.theta[run.rows], rtol=0, atol=1e-6)
     if clusterer:
         assert [one["label"] for one in clients] == run.labels.tolist()
-        sent = sum(
-            array.nbytes
-            for name, array in clusterer.sketch(*GIVEN[0][: 1 + clusterer.labelled]).items()
-            if name[0] != "_"
-        )
+        own = clusterer.sketch(*GIVEN[0][: 1 + clusterer.labelled])
+        sent = sum(array.nbytes for name, array in own.items() if name[0] != "_")
         assert clients[0]["bytes_sketch"] == sent + 8 * 6 * hasattr(clusterer, "relay")  # relevances of the others
     assert (clients[0]["bytes_up"], clients[0]["accuracy"]) == (2 * 4 * MODEL.n_parameters, 50.0)
 

@@ -52,9 +52,7 @@ def test_every_mean_is_as_it_was(notebook):
         values = [found[key][0][column(row)] for key in row["keys"] if column(row) in found[key][0]]
         mean = math.fsum(values) / len(values) if values else math.nan
         stored = float(row["mean"]) if row["mean"] else math.nan
-        assert math.isclose(mean, stored, rel_tol=1e-12, abs_tol=1e-12) or (math.isnan(mean) and math.isnan(stored)), (
-            row
-        )
+        assert mean == pytest.approx(stored, rel=1e-12, abs=1e-12, nan_ok=True), row
 
 
 def test_what_was_one_mean_is_one_cell_of_the_axes(notebook):

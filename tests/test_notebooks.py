@@ -53,7 +53,7 @@ BAD = {
     "is no Python": edit(1, source="profile: str = "),
     "is not 'name: type = literal": edit(1, source='profile: str = "stored"  # x\nn = 3  # untyped'),
     "has no literal": edit(1, source='profile: str = "stored"  # x\nn: int = 3 * k  # derived'),
-    "has no comment": edit(1, source='profile: str = "stored"  # x\nn: int = 3'),
+    "'n' is not 'name: type = literal  # meaning'": edit(1, source='profile: str = "stored"  # x\nn: int = 3'),
     "there is no 'profile'": edit(1, source="n: int = 3  # how many"),
     "papermill cannot read n": edit(1, source='profile: str = "stored"  # x\nn: int = 3  # n=3 is enough'),
     "not run once each from top to bottom": lambda nb: nb.cells[5].update(execution_count=7),

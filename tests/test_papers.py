@@ -444,9 +444,8 @@ class Page(HTMLParser):
 
 def test_the_report_is_whole_and_its_page_needs_nothing_else(root):
     assert "none was run" in papers.report.pages({})["docs/report/flt.md"]
-    results = Fake(
-        {"accuracy": 83.0, "variance": 40.0}, {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}}
-    )
+    short = {"method": "local", "accuracy": 90.0, "settings": {"rounds": 7}}
+    results = Fake({"accuracy": 83.0, "variance": 40.0}, short)
     papers.check("flt-t1-4", "It is so", True, "0.0 <b>apart</b>")
     papers.check("", "One of ours", False, "|a| < 1")
     papers.write("01_scenario1", "stored")
@@ -468,10 +467,8 @@ def test_the_report_is_whole_and_its_page_needs_nothing_else(root):
     assert not re.findall(r">[^<]*\b(?:flt_enc1|fesem_2|rotated_mnist|accuracy_variance|flt-t1-1)\b", shown)  # no ids
     readme = (root / "README.md").read_text(encoding="utf-8")
     assert "| FedAvg | 82.73 (44.65) | 83.00 (40.00) | – |" in readme and "\nold" not in readme and readme[-2:] == "z\n"
-    assert (
-        '<b class="holds">✔ holds</b> (1): FLT has the best accuracy' in readme
-        and 'href="docs/report/flt.md"' in readme
-    )
+    held = '<b class="holds">✔ holds</b> (1): FLT has the best accuracy'
+    assert held in readme and 'href="docs/report/flt.md"' in readme
 
 
 def test_readme_and_the_pages_of_the_report_are_what_the_ledger_gives():

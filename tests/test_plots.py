@@ -11,7 +11,7 @@ import pytest
 from matplotlib import colors as mcolors
 from toys import refused
 
-from fltnb import papers, paths, plots
+from fltnb import notebook, papers, paths, plots
 from fltnb.errors import FltnbError
 
 mpl.use("Agg")
@@ -114,7 +114,7 @@ def test_show_saves_displays_and_closes_and_bad_names_write_nothing(tmp_path, mo
     displayed = []
     monkeypatch.setattr("IPython.display.display", displayed.append)
     fig, _ = plots.panels(1, (5, 2))
-    plots.show(fig, "word", "01_scenario1", "demo")
+    notebook.Settings("01_scenario1", "demo").show(fig, "word")
     assert [path.name for path in tmp_path.iterdir()] == ["01_word.png"]
     assert displayed[0].width == 500 and not plt.get_fignums()
 

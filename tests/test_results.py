@@ -145,9 +145,7 @@ def test_the_same_graph_is_trained_once(monkeypatch):
         assert name == "seconds" or expected.numbers[name] == value, name
     pd.testing.assert_frame_equal(expected.curves.drop(columns="seconds"), alone.curves.drop(columns="seconds"))
     pd.testing.assert_frame_equal(expected.clients, alone.clients)
-    assert {name: value.tolist() for name, value in expected.arrays.items()} == {
-        name: value.tolist() for name, value in alone.arrays.items()
-    }
+    np.testing.assert_equal(expected.arrays, alone.arrays)
 
 
 def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
@@ -169,12 +167,8 @@ def test_clusterings_share_one_embedding(monkeypatch):
     calls = []
     embed = fl.encoders.embed_clients
     monkeypatch.setattr(fl.encoders, "embed_clients", lambda *a, **k: calls.append(1) or embed(*a, **k))
-    how = {"name": "EigenRelevance"}
-    jobs = [
-        Job.clustering(FED, how | {"n_clusters": k}, {"kind": "pixels"}, axes={"k": k}, keep=("adjacency",))
-        for k in (1, 2)
-    ]
-    one, two = compute(jobs)
+    how = [{"name": "EigenRelevance", "n_clusters": k} for k in (1, 2)]
+    one, two = compute([Job.clustering(FED, one, {"kind": "pixels"}, keep=("adjacency",)) for one in how])
     assert len(calls) == 1 and [one.numbers["n_clusters"], two.numbers["n_clusters"]] == [1, 2]
     assert two.arrays["adjacency"].shape == (6, 6) and two.numbers["ari"] == 1
 
@@ -315,9 +309,8 @@ def test_mean_and_where():
 
 
 def test_paper_results_take_the_place_of_a_whole_cell():
-    Ledger("small", "nb").merge(
-        [finished("a" * 20, 1.0), finished("b" * 20, 2.0, {"seed": 1}), finished("c" * 20, 3.0, {"k": 2})]
-    )
+    small = [finished("a" * 20, 1.0), finished("b" * 20, 2.0, {"seed": 1}), finished("c" * 20, 3.0, {"k": 2})]
+    Ledger("small", "nb").merge(small)
     Ledger("paper", "nb").merge([finished("d" * 20, 9.0)])
     assert sorted(stored("nb").runs["accuracy"]) == [3.0, 9.0]
 
@@ -352,13 +345,31 @@ def test_old_names_say_the_new_one(old, new):
 
 def test_first_seeds_come_first_and_a_budget_is_kept():
     jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
-    planned = plan.plan(jobs, [])
-    assert [(one.made.job.axes["method"], one.made.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
-    done, long = [], plan.Planned(planned[0].made, 300.0, True, 1.0)
+    planned = plan.plan(jobs, Ledger("small", "nb"))
+    assert [(one.job.axes["method"], one.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
+    done, long = [], plan.Planned(planned[0].job, 300.0, True, 1.0)
     refused("too small for any missing job", plan.within, [long], 60, done.extend)
     clock = iter(range(0, 10_000, 100))
     count = plan.within(planned, 350, done.extend, clock=lambda: next(clock), progress=False)
     assert 0 < count < 4 and len(done) == count
+
+
+def test_a_plan_needs_no_data_and_knows_what_the_ledger_has(monkeypatch):
+    jobs = [training(seed=seed) for seed in (0, 1)] + [training("oracle"), training("oracle", rounds=4)]
+    ledger = Ledger("small", "nb").merge(compute(jobs[:3]))
+    jobs_module._federation.cache_clear()
+    monkeypatch.setattr(fl.federations, "build", lambda *given: pytest.fail("built a federation"))
+
+    def missing():
+        return [one.job.canonical for one in plan.plan(jobs, ledger) if one.measured]
+
+    assert missing() == [jobs[3].canonical]
+    assert plan.plan(jobs, ledger)[0].seconds == pytest.approx(
+        2 * np.median([d.numbers["seconds"] for d in ledger.finished()])
+    )
+    assert len(plan.plan(jobs, ledger, fresh=True)) == 4
+    monkeypatch.setitem(jobs_module.versions.__globals__["NUMERICS"], "oracle", 2)
+    assert missing() == [jobs[2].canonical, jobs[3].canonical]
 
 
 def test_budgets_are_times():

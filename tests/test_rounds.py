@@ -17,9 +17,7 @@ QUICK = {"model": "mlp", "rounds": 4, "lr": 0.05, "progress": False, "n_workers"
 
 @pytest.fixture(scope="module")
 def fed():
-    return fl.federations.label_clusters(
-        fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2, shared_classes=0, seed=0
-    )
+    return fl.federations.label_clusters(fl.load("digits"), n_clients=10, n_clusters=5, classes_per_cluster=2)
 
 
 def same(a, b):

@@ -56,17 +56,17 @@ print('aside', file=sys.stderr)"""
 
     report = runner.run_notebook("00_a", "small")
 
-    assert (report.status, report.error, report.profile) == ("done", "", "small")
-    assert report.output == project / "results/small/notebooks/00_a.ipynb"
-    assert report.log.read_text().splitlines() == ["small 3 small None", "True notebooks", "aside"]
-    executed = nbformat.read(report.output, as_version=4)
+    assert (report["status"], report["error"]) == ("done", "")
+    assert report["output"] == project / "results/small/notebooks/00_a.ipynb"
+    assert report["log"].read_text().splitlines() == ["small 3 small None", "True notebooks", "aside"]
+    executed = nbformat.read(report["output"], as_version=4)
     assert "small 3" in executed.cells[-1].outputs[0].text
     assert set(executed.metadata) == {"kernelspec", "language_info"}
     assert [set(cell.metadata) - {"tags"} for cell in executed.cells] == [set()] * len(executed.cells)
     assert (project / "results/small/stamps/00_a.done").exists()
     stamp = json.loads((project / "results/small/stamps/00_a.json").read_text())
     assert stamp["status"] == "done" and stamp["code"] == "v1" and stamp["finished"].endswith("+00:00")
-    assert stamp["wall_s"] == pytest.approx(report.wall_s, abs=0.1) and report.wall_s > 0
+    assert stamp["wall_s"] == report["wall_s"] > 0
     assert os.environ["FLTNB_PROFILE"] == "paper"
 
     assert (state(profile="small"), state(profile="demo")) == ("done", "not run")
@@ -88,10 +88,10 @@ def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
 
     report = runner.run_notebook("00_a")
 
-    assert (report.status, report.error) == ("failed", "ValueError: the last sentence.")
+    assert (report["status"], report["error"]) == ("failed", "ValueError: the last sentence.")
     assert not done.exists()
-    text = report.output.read_text()
-    for kept in (text, report.log.read_text()):
+    text = report["output"].read_text()
+    for kept in (text, report["log"].read_text()):
         assert "before" in kept and "the last sentence." in kept
     assert str(project) not in json.dumps(json.loads(text)["metadata"])
     assert "never\\n" not in text
@@ -103,7 +103,7 @@ def test_own_parameters_reach_the_notebook_and_do_not_count_as_reproduced(projec
     write(project, "00_a", "import os; print(repr(n), repr(rate), fast, word, sizes, os.environ['FLTNB_FRESH'])")
     wishes = {"n": "5", "rate": "1e2", "fast": "true", "word": "7", "sizes": "[2, 3]"}
     report = runner.run_notebook("00_a", "demo", wishes, fresh=True)
-    assert report.log.read_text() == "5 100.0 True 7 [2, 3] 1\n"
+    assert report["log"].read_text() == "5 100.0 True 7 [2, 3] 1\n"
     assert "FLTNB_FRESH" not in os.environ
     assert not (project / "results/demo/stamps/00_a.done").exists()
     assert runner.status("demo")[0]["note"].startswith("with n=5, rate=1e2")
@@ -112,8 +112,8 @@ def test_own_parameters_reach_the_notebook_and_do_not_count_as_reproduced(projec
 def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
     write(project, "00_a", "import os; os._exit(1)")
     report = runner.run_notebook("00_a")
-    assert report.status == "failed"
-    assert report.error.startswith("The notebook's kernel stopped")
+    assert report["status"] == "failed"
+    assert report["error"].startswith("The notebook's kernel stopped")
 
 
 @pytest.mark.parametrize(

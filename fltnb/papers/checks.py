@@ -109,8 +109,8 @@ def checks() -> pd.DataFrame:
             try:
                 table = pd.read_csv(file, dtype=str, keep_default_na=False)[list(COLUMNS)]
             except (OSError, ValueError, KeyError) as error:
-                text = f"The claims in results/{profile}/{file.name} cannot be read ({error})"
-                raise FltnbError(f"{text}: restore the file, or run its notebook again.") from error
+                where = f"results/{profile}/{file.name}"
+                raise FltnbError(f"{where} cannot be read ({error}): restore it, or run its notebook again.") from error
             frames.append(table.assign(profile=profile, notebook=file.stem.removesuffix("_claims")))
     columns = ["profile", "notebook", *COLUMNS]
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)

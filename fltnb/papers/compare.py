@@ -143,11 +143,9 @@ class _Found:
         best = groups[departs, profile]
         rows, values = [row for row, _ in best], [value for _, value in best]
         if len({row["seed"] for row in rows}) < len(rows):
-            raise FltnbError(
-                f"Several jobs of one seed fit {label(line['method'])} on {label(line['dataset'])} {label(variant)}"
-                f" ({', '.join(dict.fromkeys(label(row['model']) for row in rows))}): select one with results.where()"
-                " before comparing."
-            )
+            models = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
+            where = f"{label(line['method'])} on {label(line['dataset'])} {label(variant)} ({models})"
+            raise FltnbError(f"Several jobs of one seed fit {where}: select one with results.where() before.")
         n = rows[0].get("n_train" if line["split"] == "train" else "n_test", float("nan"))
         return NOT_RUN | {
             **{"mean": sum(values) / len(values), "spread": seed_spread(values), "seeds": len(values), "n": float(n)},

@@ -153,8 +153,9 @@ class ClientsExplorer(Explorer):
         far, tree, labels, _ = fit = _taken(source)
         for name, given in {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy}.items():
             if given is not None and len(given) != len(far):
-                counts = f"{name} is of {len(given)} clients, but {len(far)} were clustered"
-                raise FltnbError(f"{counts}: give one for each.")
+                raise FltnbError(
+                    f"{name} is of {len(given)} clients, but {len(far)} were clustered: give one for each."
+                )
         if samples is not None and np.ndim(samples[0]) not in (3, 4):
             raise FltnbError("samples must be images, (n, H, W) or (n, H, W, 3) for each client, not vectors.")
         options = {} if kept else source.get_params(deep=False)
@@ -180,10 +181,8 @@ class ClientsExplorer(Explorer):
         columns = 2 if len(panels) == 4 else 3
         super().__init__(controls, (3.5 * columns, 6.4))
         room = {"left": 0.03, "right": 0.99, "bottom": 0.03, "top": 0.95, "wspace": 0.08, "hspace": 0.12}
-        axes = self.canvas.figure.subplots(2, columns, gridspec_kw=room).flat
-        for ax in axes[len(panels) :]:
-            ax.remove()
-        self._axes = dict(zip(panels, axes, strict=False))
+        grid = np.reshape(panels + ["."] * (2 * columns - len(panels)), (2, columns)).tolist()
+        self._axes = self.canvas.figure.subplot_mosaic(grid, gridspec_kw=room)
         for name, ax in self._axes.items():
             ax.set(xticks=[], yticks=[], frame_on=False)
             ax.set_title(name, fontsize=9, y=1.01)  # left to find its place, a title takes longer than all the rest
@@ -227,19 +226,10 @@ class ClientsExplorer(Explorer):
             elif rule == GAP:
                 count = len(tree) - int(np.diff(tree[:, 2], append=tree[-1, 2])[:-1].argmax()) if len(tree) > 1 else 1
             labels = cut(tree, count)
-        self.labels = canonical(labels)
-        self._draw_groups(points)
+        labels = self.labels = canonical(labels)
 
-    def _clean(self, name: str):
-        ax = self._axes[name]
-        for old in [*ax.collections, *ax.images, *ax.lines]:  # ax.clear() takes as long as drawing everything
-            old.remove()
-        ax.relim()
-        return ax
-
-    def _draw_groups(self, points: np.ndarray) -> None:
-        labels, count, spots = self.labels, len(self.labels), []
-        order, free = leaves_list(self.tree), np.full(count, np.nan)
+        count, spots = len(labels), []
+        order, free = leaves_list(tree), np.full(len(labels), np.nan)
         rank = np.argsort(order) + 0.5
         palette = to_rgba_array([*CLUSTERS])
         colors = palette[labels % len(palette)]
@@ -253,7 +243,7 @@ class ClientsExplorer(Explorer):
         dots(self._clean("map"), points)
 
         ax, step, wide = self._clean("links"), -(-count // MOST_CELLS), 0.04 * count  # step: clients to a cell
-        cells = np.pad(self.links[np.ix_(order, order)].astype(np.float32), (0, -count % step))
+        cells = np.pad(links[np.ix_(order, order)].astype(np.float32), (0, -count % step))
         cells = cells.reshape(len(cells) // step, step, -1, step).mean((1, 3))
         look = {"interpolation": "nearest", "aspect": "auto"}
         ax.imshow(cells, cmap="Greys", vmin=0, vmax=1, extent=(0, len(cells) * step, len(cells) * step, 0), **look)
@@ -265,16 +255,16 @@ class ClientsExplorer(Explorer):
         ax.title.set_text(f"links, and {'' if self._truth is None else 'true and '}found clusters")
         spots.append(_spots(ax, np.stack([free, rank], 1)))
 
-        ax, (parts, of) = self._clean("dendrogram"), _branches(self.tree, rank, labels)
+        ax, (parts, of) = self._clean("dendrogram"), _branches(tree, rank, labels)
         hues = np.where(of[:, None] < 0, to_rgba_array("0.33"), palette[of % len(palette)])
         ax.add_collection(LineCollection(parts, colors=hues, lw=0.8))
-        ax.set(xlim=(0, count), ylim=(0, 1.05 * max(self.tree[-1, 2], 1e-9)))
-        if self.at["rule"] == BELOW:
-            ax.axhline(self.at["threshold"], color="0.5", lw=0.8, ls="--")
+        ax.set(xlim=(0, count), ylim=(0, 1.05 * max(tree[-1, 2], 1e-9)))
+        if rule == BELOW:
+            ax.axhline(threshold, color="0.5", lw=0.8, ls="--")
         spots.append(_spots(ax, np.stack([rank, free], 1)))
 
         ax, turn = self._clean("client graph"), 2 * np.pi * rank / count
-        ring, pairs = np.stack([np.sin(turn), np.cos(turn)], 1), np.argwhere(np.triu(self.links, 1))
+        ring, pairs = np.stack([np.sin(turn), np.cos(turn)], 1), np.argwhere(np.triu(links, 1))
         few = pairs[:: max(1, -(-len(pairs) // MOST_LINKS))]
         across = labels[few[:, 0]] != labels[few[:, 1]]
         for part, hue in ((few[~across], colors[few[~across, 0]]), (few[across], "#222222")):
@@ -288,6 +278,13 @@ class ClientsExplorer(Explorer):
             ax.yaxis.set_major_locator(MaxNLocator(5))
             ax.tick_params("y", direction="in", pad=-22, labelsize=8)
         self.spots = np.concatenate(spots).astype(np.float32)
+
+    def _clean(self, name: str):
+        ax = self._axes[name]
+        for old in [*ax.collections, *ax.images, *ax.lines]:  # ax.clear() takes as long as drawing everything
+            old.remove()
+        ax.relim()
+        return ax
 
 
 class RunsExplorer(Explorer):

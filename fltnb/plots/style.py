@@ -151,20 +151,6 @@ def panels(
     return fig, list(axes.flat[:count])
 
 
-def show(fig: Figure, name: str, notebook: str, profile: str) -> None:
-    """Save a figure as ``figures/<profile>/<NN>_<name>`` (:func:`save`), and display that picture in the notebook.
-
-    ``notebook``: such as ``01_scenario1``; its number starts the file's name.
-    """
-    import matplotlib.pyplot as plt
-    from IPython.display import Image, display
-
-    png = save(fig, f"{notebook.split('_')[0]}_{name}", profile)
-    # the file, not the figure: drawing it a second time would double what a notebook's pictures take
-    display(Image(png.read_bytes(), width=round(100 * fig.get_figwidth())))
-    plt.close(fig)  # else Jupyter shows every open figure again at the end of the cell
-
-
 def save(fig: Figure, name: str, profile: str) -> Path:
     """Write ``figures/<profile>/<name>.png`` and, of ``small`` and ``paper``, ``.pdf``; nothing else does.
 

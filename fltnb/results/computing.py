@@ -125,17 +125,13 @@ def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
             groups[made.job.kind].setdefault(json.dumps(same, sort_keys=True), []).append(made)
     clusterings, distances, studies = (list(alike.values()) for alike in groups.values())
     groups_at_a_time = n_jobs if len(clusterings) > 1 else 1
-    calls = (joblib.delayed(_clustered)(group, n_jobs // groups_at_a_time) for group in clusterings)
+    calls = (joblib.delayed(work.cluster)(group, n_jobs // groups_at_a_time) for group in clusterings)
     for done in joblib.Parallel(n_jobs=groups_at_a_time, return_as="generator")(calls):
         yield from done
     for group in distances:
         yield from work.distances(group, n_jobs)
     for (made,) in studies:
         yield work.study(made)
-
-
-def _clustered(group: list[Prepared], n_jobs: int) -> list[Finished]:
-    return list(work.cluster(group, n_jobs))
 
 
 def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluster) -> dict[str, list]:
@@ -148,7 +144,7 @@ def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluste
                 files.append(work.arrays_path(key))
                 return work.cached_arrays(key, make, since)
 
-            made.method.prepare(made.fed, Context(made.job.seed, cache, progress))
+            made.job.method.prepare(made.fed, Context(made.job.seed, cache, progress))
     return used
 
 

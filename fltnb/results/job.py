@@ -52,8 +52,8 @@ class Job:
         choose(self.kind, KINDS, "kind of job")
         for name, value in self.axes.items():
             if name in RESERVED or not isinstance(value, (str, bool, numbers.Real)):
-                found = f"The axis {name!r} with value {value!r} cannot be a column: give text, a truth value"
-                raise FltnbError(f"{found} or a number, and a name that is not one of {', '.join(RESERVED)}.")
+                why = f"{value!r} is no text, truth value or number, or the name is taken"
+                raise FltnbError(f"The axis {name!r} cannot be a column: {why} ({', '.join(RESERVED)}).")
 
     @classmethod
     def training(
@@ -195,27 +195,26 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A job with what it is made of, each built once.
-
-    ``key``, the hash of settings, data and numerics versions, names the result in store and ledger.
-    """
+    """A job with its data; ``key``, hash of settings, data and numerics versions, names its result everywhere."""
 
     job: Job
     key: str
     fed: Federation | None = None
-    method: Method | None = None
 
 
 def prepare(job: Job) -> Prepared:
-    """Build federation and method of a job, once, and its key; FltnbError: the job cannot run."""
-    fed = method = None
+    """Build the federation of a job, once, and its key; FltnbError: the job cannot run."""
+    fed = None
     if "federation" in job.settings:  # the last few are kept in memory
         fed = _federation(json.dumps(job.settings["federation"], sort_keys=True))
     if job.kind == "training":
-        method = job.method
-        check(method, fed, **training_arguments(job))
-    about = {"id": job.id, "data": fed.fingerprint() if fed is not None else "", "numerics": versions(job.parts())}
-    return Prepared(job, digest(about), fed, method)
+        check(job.method, fed, **training_arguments(job))
+    return Prepared(job, key_of(job, fed.fingerprint() if fed is not None else ""), fed)
+
+
+def key_of(job: Job, data: str) -> str:
+    """Return the key of a job on data with this fingerprint, "" for none."""
+    return digest({"id": job.id, "data": data, "numerics": versions(job.parts())})
 
 
 def training_arguments(job: Job) -> dict[str, Any]:

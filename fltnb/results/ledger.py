@@ -79,8 +79,7 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
         if newer:
-            how = f"format {book['format']}, written by a newer fltnb than this one, which reads up to {FORMAT}"
-            raise FltnbError(f"{path} has {how}: update the package.")
+            raise FltnbError(f"{path} has format {book['format']}, of a newer fltnb than this one: update the package.")
         return book
 
     def record(self, name: str) -> dict[str, Any]:
@@ -301,16 +300,10 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
         own = {word: about.pop(word) for word in ("data", "seconds", "finished", "formerly", "graph") if word in about}
         machine = machines.setdefault(json.dumps(about, sort_keys=True), len(machines))
         records[name] = {"id": done.record["id"], "settings": settings, "machine": machine, **own}
-    blocks = [
-        f'"format": {FORMAT}',
-        f'"axes": {json.dumps(axes)}',
-        f'"columns": {json.dumps(columns)}',
-        '"machines": [\n' + ",\n".join(machines) + "\n]",
-        '"parts": [\n' + ",\n".join(parts) + "\n]",
-        '"records": {\n'
-        + ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in records.items())
-        + "\n}",
-    ]
+    lines = [f"{json.dumps(name)}: {json.dumps(one)}" for name, one in records.items()]
+    blocks = [f'"format": {FORMAT}', f'"axes": {json.dumps(axes)}', f'"columns": {json.dumps(columns)}']
+    blocks += [f'"{name}": [\n' + ",\n".join(own) + "\n]" for name, own in (("machines", machines), ("parts", parts))]
+    blocks.append('"records": {\n' + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(blocks) + "\n}\n"
 
 

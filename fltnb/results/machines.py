@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE = 10  # seconds that a scheduler has to answer
-AGAIN = "run the same command again; what was computed is kept"
+AGAIN = "then run again; what was computed is kept"
 _ADDRESS = re.compile(r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?")
 _CLIENTS: dict[str, Client] = {}
 
@@ -47,21 +47,18 @@ def connect(address: str) -> Client:
     """
     port = _ADDRESS.fullmatch(address)
     if port is None or not 0 < int(port[1]) < 65536:
-        found = f"{address!r} is no address of a Dask scheduler"
-        raise FltnbError(f"{found}: give tcp://host:port, as it prints at its start.")
+        raise FltnbError(f"{address!r} is no address of a Dask scheduler: give tcp://host:port, as it prints.")
     known = _CLIENTS.get(address)
     if known is not None and known.status == "running":
         return known
     try:
         from distributed import Client
     except ImportError as error:
-        found = f"Dask is not installed here ({error})"
-        raise FltnbError(f"{found}: install the lock, or fltnb with its extra 'cluster'.") from error
+        raise FltnbError(f"Dask is not installed here ({error}): install fltnb's extra 'cluster'.") from error
     try:
         _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
-        found = f"No Dask scheduler answers at {address}: start one with `dask scheduler`"
-        raise FltnbError(f"{found}, check host and port, or leave DASK out.") from error
+        raise FltnbError(f"No Dask scheduler answers at {address}: start one, or leave DASK out.") from error
     return _CLIENTS[address]
 
 
@@ -81,22 +78,20 @@ def check(client: Client) -> dict[str, dict[str, Any]]:
         workers = client.run(about)
     except Exception as error:  # whatever a foreign environment raises
         found = f"A worker of {scheduler} cannot use fltnb ({type(error).__name__}: {error})"
-        raise FltnbError(f"{found}: install the same commit and the same lock on every machine.") from error
+        raise FltnbError(f"{found}: install the same commit and lock there.") from error
     here = about()
     for worker, there in workers.items():
         python = (about["python"].rpartition(".")[0] for about in (there, here))
         for what, their, ours in (("Python", *python), ("fltnb code", there["code"], here["code"])):
             if their != ours:
-                mend = "bring every machine to the same commit and set-up, start the workers again, then run again"
-                raise FltnbError(f"The Dask worker {worker} has {what} {their}, this process {ours}: {mend}.")
+                raise FltnbError(f"The Dask worker {worker} has {what} {their}, this process {ours}: make them equal.")
         for name in sorted(there["packages"].keys() & here["packages"].keys()):
             if there["packages"][name] != here["packages"][name]:
                 found = f"{name} {there['packages'][name]}, this process {here['packages'][name]}"
                 why = "numbers may differ in the last digits; install the same lock."
                 warnings.warn(f"The Dask worker {worker} has {found}: {why}", stacklevel=2)
     if not workers:
-        none = f"The Dask scheduler at {scheduler} has no workers yet"
-        warnings.warn(f"{none}: runs start when one joins it.", stacklevel=2)
+        warnings.warn(f"The Dask scheduler {scheduler} has no workers yet: runs start when one joins it.", stacklevel=2)
     return workers
 
 
@@ -133,13 +128,11 @@ def gather(
         for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
-                lost = f"The connection to the Dask scheduler at {client.scheduler.address} was lost"
-                raise FltnbError(f"{lost}: start it again, then {AGAIN}.")
+                raise FltnbError(f"The connection to the Dask scheduler at {client.scheduler.address} was lost; {AGAIN}.")
             try:
                 result = future.result()
             except KilledWorker as error:
-                lost = f"Run {futures[future]} was given up because its Dask workers ended one after the other"
-                raise FltnbError(f"{lost}: give them more memory, then {AGAIN}.") from error
+                raise FltnbError(f"Run {futures[future]} lost worker after worker: give them memory, {AGAIN}.") from error
             yield futures[future], result
     finally:
         client.cancel([*left, *sent.values()])

@@ -1,4 +1,4 @@
-"""What is missing, what it costs, and in which order it is worth computing."""
+"""What is missing, what it costs, and in which order it is worth computing: told from settings, without any data."""
 
 import functools
 import math
@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ..errors import FltnbError
-from .computing import compute, look_up
+from .computing import compute
 from .finished import Finished
-from .job import COMMON, TRAINING, Job, Prepared, cell_of, prepare
+from .job import COMMON, TRAINING, Job, cell_of, key_of
 from .ledger import Ledger
 
 Asked = Callable[[str, str], list[Job]]
@@ -26,65 +25,57 @@ MICROSECONDS = {
     **{"lenet": (75.0, 48.0), "leaf_cnn": (300.0, 300.0), "emdcfl_cnn": (1530.0, 1790.0), "resnet18": (6000.0, 2500.0)},
 }
 """Training and evaluation of one sample on two cores, by model: a first guess, until a like job has been measured."""
+IMAGES = {"digits": 1_437}  # of a federation whose settings do not say how many; of other sets as many as of MNIST
 
 
 @dataclass(frozen=True)
 class Planned:
     """A missing job with its guessed cost in seconds (of the whole machine) and its value per minute."""
 
-    made: Prepared
+    job: Job
     seconds: float
     measured: bool
     worth: float
 
 
-def plan(jobs: Sequence[Job], ledgers: Iterable[Ledger]) -> list[Planned]:
-    """Return the missing jobs, best value per minute first.
+def plan(jobs: Sequence[Job], ledger: Ledger, fresh: bool = False) -> list[Planned]:
+    """Return the jobs that a ledger lacks (or, ``fresh``, all of them), best value per minute first.
 
-    The first seed of a row is worth 1, the second a quarter, the third a ninth. The cost of a job is that of like jobs
-    which were computed before (the same model and size of work), else it is guessed from the samples that it trains on.
+    The first seed of a row is worth 1, the second a quarter, the third a ninth. A job takes as long as like jobs of its
+    notebook did (:func:`_timed`), else what its settings let guess. A job is there if the ledger has it from data that
+    nobody has looked at again; one that only the store has counts as missing, and is found at once.
     """
-    prepared = list({made.key: made for made in map(prepare, jobs)}.values())
-    known = look_up(prepared, 0.0, list(ledgers))
-    measured: dict[tuple, list[float]] = {}
-    rank: Counter[str] = Counter()
-    for made in prepared:
-        if made.key in known:
-            measured.setdefault(_like(made.job), []).append(known[made.key].numbers.get("seconds", 0.0))
-            rank[cell_of(made.job.axes)] += 1
-    planned = []
-    for made in prepared:
-        if made.key not in known:
-            rank[cell_of(made.job.axes)] += 1
-            like = measured.get(_like(made.job))
-            seconds = statistics.median(like) if like else _guess(made)
-            worth = 60 / max(seconds, 1.0) / rank[cell_of(made.job.axes)] ** 2
-            planned.append(Planned(made, seconds, bool(like), worth))
+    profiles = dict.fromkeys(("small", "paper", ledger.profile))
+    held = {name: list(Ledger(name, ledger.notebook, ledger.folder).finished()) for name in profiles}
+    _, seconds = _timed(done for found in held.values() for done in found)
+    own = [] if fresh else held[ledger.profile]
+    keys, data = {done.key for done in own}, {done.record["id"]: done.record["provenance"]["data"] for done in own}
+    there = {job.id: job.id in data and key_of(job, data[job.id]) in keys for job in jobs}
+    jobs = {job.id: job for job in jobs}.values()
+    rank, planned = Counter(cell_of(job.axes) for job in jobs if there[job.id]), []
+    for job in [job for job in jobs if not there[job.id]]:
+        rank[cell_of(job.axes)] += 1
+        took = seconds(job)
+        measured = not math.isnan(took)
+        took = took if measured else _guess(job)
+        planned.append(Planned(job, took, measured, 60 / max(took, 1.0) / rank[cell_of(job.axes)] ** 2))
     return sorted(planned, key=lambda one: -one.worth)
 
 
-def _like(job: Job) -> tuple:
-    """Jobs that cost about the same: equal in all but method, clusterer and seeds."""
-    settings = job.settings
-    size = {name: value for name, value in settings.get("federation", {}).items() if name not in ("seed", "variant")}
-    rest = [settings.get(name) for name in ("model", "rounds", "local_epochs", "participation", "batch_size")]
-    same = job.kind if job.kind == "training" else settings.get("clusterer", settings.get("measure", settings))
-    return job.kind, str(sorted(size.items(), key=str)), str(rest), str(same)
-
-
-def _guess(made: Prepared) -> float:
-    settings, fed = made.job.settings, made.fed
+def _guess(job: Job) -> float:
+    settings, fed = job.settings, job.settings.get("federation")
     if fed is None:
         return 30.0
-    train, test = MICROSECONDS.get(settings.get("model", ""), (100.0, 100.0))
-    samples = float(np.sum(fed.sizes))
-    if made.job.kind == "training":
-        steps = samples * settings["rounds"] * settings["participation"] * settings["local_epochs"]
-        looks = settings["rounds"] / settings["eval_every"] * (samples + sum(map(len, fed.test)))
-        return 1e-6 * (steps * train + looks * test)
-    if made.job.kind == "distances":
-        epochs = settings["training"].get("local_epochs", 1)
-        return 1e-6 * samples * epochs * train + 5e-3 * fed.n_clients**2
+    fed = fed.get("base", {}) | fed
+    each, (train, test) = fed.get("samples_per_client"), MICROSECONDS.get(settings.get("model", ""), (100.0, 100.0))
+    samples = IMAGES.get(fed["dataset"], 60_000)
+    if isinstance(each, int) and "n_clients" in fed:
+        samples = fed["n_clients"] * each
+    if job.kind == "training":
+        looks = 2 * settings["rounds"] / settings["eval_every"]  # at training and test samples
+        return 1e-6 * samples * (_work(settings) * train + looks * test)
+    if job.kind == "distances":
+        return 1e-6 * samples * settings["training"].get("local_epochs", 1) * train
     return 30.0 + 2e-4 * samples
 
 
@@ -98,14 +89,19 @@ def _timed(finished: Iterable[Finished]) -> tuple[dict[str, float], Callable[[Jo
     for done in finished:
         record, took = done.record, done.numbers.get("seconds", math.nan)
         same[record["id"]] = took
-        kind = done.axes.get("dataset"), done.axes.get("model", "")
-        like.setdefault(kind, []).append(took / _work(record["settings"]))
+        like.setdefault(_kind(done, record["settings"]), []).append(took / _work(record["settings"]))
 
     def seconds(job: Job) -> float:
-        others = like.get((job.axes.get("dataset"), job.axes.get("model", "")), [math.nan])
+        others = like.get(_kind(job, job.settings), [math.nan])
         return same[job.id] if job.id in same else statistics.median(others) * _work(job.settings)
 
     return same, seconds
+
+
+def _kind(job: Job | Finished, settings: Mapping[str, Any]) -> tuple:
+    """Return what jobs have in common that cost alike, but for how often they look at each sample."""
+    what = [settings.get(name, {}) for name in ("clusterer", "measure")]
+    return job.axes.get("dataset"), job.axes.get("model", ""), job.kind, *(str(one.get("name")) for one in what)
 
 
 def _work(settings: Mapping[str, Any]) -> float:
@@ -118,7 +114,7 @@ _asked = functools.cache(lambda asked, notebook, profile: asked(notebook, profil
 
 
 def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> pd.DataFrame:
-    """What the notebooks of results ask for and has no result; see :meth:`fltnb.results.reading.Results.missing`."""
+    """List what the notebooks of results ask for and lack; see :meth:`fltnb.results.reading.Results.missing`."""
     known, seconds = _timed(done for _, _, done in finished)
     cells = {cell_of(done.axes) for _, _, done in finished}
     rows: dict[str, dict] = {}
@@ -139,20 +135,13 @@ def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> 
 
 
 def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Counter[str]:
-    """Add up ``jobs``, those that are ``there`` or ``missing``, their ``seconds``, and those of ``unknown`` length.
-
-    It needs no data sets.
-    """
+    """Add up ``jobs``, those ``missing``, of these those whose like was ``timed`` before, and their ``seconds``."""
     total: Counter[str] = Counter()
     for notebook in notebooks:
-        stored = {name: list(Ledger(name, notebook).finished()) for name in ("small", "paper")}
-        _, seconds = _timed(done for found in stored.values() for done in found)
-        own = {done.record["id"] for done in stored.get(profile, ())}
-        jobs = {job.id: job for job in asked(notebook, profile)}
-        todo = [seconds(job) for name, job in jobs.items() if fresh or name not in own]
-        timed = [one for one in todo if one == one]
-        total.update(jobs=len(jobs), there=len(own & set(jobs)), missing=len(todo))
-        total.update(seconds=sum(timed), unknown=len(todo) - len(timed))
+        jobs = asked(notebook, profile)
+        todo = plan(jobs, Ledger(profile, notebook), fresh)
+        timed = [one.seconds for one in todo if one.measured]
+        total.update(jobs=len({job.id for job in jobs}), missing=len(todo), timed=len(timed), seconds=sum(timed))
     return total
 
 
@@ -171,12 +160,12 @@ def within(
     """
     cheapest = min((one.seconds for one in planned), default=0.0)
     if cheapest > seconds:
-        what = f"The budget of {seconds / 60:.0f} min is too small for any missing job"
-        raise FltnbError(f"{what}: the cheapest takes about {math.ceil(cheapest / 60)} min; give at least that much.")
+        least = math.ceil(cheapest / 60)
+        raise FltnbError(f"{seconds / 60:.0f} min is too small for any missing job: give {least} min or more.")
     end, count = clock() + seconds, 0
     for one in planned:
         if clock() + one.seconds <= end:
-            found(compute([one.made.job], **options))
+            found(compute([one.job], **options))
             count += 1
     return count
 

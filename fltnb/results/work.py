@@ -58,7 +58,7 @@ def train(
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
     it is taken from a run on the same graph where the store has one.
     """
-    job, fed, method = made.job, made.fed, made.method
+    job, fed, method = made.job, made.fed, made.job.method
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
         about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
@@ -149,14 +149,14 @@ def _saved(
     return save(Finished(made.key, made.job.kind, made.job.axes, numbers, curves, clients, arrays, record))
 
 
-def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
+def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> list[Finished]:
     """Embed one federation and fit the clusterers of all jobs on it; each is saved as soon as it is there."""
     fed, how = group[0].fed, group[0].job.settings["encoder"]
     if how.get("kind") == "own":
         embeddings, validation = OwnModels(**{key: how[key] for key in how if key != "kind"}).embed(fed)
     else:
         embeddings, validation = encoders.embed_clients(fed, encoders.build(how), n_jobs=n_jobs), None
-    classes = [fed.labels[index] for index in fed.train]
+    classes, done = [fed.labels[index] for index in fed.train], []
     for made in group:
         clusterer = clusterer_of(made.job)
         begun = time.perf_counter()
@@ -170,16 +170,15 @@ def cluster(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
         for name in made.job.keep:
             value = np.asarray(getattr(clusterer, f"{name}_"))
             arrays[name] = value.astype(np.float32) if value.dtype == np.float64 else value
-        yield _saved(made, numbers, arrays)
+        done.append(_saved(made, numbers, arrays))
+    return done
 
 
 def check_clustering(made: Prepared) -> None:
     """Refuse a clustering that cannot work, before any is computed."""
     clusterer, how = clusterer_of(made.job), made.job.settings["encoder"]
     if how.get("kind") == "own" and made.job.settings["clusterer"]["name"] != "EMDClustering":
-        what = f"{made.job.settings['clusterer']['name']} compares clients' embeddings"
-        why = "and every client's own network has other axes"
-        raise FltnbError(f"{what}, {why}: the encoder of kind 'own' is for EMDClustering alone.")
+        raise FltnbError("Every client's own network has other axes: its encoder, 'own', is for EMDClustering alone.")
     if how.get("kind") == "own":
         checked(OwnModels, {name: how[name] for name in how if name != "kind"}, "an encoder of kind 'own'")
     if hasattr(clusterer, "check"):

@@ -79,10 +79,8 @@ def results(
     if profile == "stored":
         found = stored(name, jobs)
         if not len(found):
-            raise FltnbError(
-                f"Nothing is stored for {name}: run `python -m fltnb compute {name} --profile small`"
-                f" ({len(jobs(name, 'small'))} jobs; what they cost it says first with --plan)."
-            )
+            how = f"python -m fltnb compute {name} --profile small"
+            raise FltnbError(f"Nothing is stored for {name}: run `{how}`, first with --plan to see what it costs.")
         return found
     ledger, at_a_time = Ledger(profile, name), JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
     ledgers = () if profile == "demo" else (ledger,)

@@ -137,14 +137,9 @@ def training(dataset: str, variant: str, profile: str) -> Settings:
         "mnist": {"model": "mlp", "rounds": 100, "local_epochs": 1, "eval_every": 5},
         "cifar10": {"model": "lenet", "rounds": 100, "local_epochs": 5, "eval_every": 10},
         # toy scale: 57 images a client need more passes to learn anything in a few rounds
-        "digits": {
-            "model": "mlp",
-            "rounds": 6 if profile == "demo" else 15,
-            "local_epochs": 5,
-            "eval_every": 1,
-            "lr": 0.05,
-        },
+        "digits": {"model": "mlp", "rounds": 15, "local_epochs": 5, "eval_every": 1, "lr": 0.05},
     }[dataset]
+    settings |= {"rounds": 6} if profile == "demo" else {}
     return {"participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": MOMENTUM[variant]} | settings
 
 

@@ -83,7 +83,7 @@ def jobs(profile: str) -> list[Job]:
             size, about = size | {"rounds": emdcfl.TRAINING["rounds"]}, {"axes": {"rounds": emdcfl.TRAINING["rounds"]}}
             fed = federation(profile, data, 0)
             rows += [emdcfl.row("flexcfl", fed, f"backdoor_{data}", 0, size, CLUSTERS, how, **about) for how in LONGER]
-        others += [*_clusterings(profile, data), *_distances(profile, data)]
+        others += _alone(profile, data)
         if profile != "demo":
             whole = federation(profile, data, 0, **{"clients": PUBLISHED["clients"]} if data == "mnist" else {})
             others.append(emdcfl.pacfl(whole | {"test": "clean"}, f"backdoor_{data}"))
@@ -100,8 +100,8 @@ def _shown(size: dict[str, Any]) -> dict[str, Any]:
     return shown | ({"images": size["samples"]} if size["samples"] else {})
 
 
-def _clusterings(profile: str, data: str) -> Iterator[Job]:
-    """EMD-CFL's clustering alone, for more seeds and other settings."""
+def _alone(profile: str, data: str) -> Iterator[Job]:
+    """EMD-CFL's clustering alone, for more seeds and settings; distances, also with another amount to learn."""
     for changes in SIZES[profile][data]["clusterings"]:
         size = SIZES[profile][data] | changes
         own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
@@ -110,10 +110,6 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
             fed = federation(profile, data, seed, **changes) | {"test": "clean"}
             about = axes | {"tolerance": str(tolerance), "scaling": fed.get("scaling", "usual")}
             yield emdcfl.clustering(fed, f"backdoor_{data}", seed, size, tolerance, about)
-
-
-def _distances(profile: str, data: str) -> Iterator[Job]:
-    """Yield the distances of all pairs for one seed, as in the table and with another amount to learn."""
     for changes in SIZES[profile][data].get("studies", ({},)):
         size = SIZES[profile][data] | changes
         fed, own = federation(profile, data, 0, **changes) | {"test": "clean"}, emdcfl.local(size, "weight_decay")

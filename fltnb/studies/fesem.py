@@ -41,12 +41,8 @@ centres K that are tried; training; the clients, draws and rounds of the short r
 local models are drawn."""
 OF_FEDERATION = {"fedceleba": {"model": "cnn_small", "local_epochs": 10, "lr": 0.03}}
 """What departs from the profile; LEAF's CNN for FEMNIST would have 58 million parameters on CelebA's pictures."""
-DATASETS = {
-    "digits writers": "digits",
-    "digits mixtures": "digits",
-    "pseudo-writers": "emnist_byclass",
-    "shared hands": "emnist_byclass",
-}
+DATASETS = {"digits writers": "digits", "digits mixtures": "digits"}
+DATASETS |= dict.fromkeys(("pseudo-writers", "shared hands"), "emnist_byclass")
 DATASETS |= {"dirichlet": "emnist_balanced", "femnist": "femnist", "fedceleba": "celeba"}
 """Federation -> image set."""
 HANDS = ("pseudo-writers", "digits writers", "shared hands")  # clients whose images are kept for pictures: no persons'

@@ -72,13 +72,9 @@ def features(dataset: str) -> dict[str, Settings]:
     if dataset == "digits":
         return {"pixels": pixels(), "PCA": spec("pca", "digits", latent=16)}
     grey = dataset == "fashion_mnist"
-    public = "emnist_balanced" if grey else "cifar100_disjoint"
-    maps = {
-        "pixels": pixels(),
-        "PCA": spec("pca", public, latent=32 if grey else 64),
-        "ConvAE": spec("convae", public, 8),
-    }
-    return maps if grey else maps | {"ResNet-18, random": spec("resnet18", "random")}
+    public, random = "emnist_balanced" if grey else "cifar100_disjoint", spec("resnet18", "random")
+    maps = {"pixels": pixels(), "PCA": spec("pca", public, latent=32 if grey else 64)}
+    return maps | {"ConvAE": spec("convae", public, 8)} | ({} if grey else {"ResNet-18, random": random})
 
 
 def jobs(profile: str) -> list[Job]:
@@ -282,11 +278,17 @@ def scales(federation: Settings, seeds: int) -> dict[str, Any]:
     rows = []
     for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})
-        for name, (less, over) in SCALES.items():
-            moved = [((x.reshape(len(x), -1, 3) - less) / over).reshape(x.shape) for x in z]
+        for name, moved in _scaled(z).items():
             R = EigenRelevance(1, EIGENVECTORS).fit(moved).relevance_
             rows.append({"scale": name, **separation(R, tasks)})
     return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
+
+
+def _scaled(z: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
+    return {
+        name: [((x.reshape(len(x), -1, 3) - less) / over).reshape(x.shape) for x in z]
+        for name, (less, over) in SCALES.items()
+    }
 
 
 def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
@@ -299,11 +301,7 @@ def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
     for samples in PER_USER:
         for seed in range(seeds):
             z, tasks = users(federation | {"samples_per_user": [samples, samples], "seed": seed})
-            scaled = {
-                name: [((x.reshape(len(x), -1, 3) - less) / over).reshape(x.shape) for x in z]
-                for name, (less, over) in SCALES.items()
-            }
-            for name, moved in (scaled | {"centred": [x - x.mean(axis=0) for x in z]}).items():
+            for name, moved in (_scaled(z) | {"centred": [x - x.mean(axis=0) for x in z]}).items():
                 for p, R in enumerate(eigen.relevance_curve(moved, most), 1):
                     rows.append({"scale": name, "samples": samples, "eigenvectors": p, **separation(R, tasks)})
     table = pd.DataFrame(rows).groupby(["scale", "samples", "eigenvectors"], sort=False).mean().reset_index()
