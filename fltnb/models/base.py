@@ -4,23 +4,19 @@ Everything else follows: an ``nn.Module`` for plain autograd, predictions of man
 fast training steps work on. The parameters are one flat vector of P numbers: K models are the rows of a (K, P) matrix.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
+from ..federations import Federation
 from ..randomness import stream
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 POOL = 2  # every pooling of the papers is 2x2
 CACHED = 12e6  # bytes of the widest activation that are computed together: they fit the cache

@@ -5,8 +5,6 @@ batch-norm layer, so that averaging rows averages the statistics too, as the pap
 counters of batches are left out: with a fixed momentum nothing depends on them.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import socket
@@ -14,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,12 +20,9 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from ..errors import FltnbError
-from ..federations import SCALINGS
+from ..federations import SCALINGS, Federation
 from ..randomness import integer, stream
 from .base import Layer, Model
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 RANDOM = ":random"
 NETWORKS = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")

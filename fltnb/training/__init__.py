@@ -5,14 +5,13 @@
 workers.
 """
 
-from __future__ import annotations
-
 import warnings
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 
 from ..errors import FltnbError
+from ..federations import Federation
 from ..models import Model
 from ..settings import Count, checked
 from .contract import Engine, Trained, TrainSpec, validate
@@ -20,9 +19,6 @@ from .evaluation import Evaluation
 from .pool import PoolEngine, PoolUnavailableError
 from .serial import SerialEngine
 from .stacked import StackedEngine
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 __all__ = ["BACKENDS", "DEVICES", "Engine", "Evaluation", "TrainSpec", "Trained", "has_bfloat16", "make_engine"]
 

@@ -7,19 +7,17 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 
 from ..errors import FltnbError, choose
+from ..federations import Federation
 from ..models import Model
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Within, checked
 from .evaluation import Evaluation, Plan, Task, score
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 SPLITS = ("train", "val", "test", "probe")
 

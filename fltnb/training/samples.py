@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from ..federations import Federation
 from ..federations.pixels import Scale, channels
 from .contract import SPLITS
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 
 @dataclass(eq=False)
