@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..encoders.embedding import embed_clients
-from ..encoders.pretraining import sent_parameters
+from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase, phases
@@ -65,6 +65,7 @@ class DynamicFLT(FLT):
     name = "flt_dynamic"
     membership: ClassVar = "clients"
 
+    encoder: EncoderSpec | None = None
     lam: Natural | None = None
     tau: Count | None = None
     newcomers: Placing = "recluster"
