@@ -259,7 +259,7 @@ def test_options_and_runs_that_cannot_be_are_refused_before_work(fed):
 
 def test_re_clustering_clients_that_did_not_change_changes_nothing_but_the_bytes(base, cache):
     for graph in ("clusters", "full"):
-        static = run(FLT(fcr(), graph, ENCODER), base, rounds=4, cache=cache, **QUICK)
+        static = run(FLT(fcr(), graph, encoder=ENCODER), base, rounds=4, cache=cache, **QUICK)
         again = run(DynamicFLT(fcr(), ENCODER, tau=2, graph=graph), base, rounds=4, cache=cache, **QUICK)
         assert np.array_equal(static.theta[static.rows], again.theta[again.rows])
         up = again.history["bytes_up"] - static.history["bytes_up"]

@@ -64,7 +64,7 @@ def test_mixture_is_what_it_says():
     assert (mixture.counts(3).sum(axis=1) == 6).all()
     assert mixture.held(3).tolist() == [2, 3]
     for wrong in ({"n_clients": 18, "n_groups": 9}, {"n_clients": 7}, {"error": 0.5}):
-        refused("equal groups|must lie between", t1.Mixture, **wrong)
+        refused("equal groups|error must be a number above 0 and below 0.5", t1.Mixture, **wrong)
 
 
 def test_one_centroid_for_two_labels_fails_the_proof_and_finds_the_clients():

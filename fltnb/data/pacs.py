@@ -21,7 +21,7 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
     """
     folder = Path(folder)
     top = folder / "kfold" if (folder / "kfold").is_dir() else folder
-    pixels, labels, split, domains = [], [], [], []
+    pixels, found = [], {"labels": [], "split": [], "domains": []}
     for d, domain in enumerate(DOMAINS):
         within = [(top / domain / name).glob("*") for name in CLASS_NAMES]
         files = [sorted(file for file in own if file.suffix.lower() in IMAGES) for own in within]
@@ -29,15 +29,10 @@ def read_pacs(folder: Path | str, size: int = 96) -> ImageSet:
             what = f"class {CLASS_NAMES[files.index([])]!r} of " if (top / domain).is_dir() else ""
             raise FltnbError(f"{top} lacks the {what}domain {domain!r}: copy the complete PACS release there.")
         pixels += [read_picture(file, size, "LANCZOS") for own in files for file in own]
-        labels.append(np.repeat(np.arange(len(CLASS_NAMES)), [len(own) for own in files]))
-        split.append(fixed_split(labels[-1], PARTS, d))
-        domains.append(np.full(len(labels[-1]), d, dtype=np.uint8))
-    return ImageSet(
-        name="pacs",
-        images=np.stack(pixels),
-        labels=np.concatenate(labels),
-        split=np.concatenate(split),
-        class_names=CLASS_NAMES,
-        origin=f"PACS, official images reduced to {size} x {size}, 80/20 division per domain and class of our own",
-        domains=np.concatenate(domains),
-    )
+        labels = np.repeat(np.arange(len(CLASS_NAMES)), [len(own) for own in files])
+        found["labels"].append(labels)
+        found["split"].append(fixed_split(labels, PARTS, d))
+        found["domains"].append(np.full(len(labels), d, dtype=np.uint8))
+    arrays = {key: np.concatenate(parts) for key, parts in found.items()}
+    origin = f"PACS, official images reduced to {size} x {size}, 80/20 division per domain and class of our own"
+    return ImageSet("pacs", np.stack(pixels), class_names=CLASS_NAMES, origin=origin, **arrays)

@@ -148,14 +148,9 @@ def pretraining_set(name: str, root: Path | str | None = None) -> ImageSet:
     if name == "cifar100_disjoint":
         return extra
     first = load("cifar10", root)
-    return ImageSet(
-        name=name,
-        images=np.concatenate([first.images, extra.images]),
-        labels=np.concatenate([first.labels, extra.labels + first.n_classes]),
-        split=np.concatenate([first.split, extra.split]),
-        class_names=first.class_names + extra.class_names,
-        origin=f"CIFAR-10: {first.origin}; CIFAR-100: {extra.origin}",
-    )
+    both = first, replace(extra, labels=extra.labels + first.n_classes, class_names=first.class_names + class_names)
+    arrays = {key: np.concatenate([getattr(one, key) for one in both]) for key in ("images", "labels", "split")}
+    return replace(both[1], origin=f"CIFAR-10: {first.origin}; CIFAR-100: {extra.origin}", **arrays)
 
 
 def _digits() -> ImageSet:
@@ -179,12 +174,8 @@ def _read(path: Path) -> ImageSet:
             arrays = {key: file[key] for key in file.files}
         if missing := {"images", "labels", "split", "class_names"} - arrays.keys():
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-        images = ImageSet(
-            name=path.stem,
-            class_names=tuple(map(str, arrays["class_names"])),
-            origin=str(arrays.get("origin", "")),
-            **{key: arrays.get(key) for key in ARRAYS},
-        )
+        about = {"class_names": tuple(map(str, arrays["class_names"])), "origin": str(arrays.get("origin", ""))}
+        images = ImageSet(path.stem, **about, **{key: arrays.get(key) for key in ARRAYS})
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         reason = str(error).rstrip(".") or type(error).__name__
         raise FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.") from error

@@ -294,10 +294,8 @@ def _train_counts(by_class: list[np.ndarray], clusters: np.ndarray, alpha: float
         poor, rich = sizes.argmin(), sizes.argmax()
         c = counts[rich].argmax()
         n = min(least - sizes[poor], sizes[rich] - least, counts[rich, c])
-        counts[rich, c] -= n
-        counts[poor, c] += n
-        sizes[rich] -= n
-        sizes[poor] += n
+        counts[[rich, poor], c] += (-n, n)
+        sizes[[rich, poor]] += (-n, n)
     return counts
 
 

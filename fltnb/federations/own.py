@@ -128,7 +128,7 @@ class OwnSamples:
             raise FltnbError(f"{file} cannot be read as CSV ({error}): save it as UTF-8 with commas.") from error
         for name, meaning in ((owner, "owner"), (label, "label")):
             if name not in table:
-                found = f"{file.name} has no column {name!r} but {_some(table.columns)}"
+                found = f"{file.name} has no column {name!r}; it has {_some(table.columns)}"
                 raise FltnbError(f"{found}: name the right one with {meaning}='...'.")
         columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
         if unknown := [one for one in columns if one not in table]:
@@ -136,13 +136,12 @@ class OwnSamples:
         if not len(table) or not columns:
             raise FltnbError(f"{file.name} has {len(table)} rows and {len(columns)} feature columns: give some.")
         if text := [one for one in columns if table[one].dtype.kind not in "fiub"]:
-            raise FltnbError(f"Features must be numbers, but {_some(text)} hold text: name others with features=[...].")
+            raise FltnbError(f"Features {_some(text)} of {file.name} hold text: name those of numbers, features=[...].")
         gaps = table[[owner, label, *columns]].isna()
         if gaps.any(axis=None):
             lines = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
-            raise FltnbError(
-                f"{_some(gaps.columns[gaps.any()])} of {file.name} has gaps (lines {_some(lines)}): fill them."
-            )
+            where = f"{_some(gaps.columns[gaps.any()])} (lines {_some(lines)})"
+            raise FltnbError(f"{file.name} has gaps in {where}: fill them or remove these lines.")
         x = table[columns].to_numpy(dtype=np.float64)
         if standardise:
             with np.errstate(invalid="ignore"):  # infinite values are refused with all other checks of samples
@@ -170,10 +169,11 @@ class OwnSamples:
         layout = f"{folder.name}/OWNER/CLASS/PICTURE"
         files = sorted(file for file in folder.rglob("*") if file.suffix.lower() in PICTURES and file.name[0] != ".")
         if not files:
-            raise FltnbError(f"There is no picture ({', '.join(PICTURES)}) in {folder}: lay them out as {layout}.")
+            raise FltnbError(f"There is no picture in {folder}: lay them out as {layout}, endings {PICTURES}.")
         inside = [file.relative_to(folder).parts for file in files]
         if odd := [parts for parts in inside if len(parts) != 3]:
-            raise FltnbError(f"{'/'.join(odd[0])} ({len(odd)} such) does not tell its owner and class: use {layout}.")
+            where = "/".join((folder.name, *odd[0]))
+            raise FltnbError(f"{where} is not where its owner and class can be read ({len(odd)} such): use {layout}.")
         x = np.stack([read_picture(file, size, "BILINEAR", "L" if grey else "RGB") for file in files])
         owners, labels = (np.array([parts[place] for parts in inside]) for place in (0, 1))
         return cls.from_arrays(**_samples(x, labels, owners), **options)

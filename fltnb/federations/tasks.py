@@ -102,15 +102,10 @@ def cross_tasks(
         drawn = [stream(seed, "partition", 1 + user, c).permutation(by_class[c])[: shares[c]] for c in own]
         for split, index in (("train", np.concatenate(drawn)), ("test", tested)):
             parts.append((split, held.images[index], held.labels[index] + (first.n_classes if user else 0)))
-    return Federation.of(
-        first,
-        n_classes=first.n_classes + second.n_classes,
-        class_names=[f"{held.name}: {name}" for held in (first, second) for name in held.class_names],
-        name=f"{first.name} and {second.name}",
-        origin=f"{first.name}: {first.origin}; {second.name}: {second.origin}",
-        clusters=np.array([0, 0, 1]),
-        **pooled(parts),
-    )
+    names = [f"{held.name}: {name}" for held in (first, second) for name in held.class_names]
+    origin = f"{first.name}: {first.origin}; {second.name}: {second.origin}"
+    about = {"name": f"{first.name} and {second.name}", "origin": origin, "class_names": names}
+    return Federation.of(first, n_classes=len(names), clusters=np.array([0, 0, 1]), **about, **pooled(parts))
 
 
 def _labels(images: ImageSet, tasks: Sequence[Sequence[int]]) -> list[list[int]]:

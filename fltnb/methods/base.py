@@ -115,7 +115,11 @@ class Method(Configured):
         ``kind``, the class, stands beside another id than the usual.
         """
         settings = {"name": self.name} | ({"kind": type(self).__name__} if self.name != type(self).name else {})
-        return settings | {name: _plain(value) for name, value in brief(type(self), self.options()).items()}
+        for name, value in brief(type(self), self.options()).items():
+            if hasattr(value, "get_params"):
+                value = relatedness.canonical(value)
+            settings[name] = brief(type(value), asdict(value)) if is_dataclass(value) else value
+        return settings
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on, such as one without the validation samples it looks at."""
@@ -202,13 +206,6 @@ class HardMethod(Method):
         K, M = self.n_clusters, fed.n_clients
         if K is not None and K > M:
             raise FltnbError(f"{K} clusters for {M} clients: choose n_clusters between 1 and {M}.")
-
-
-def _plain(value: Any) -> Any:
-    """Return an option as JSON has it."""
-    if hasattr(value, "get_params"):
-        return relatedness.canonical(value)
-    return brief(type(value), asdict(value)) if is_dataclass(value) else value
 
 
 def one_cluster(fed: Federation, theta: np.ndarray) -> State:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from ..encoders.embedding import embed_clients
-from ..encoders.pretraining import sent_parameters
+from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import Phase, phases
@@ -65,6 +65,7 @@ class DynamicFLT(FLT):
     name = "flt_dynamic"
     membership: ClassVar = "clients"
 
+    encoder: EncoderSpec | None = None
     lam: Natural | None = None
     tau: Count | None = None
     newcomers: Placing = "recluster"
@@ -122,7 +123,8 @@ class DynamicFLT(FLT):
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Cluster the clients for the first time; nobody has changed."""
-        return super().start(fed, model, context) | _nobody(fed)
+        nobody = {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
+        return super().start(fed, model, context) | nobody
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients as they are now."""
@@ -169,7 +171,8 @@ class DynamicFLT(FLT):
         state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
         sent, up_down = state["sent"], extra["sent"].copy()  # who has the encoder keeps it:
         up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])
-        return state | extra | {"sent": sent + up_down} | _nobody(fed)
+        nobody = {name: np.zeros_like(state[name]) for name in CHANGES}
+        return state | extra | {"sent": sent + up_down} | nobody
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
@@ -189,8 +192,3 @@ class DynamicFLT(FLT):
         up_down = [z.size, newly * sent_parameters(self.encoder, fed.input_shape)]
         state |= {"sent": state["sent"] + up_down, "with_encoder": np.array(fed.n_clients)}
         return state | {name: state[name] & trusted for name in CHANGES}
-
-
-def _nobody(fed: Federation) -> State:
-    """State in which no client has changed."""
-    return {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}

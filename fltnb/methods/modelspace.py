@@ -76,7 +76,7 @@ def scores(points: np.ndarray, centers: np.ndarray, origin: np.ndarray) -> np.nd
 
 
 def lloyd(
-    points: np.ndarray, weights: np.ndarray, centers: np.ndarray, origin: np.ndarray, max_iter: int = 300
+    points: np.ndarray, weights: np.ndarray, centers: np.ndarray, origin: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """k-means from given centres until no point changes its cluster: labels (D,), centres (K, P).
 
@@ -84,26 +84,18 @@ def lloyd(
     without points in the end stays where it was given.
     """
     labels, given = None, centers.astype(np.float64)
-    for _ in range(max_iter):
+    for _ in range(300):
         score = scores(points, centers, origin)
         before, labels = labels, score.argmin(axis=1)
         if before is not None and np.array_equal(labels, before):
             break
-        filled = _fill_empty(labels, score, points, weights, origin, len(centers))
+        empty, filled = np.flatnonzero(np.bincount(labels, weights, len(centers)) == 0), labels
+        if len(empty):
+            own = np.zeros(len(points))
+            for begin in range(0, points.shape[1], BLOCK):
+                part = points[:, begin : begin + BLOCK] - origin[begin : begin + BLOCK]
+                own += np.einsum("ij,ij->i", part, part)
+            far = np.argsort(-(own + score.min(axis=1)), kind="stable")[: len(empty)]
+            filled = with_rows(labels, far, empty[: len(far)])
         centers = cluster_means(filled, weights, points, given)
     return labels, cluster_means(labels, weights, points, given)
-
-
-def _fill_empty(labels, score, points, weights, origin, n_clusters: int) -> np.ndarray:
-    """Labels in which every empty cluster has been given one of the points farthest from their centres."""
-    empty = np.flatnonzero(np.bincount(labels, weights, n_clusters) == 0)
-    if not len(empty):
-        return labels
-    own = np.zeros(len(points))
-    for begin in range(0, points.shape[1], BLOCK):
-        part = points[:, begin : begin + BLOCK] - origin[begin : begin + BLOCK]
-        own += np.einsum("ij,ij->i", part, part)
-    far = np.argsort(-(own + score.min(axis=1)), kind="stable")[: len(empty)]
-    labels = labels.copy()
-    labels[far] = empty[: len(far)]
-    return labels

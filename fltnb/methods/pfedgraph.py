@@ -4,6 +4,7 @@ pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their u
 2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are.
 """
 
+from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
@@ -129,15 +130,13 @@ def principal_directions(features: np.ndarray) -> np.ndarray:
 
 def subspace_similarity(directions: np.ndarray) -> np.ndarray:
     """Cosine (n, n) of the mean angle between directions (n, 3, e), matched greedily by the largest cosine."""
-    n = len(directions)
-    out = np.eye(n)
-    for i in range(n):
-        for j in range(i + 1, n):
-            cosine = np.clip(directions[i] @ directions[j].T, -1, 1)
-            angles = []
-            for _ in range(len(cosine)):
-                a, b = np.unravel_index(cosine.argmax(), cosine.shape)
-                angles.append(np.arccos(cosine[a, b]))
-                cosine[a], cosine[:, b] = -np.inf, -np.inf
-            out[i, j] = out[j, i] = np.cos(np.mean(angles))
+    out = np.eye(len(directions))
+    for i, j in combinations(range(len(directions)), 2):
+        cosine = np.clip(directions[i] @ directions[j].T, -1, 1)
+        angles = []
+        for _ in range(len(cosine)):
+            a, b = np.unravel_index(cosine.argmax(), cosine.shape)
+            angles.append(np.arccos(cosine[a, b]))
+            cosine[a], cosine[:, b] = -np.inf, -np.inf
+        out[i, j] = out[j, i] = np.cos(np.mean(angles))
     return out

@@ -9,7 +9,7 @@ prints ``Q(n Q^-1(p))``, and Equations 8, 11 and 2 inherit the n^2 in the expone
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.linalg import hadamard
@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import integer, stream
-from ..settings import check
+from ..settings import Within, check, checked
 
 Form = Literal["printed", "printed, labels held", "corrected"]
 FORMS = get_args(Form)
@@ -77,13 +77,12 @@ class Mixture:
 
     n_clients: int = 10
     n_groups: int = 5
-    error: float = 0.2
+    error: Annotated[float, Within(high=0.5, above=True, below=True)] = 0.2
     labels_per_client: ClassVar = 2  # each group has these labels of its own, and its clients hold them all
     dimension: ClassVar = 16  # e, a power of two
 
     def __post_init__(self) -> None:
-        if not 0 < self.error < 0.5:
-            raise FltnbError(f"The error of a single sample must lie between 0 and 1/2, not {self.error!r}.")
+        checked(Mixture, vars(self), "a mixture")
         if self.n_clients % self.n_groups or self.n_groups * self.labels_per_client > self.dimension:
             raise FltnbError(f"{self.n_clients} clients do not form {self.n_groups} equal groups, 8 at most.")
 
