@@ -68,7 +68,7 @@ def _guess(job: Job) -> float:
         return 30.0
     fed = fed.get("base", {}) | fed
     each, (train, test) = fed.get("samples_per_client"), MICROSECONDS.get(settings.get("model", ""), (100.0, 100.0))
-    samples = IMAGES.get(fed["dataset"], 60_000)
+    samples = IMAGES.get(fed.get("dataset"), 60_000)
     if isinstance(each, int) and "n_clients" in fed:
         samples = fed["n_clients"] * each
     if job.kind == "training":
