@@ -76,14 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("address", help="tcp://host:port")
 
     sub = command(
-        _call("kernels.run", "line"), "kernels", "Run a command whose notebooks start in a tenth of the time (Linux)."
+        _call("kernels.run", "line"), "kernels", "Run a command whose notebooks start ten times as fast (Linux)."
     )
     sub.add_argument("line", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
 
     command(
-        _call("doctor.show"),
-        "doctor",
-        "Say whether this machine has what is needed: packages, processor, GPU, data, disk.",
+        _call("doctor.show"), "doctor", "Say what this machine has and lacks: packages, processor, GPU, data, disk."
     )
 
     command(_call("notebook.versions"), "versions", "Show the versions of Python, the packages and this project.")

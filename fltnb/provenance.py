@@ -51,10 +51,8 @@ def environment() -> dict[str, Any]:
 
 def _commit() -> str:
     def git(*arguments: str) -> str:
-        done = subprocess.run(
-            ["git", *arguments], cwd=paths.ROOT, capture_output=True, text=True, timeout=10, check=True
-        )
-        return done.stdout.strip()
+        how = {"cwd": paths.ROOT, "stderr": subprocess.DEVNULL, "text": True, "timeout": 10}
+        return subprocess.check_output(["git", *arguments], **how).strip()
 
     if paths.ROOT != paths.HOME:  # an installed wheel: a repository around it is somebody else's
         return f"release {__version__}"

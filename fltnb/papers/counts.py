@@ -8,7 +8,7 @@ import pandas as pd
 from ..results import stored
 from ..studies import jobs
 from .compare import measured
-from .names import VARIANTS, label
+from .names import label
 from .settings import NOTEBOOKS, in_order
 
 STATUS = ("reproduced", "otherwise", "not_run")
@@ -39,12 +39,9 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     found = all_measured() if found is None else found
     found = found[found["table"] == found["first"]]
     rows = []
-    for paper in NOTEBOOKS:
-        for variant in VARIANTS:
-            status = found.loc[(found["paper"] == paper) & (found["variant"] == variant), "status"]
-            row = {"paper": paper, "variant": variant, "printed": len(status)}
-            row |= {word: int((status == word.replace("_", " ")).sum()) for word in STATUS}
-            rows.append(row)
+    for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
+        row = {"paper": paper, "variant": variant, "printed": len(own)}
+        rows.append(row | {word: int((own["status"] == word.replace("_", " ")).sum()) for word in STATUS})
     return pd.DataFrame(rows)
 
 

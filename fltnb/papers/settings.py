@@ -122,8 +122,13 @@ def departures(
     :func:`fltnb.papers.numbers`. ``dataset, variant``: of the job, as in ``runs``. ``at_round``: the number is read off
     the job's curve at this round, not at its end.
     """
-    provenance = record["provenance"]
-    ours = _flat(record["settings"]) | ({} if at_round is None else {"rounds": at_round})
+    provenance, ours = record["provenance"], {}
+    settings = record["settings"] | ({} if at_round is None else {"rounds": at_round})
+    federation = settings.get("federation")
+    while federation:  # the innermost one counts, where it is made of another
+        ours |= federation
+        federation = federation.get("base")
+    ours |= settings
     printed = printed_setting(line)
     if variant == "as_run":
         printed = {name: value for name, value in printed.items() if name not in _CODE_DIFFERS.get(line["paper"], ())}
@@ -150,13 +155,3 @@ def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
         return [f"stand-in: {label(dataset)}"]
     named = [part.split(" (")[0] for part in origin.split("; ") if part.startswith("stand-in")]
     return named[:1]
-
-
-def _flat(settings: Row) -> dict[str, Any]:
-    """Training settings and those of the federation, of the innermost one where it is made of another."""
-    federation: dict[str, Any] = {}
-    inner = settings.get("federation") or {}
-    while inner:
-        federation |= {name: value for name, value in inner.items() if name != "base"}
-        inner = inner.get("base") or {}
-    return federation | {name: value for name, value in settings.items() if name != "federation"}

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import multiprocessing
 import os
 import socket
 import threading
@@ -9,7 +10,9 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from copy import copy
 from typing import Any
+from unittest.mock import patch
 
 import joblib
 
@@ -64,8 +67,11 @@ def compute(
             work.check_clustering(made)
     for done in _done(list(missing.values()), n_jobs, progress, device, backend, since):
         known[done.key] = done
-    results = [known[made.key].asked_by(made.job) for made in prepared]
-    for made, done in zip(prepared, results, strict=True):
+    results = []
+    for made in prepared:
+        done = copy(known[made.key])  # equal settings may stand under several names
+        done.axes, done.keep = dict(made.job.axes), made.job.keep
+        results.append(done)
         if done.numbers.get("stopped"):
             warnings.warn(f"{made.job}: {done.numbers['stopped']}", stacklevel=2)
     return results
@@ -192,7 +198,9 @@ def _remote(job: Job, key: str, device: str, backend: str, since: float, cluster
         content = clusterings.get(work.arrays_path(arrays_key).name)
         return work.cached_arrays(arrays_key, make, since) if content is None else read_arrays(content)
 
-    with _ALONE, machines.children_allowed():
+    # Without processes of its own, which a daemonic process may not have, a worker would train with another engine, which
+    # differs in the last bits. Dask's own switch must be set on every machine before it starts, which is easily forgotten.
+    with _ALONE, patch.dict(getattr(multiprocessing.current_process(), "_config", {}), daemon=False):
         try:
             return _one(job, key, device, backend, since, cache)
         except FltnbError as error:

@@ -4,16 +4,14 @@ import io
 import json
 import warnings
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from .. import paths
-from .job import Job
 
 TABLES = ("curves", "clients")
 
@@ -42,12 +40,6 @@ class Finished:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
-
-    def asked_by(self, job: Job) -> Self:
-        """Return the same with a job's axes and what it keeps."""
-        done = copy(self)
-        done.axes, done.keep = dict(job.axes), job.keep
-        return done
 
 
 def store_path(key: str) -> Path:

@@ -6,14 +6,12 @@ with a worker. What a task depends on is a task here, so Dask makes it again.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from ..errors import FltnbError
 from ..provenance import code_digest, environment
@@ -136,12 +134,3 @@ def gather(
             yield futures[future], result
     finally:
         client.cancel([*left, *sent.values()])
-
-
-def children_allowed():
-    """Return a context in which a Dask worker may have processes of its own, else forbidden to daemonic processes.
-
-    Without them training would fall back to another engine, which differs in the last bits. Dask's own switch,
-    distributed.worker.daemon, must be set on every machine before its workers start, which is easily forgotten.
-    """
-    return patch.dict(getattr(multiprocessing.current_process(), "_config", {}), daemon=False)

@@ -47,7 +47,7 @@ def plan(jobs: Sequence[Job], ledger: Ledger, fresh: bool = False) -> list[Plann
     """
     profiles = dict.fromkeys(("small", "paper", ledger.profile))
     held = {name: list(Ledger(name, ledger.notebook, ledger.folder).finished()) for name in profiles}
-    _, seconds = _timed(done for found in held.values() for done in found)
+    seconds = _timed(done for found in held.values() for done in found)
     own = [] if fresh else held[ledger.profile]
     keys, data = {done.key for done in own}, {done.record["id"]: done.record["provenance"]["data"] for done in own}
     there = {job.id: job.id in data and key_of(job, data[job.id]) in keys for job in jobs}
@@ -68,7 +68,7 @@ def _guess(job: Job) -> float:
         return 30.0
     fed = fed.get("base", {}) | fed
     each, (train, test) = fed.get("samples_per_client"), MICROSECONDS.get(settings.get("model", ""), (100.0, 100.0))
-    samples = IMAGES.get(fed["dataset"], 60_000)
+    samples = IMAGES.get(fed.get("dataset"), 60_000)
     if isinstance(each, int) and "n_clients" in fed:
         samples = fed["n_clients"] * each
     if job.kind == "training":
@@ -79,11 +79,8 @@ def _guess(job: Job) -> float:
     return 30.0 + 2e-4 * samples
 
 
-def _timed(finished: Iterable[Finished]) -> tuple[dict[str, float], Callable[[Job], float]]:
-    """Return what finished jobs took in seconds, by id, and what another job would take, NaN where nobody knows.
-
-    A job takes what it took before, else what those with its data and model did.
-    """
+def _timed(finished: Iterable[Finished]) -> Callable[[Job], float]:
+    """Tell of any job what it took in seconds, else what like ones took; NaN where nobody knows."""
     same: dict[str, float] = {}
     like: dict[tuple, list[float]] = {}
     for done in finished:
@@ -95,7 +92,7 @@ def _timed(finished: Iterable[Finished]) -> tuple[dict[str, float], Callable[[Jo
         others = like.get(_kind(job, job.settings), [math.nan])
         return same[job.id] if job.id in same else statistics.median(others) * _work(job.settings)
 
-    return same, seconds
+    return seconds
 
 
 def _kind(job: Job | Finished, settings: Mapping[str, Any]) -> tuple:
@@ -115,7 +112,7 @@ _asked = functools.cache(lambda asked, notebook, profile: asked(notebook, profil
 
 def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> pd.DataFrame:
     """List what the notebooks of results ask for and lack; see :meth:`fltnb.results.reading.Results.missing`."""
-    known, seconds = _timed(done for _, _, done in finished)
+    known, seconds = {done.record["id"] for _, _, done in finished}, _timed(done for _, _, done in finished)
     cells = {cell_of(done.axes) for _, _, done in finished}
     rows: dict[str, dict] = {}
     for notebook in dict.fromkeys(name for name, _, _ in finished) if asked else ():

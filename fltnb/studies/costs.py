@@ -43,8 +43,7 @@ _SMALL: dict[str, tuple[str, dict[str, Any]]] = {
 _DEMO: dict[str, dict[str, Any]] = {
     "theorem1": {"errors": (0.2, 0.4), "repeats": 200},
     "pipeline": {"samples": (2, 4, 8, 16), "repeats": 5},
-    **{name: {"rounds": 100, "seeds": (0, 1)} for name in ("gap", "steps", "graphs")},
-    "epochs": {"rounds": 100, "seeds": (0, 1)},
+    **{name: {"rounds": 100, "seeds": (0, 1)} for name in ("gap", "steps", "epochs", "graphs")},
 }
 
 

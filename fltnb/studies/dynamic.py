@@ -37,8 +37,7 @@ SOFT_METHODS = ("flt", "flt_full", "flt_soft", "flt_soft_linear", "oracle")
 def jobs(profile: str) -> list[Job]:
     """Both events, soft against hard graphs, when each method clusters again, and the distances behind the graphs."""
     dataset = "digits" if profile == "demo" else "mnist"
-    wanted: list[tuple[str, dict[str, Any]]] = []
-    wanted += [(name, {"event": event}) for event, names in EVENT_METHODS.items() for name in names]
+    wanted: list[tuple] = [(name, {"event": event}) for event, names in EVENT_METHODS.items() for name in names]
     # where no label is shared all graphs are one, which the demo need not show
     shares = (1,) if profile == "demo" else (0, 1)
     wanted += [(name, {"shared_classes": shared}) for shared in shares for name in SOFT_METHODS]
@@ -59,9 +58,8 @@ def _training(name: str, profile: str, dataset: str, seed: int, **axes: Any) -> 
     # an evaluation costs more than a round of MNIST: every second one, and few where nothing happens
     every = (1 if profile == "demo" else 2) * (1 if event else 2)
     settings = training(dataset, "as_written", profile) | {"rounds": size["rounds"], "eval_every": every, "seed": seed}
-    fed = federation(dataset, "as_written", seed, shared, size["M"])
-    if event:
-        fed = changing(event, profile, dataset, seed)
+    plain = federation(dataset, "as_written", seed, shared, size["M"])
+    fed = changing(event, profile, dataset, seed) if event else plain
     axes = {"dataset": dataset, "variant": "as_written", **axes}
     return Job.training(fed, settings_of(name, dataset, profile, 2 + shared), **settings, axes=axes)
 

@@ -6,6 +6,7 @@ the clusters as the paper does it is notebook 10; here FLT trains on them, on th
 
 import functools
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -201,9 +202,11 @@ def users(settings: Settings, encoder: Settings | None = None) -> tuple[list[np.
     return encoders.embed_clients(fed, encoders.EncoderSpec(**(encoder or pixels())), n_jobs=1), fed.clusters
 
 
-def _curve(settings: Settings, encoder: Settings, most: int) -> tuple[np.ndarray, np.ndarray]:
-    z, tasks = users(settings, encoder)
-    return eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
+def _curved(federation: Settings, encoders: dict[str, dict], seeds: int, most: int) -> Iterator[tuple]:
+    """Yield feature map, seed, the relevances of 1, 2, ... up to ``most`` eigenvectors, and the tasks."""
+    for (name, encoder), seed in product(encoders.items(), range(seeds)):
+        z, tasks = users(federation | {"seed": seed}, encoder)
+        yield name, seed, eigen.relevance_curve(z, min(most, z[0].shape[1], *map(len, z))), tasks
 
 
 def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
@@ -226,13 +229,11 @@ def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     ``printed``, of the map nearest to the paper's.
     """
     rows, pairs = [], []
-    for name, encoder in encoders.items():
-        for seed in range(seeds):
-            curve, tasks = _curve(federation | {"seed": seed}, encoder, most)
-            rows += [{"features": name, "eigenvectors": p, **separation(R, tasks)} for p, R in enumerate(curve, 1)]
-            if seed == 0:
-                R = curve[EIGENVECTORS - 1]
-                pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
+    for name, seed, curve, tasks in _curved(federation, encoders, seeds, most):
+        rows += [{"features": name, "eigenvectors": p, **separation(R, tasks)} for p, R in enumerate(curve, 1)]
+        if seed == 0:
+            R = curve[EIGENVECTORS - 1]
+            pairs += [(name, i + 1, j + 1, R[i, j]) for i, j in np.ndindex(R.shape)]
     over = pd.DataFrame(rows).groupby(["features", "eigenvectors"], sort=False)
     table = over[["within", "within_min", "across", "across_max"]].mean().assign(ari=over["ari"].min()).reset_index()
     every = pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"])
@@ -248,11 +249,9 @@ def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
     """
     rows = []
-    for name, encoder in encoders.items():
-        for seed in range(seeds):
-            curve, _ = _curve(federation | {"seed": seed}, encoder, most)
-            counts = [p for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)]
-            rows += [(name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in counts]
+    for name, seed, curve, _ in _curved(federation, encoders, seeds, most):
+        counts = [p for p in (1, 2, 3, 5, 10, 20) if p <= len(curve)]
+        rows += [(name, p, seed, curve[p - 1, 0, 1], curve[p - 1, 0, 2]) for p in counts]
     return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
 
 
