@@ -48,8 +48,6 @@ def vectors(**options):
 
 def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     monkeypatch.setattr(serial.SerialEngine, "_train", lambda *a: pytest.fail("started training"))
-    refused("Unknown profile 'big'", fl.studies.jobs, "01_scenario1", "big")
-    refused("Unknown notebook '77_none'", fl.studies.jobs, "77_none")
     refused("Unknown method 'fedawg'", methods.build, {"name": "fedawg"})
     refused("Unknown option of method fedavg 'rool'", methods.build, {"name": "fedavg", "rool": "x"})
     refused("Unknown variant 'publish'", methods.FLT, variant="publish")
@@ -191,28 +189,22 @@ def test_one_unfitted_clusterer_serves_two_federations(fed):
 
 def test_fresh_keeps_the_old_result_until_the_new_one_is_there(monkeypatch):
     (first,) = compute(spec())
-
-    def interrupted(*a, **k):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(work, "run", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            fl.compute([spec()], fresh=True, progress=False)
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(work, "run", lambda *a, **k: 1 / 0)
+        fl.compute([spec()], fresh=True, progress=False)
     assert fl.compute([spec()])[0].curves.equals(first.curves)
 
 
 def test_fresh_makes_a_clustering_once_however_many_workers(monkeypatch):
-    key, made = {"clusterer": "x"}, []
+    made = []
 
-    def make():
-        made.append(1)
-        return {"labels_": np.zeros(3)}
+    def cached(since=0.0):
+        work.cached_arrays({"clusterer": "x"}, lambda: made.append(1) or {"labels_": np.zeros(3)}, since)
 
-    work.cached_arrays(key, make)
+    cached()
     since = ignored_before(True)
-    work.cached_arrays(key, make, since)
-    work.cached_arrays(key, make, since)  # as a worker that started later sees it
+    cached(since)
+    cached(since)  # as a worker that started later sees it
     assert len(made) == 2
 
 
@@ -224,30 +216,19 @@ def test_a_diverged_run_comes_back_from_a_worker(fed):
     assert again.run.history.equals(caught.value.run.history)
 
 
-class FullDisk:
-    """Stands in for os.fsync: while it is on, no file can be completed."""
-
-    def __init__(self, monkeypatch):
-        self.on, self.fsync = False, os.fsync
-        monkeypatch.setattr(os, "fsync", self)
-
-    def __call__(self, number):
-        if self.on:
-            raise OSError(28, "No space left on device")
-        self.fsync(number)
+def no_space(number):
+    raise OSError(28, "No space left on device")
 
 
 def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
-    disk = FullDisk(monkeypatch)
     (first,) = compute(spec(axes={"dataset": "digits"}))
-    disk.on = True
-    said = refused("No space left on device", compute, spec(), spec(seed=1))
-    assert str(paths.store()) in said
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(paths, "ROOT", tmp_path)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", no_space)
+        said = refused("No space left on device", compute, spec(), spec(seed=1))
+        assert str(paths.store()) in said
+        disk.setattr(paths, "ROOT", tmp_path)
         refused(str(tmp_path / "figures"), fl.plots.save, Figure(), "00_x", "demo")
         refused(str(tmp_path / "results"), Ledger("demo", "00").merge, [first])
-    disk.on = False
     monkeypatch.setattr(work, "run", lambda *rest, **more: pytest.fail("computed again"))
     assert compute(spec())[0].curves.equals(first.curves)
     assert not [file for file in paths.store().rglob("*") if file.name.startswith(".")]  # no half files
@@ -255,17 +236,16 @@ def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
 
 def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_path, monkeypatch):
     monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", -1)
-    whole = run(fed, rounds=5)
-    disk, file, save = FullDisk(monkeypatch), tmp_path / "c.npz", rounds._save
+    whole, file, save = run(fed, rounds=5), tmp_path / "c.npz", rounds._save
 
     def saving(path, settings, done):
-        disk.on = done.round == 3
+        if done.round == 3:
+            patch.setattr(os, "fsync", no_space)
         save(path, settings, done)
 
-    monkeypatch.setattr(rounds, "_save", saving)
-    refused(str(file), run, fed, rounds=5, checkpoint=file)
-    disk.on = False
-    monkeypatch.setattr(rounds, "_save", save)
+    with monkeypatch.context() as patch:
+        patch.setattr(rounds, "_save", saving)
+        refused(str(file), run, fed, rounds=5, checkpoint=file)
     assert rounds._load(file, whole.settings).round == 2
     assert np.array_equal(run(fed, rounds=5, checkpoint=file).theta, whole.theta)
 

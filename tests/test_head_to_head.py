@@ -108,12 +108,6 @@ def test_fcr_gets_its_noisy_centroids(groups, monkeypatch):
     assert 0.3 * length < np.mean(moved) < 1.5 * length
 
 
-def test_noise_refuses():
-    refused("not defined", noisy, fl.PCAKMeans(), 0.1)
-    for bad in (-0.1, np.nan, "x", True):
-        refused("level of noise", noisy, fl.PACFL(), bad)
-
-
 def clustered(*settings, **options):
     """Final numbers of a clustering job."""
     return compute(Job.clustering(*settings, **options), progress=False)[0].numbers
@@ -128,7 +122,10 @@ def test_pacfl_gets_the_classes():
     assert numbers["floats_up"] == 64 * 3 * 2  # three vectors for each of two classes
 
 
-def test_own_models_refuse():
+def test_noise_and_own_models_refuse():
+    refused("not defined", noisy, fl.PCAKMeans(), 0.1)
+    for bad in (-0.1, np.nan, "x", True):
+        refused("level of noise", noisy, fl.PACFL(), bad)
     refused("client 0 has none", OwnModels().embed, fl.federations.build(BASE | {"dataset": "digits"}))
     refused("diverged", OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed, fl.federations.build(HELD))
     refused("for EMDClustering alone", clustered, HELD, {"name": "FCR"}, {"kind": "own"})

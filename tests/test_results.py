@@ -5,6 +5,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -74,23 +75,14 @@ def test_unknown_options_and_methods_are_refused_before_work():
 
 
 def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
-    counts = dict.fromkeys(("method", "federation", "key"), 0)
-
-    def counted(name, function):
-        def call(*given, **options):
-            counts[name] += 1
-            return function(*given, **options)
-
-        return call
-
-    job = training()
-    monkeypatch.setattr(methods, "build", counted("method", methods.build))
-    monkeypatch.setattr(fl.federations, "build", counted("federation", fl.federations.build))
-    monkeypatch.setattr(computing, "prepare", counted("key", computing.prepare))
+    job, counted = training(), []
+    for room, name in ((methods, "build"), (fl.federations, "build"), (computing, "prepare")):
+        counted.append(Mock(wraps=getattr(room, name)))
+        monkeypatch.setattr(room, name, counted[-1])
     jobs_module._federation.cache_clear()
     results = Results.of(compute([job]))
     results.mean(["method"]), results.curves, results.clients
-    assert counts == {"method": 1, "federation": 1, "key": 1}
+    assert [call.call_count for call in counted] == [1, 1, 1]
 
 
 def test_moving_code_about_leaves_keys_alone(tmp_path):

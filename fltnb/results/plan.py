@@ -97,8 +97,8 @@ def _timed(finished: Iterable[Finished]) -> Callable[[Job], float]:
 
 def _kind(job: Job | Finished, settings: Mapping[str, Any]) -> tuple:
     """Return what jobs have in common that cost alike, but for how often they look at each sample."""
-    what = [settings.get(name, {}) for name in ("clusterer", "measure")]
-    return job.axes.get("dataset"), job.axes.get("model", ""), job.kind, *(str(one.get("name")) for one in what)
+    what = settings.get("function") or settings.get("clusterer", settings.get("measure", {})).get("name")
+    return job.axes.get("dataset"), job.axes.get("model", ""), job.kind, what
 
 
 def _work(settings: Mapping[str, Any]) -> float:
