@@ -196,7 +196,7 @@ def test_studies_make_federations_of_their_own(digits):
 
 BAD = {
     "needs at least 2 clients, got 1": lambda x, y: (x[:1], y[:1], {}),
-    "from 1 to the number of clients, 6, not 7": lambda x, y: (x, y, {"n_clusters": 7}),
+    "from 1 to the number of clients, 6, got 7": lambda x, y: (x, y, {"n_clusters": 7}),
     "Client 1 has 2 samples, fewer than folds=3": lambda x, y: (edit(x, x[1][:2]), edit(y, y[1][:2]), {}),
     "Client 1 has labels from 0 to 1, but classes are 0 to 0|n_classes must be": lambda x, y: (x, y, {"n_classes": 1}),
     "labels from 5 to 5, but classes are 0 to 1": lambda x, y: (x, edit(y, 0 * y[1] + 5), {"n_classes": 2}),

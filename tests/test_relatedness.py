@@ -268,9 +268,9 @@ FOUR = [np.random.default_rng(i).random((8, 3)) for i in range(4)]
 @pytest.mark.parametrize(
     ("options", "clients", "message"),
     [
-        ({"k": [2, 2, 10, 2]}, FOUR, "Client 2 has 8 samples"),
+        ({"k": [2, 2, 10, 2]}, FOUR, "8 samples of client 2"),
         ({"k": [2, 2]}, FOUR, "one per client"),
-        ({"k": 0}, FOUR, "Client 0"),
+        ({"k": 0}, FOUR, "client 0"),
         ({"k": 2.5}, FOUR, "whole number"),
         ({}, [*FOUR[:2], np.where(np.eye(8, 3), np.nan, FOUR[2]), FOUR[3]], "client 2 hold NaN"),
         ({}, FOUR[:1], "at least 2 clients"),

@@ -80,9 +80,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
         for name in ("n_clusters", "max_clusters"):
             if (asked := options.get(name) or 0) > n_clients:
-                raise FltnbError(
-                    f"{name} must be a whole number from 1 to the number of clients, {n_clients}, not {asked}."
-                )
+                raise FltnbError(f"{name} must be from 1 to the number of clients, {n_clients}, got {asked}.")
         if options.get("epsilon") is not None and options["clip"] is None:
             raise FltnbError("A private release needs clip, a largest norm that is chosen without looking at the data.")
 

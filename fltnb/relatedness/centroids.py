@@ -34,7 +34,7 @@ class CentroidClusterer(ClientClusterer):
             raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {self.k!r}.")
         for i, (number, size) in enumerate(zip(np.broadcast_to(values, len(sizes)), sizes, strict=True)):
             if not 1 <= number <= size:
-                raise FltnbError(f"Client {i} has {size} samples for k = {number}: choose k between 1 and {size} here.")
+                raise FltnbError(f"{number} centroids cannot be formed from the {size} samples of client {i}: lower k.")
 
     def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
         """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
