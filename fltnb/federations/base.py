@@ -68,7 +68,8 @@ class Federation(OwnSamples):
         labels = integers("Labels", self.labels, len(images), "sample")
         if labels.min() < 0 or labels.max() >= n_classes:
             found = f"Labels run from {labels.min()} to {labels.max()} but n_classes is {n_classes}"
-            raise FltnbError(f"{found}: number them with np.unique, or name all classes by class_names.")
+            mend = "number them with np.unique(labels, return_inverse=True)[1]"
+            raise FltnbError(f"{found}: {mend}, or name all classes by class_names.")
         names = tuple(map(str, range(n_classes) if self.class_names is None else self.class_names))
         if len(names) != n_classes:
             raise FltnbError(f"There are {len(names)} class names for {n_classes} classes: give one per class.")

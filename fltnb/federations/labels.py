@@ -127,7 +127,7 @@ def _wanted(
     for cluster, classes in enumerate(lists):
         share = level(target, caps[classes])
         if exact and share.sum() < target:
-            raise FltnbError(f"samples_per_client is {target} but some can get {share.sum()}: ask for fewer.")
+            raise FltnbError(f"samples_per_client is {target} but some clients can get {share.sum()}: ask for fewer.")
         wanted[np.ix_(clusters == cluster, classes)] = share
     return wanted
 
@@ -274,7 +274,7 @@ def dirichlet(
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)
     if n_clients * min_samples > len(index) or n_clients > len(images.test_index):
-        raise FltnbError(f"There are more clients than samples: {len(index)} for {min_samples} and a test image each.")
+        raise FltnbError(f"There are more clients than samples: {len(index)} for {n_clients} with {min_samples} each.")
     train, test = members(images, index), members(images, images.test_index)
     counts = _train_counts(train, clusters, float(alpha), seed, min_samples)
     dealt = hand_out(seed, (train, counts), (test, _test_counts(test, counts)))

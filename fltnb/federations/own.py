@@ -194,7 +194,8 @@ def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:
     """Return whole numbers int64 (n,), or refuse them."""
     values = np.asarray(values)
     if values.shape != (n,) or not np.issubdtype(values.dtype, np.integer):
-        raise FltnbError(f"{name} must be {n} integers, one per {of}: see np.unique(values, return_inverse=True)[1].")
+        found = f"{name} must be {n} integers, one per {of}, not {values.dtype} of shape {values.shape}"
+        raise FltnbError(f"{found}: np.unique(values, return_inverse=True)[1] turns any values into 0, 1, ...")
     return values.astype(np.int64, copy=False)
 
 

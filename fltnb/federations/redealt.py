@@ -89,6 +89,7 @@ def _held(images: ImageSet, base: dict) -> tuple[Federation, list[np.ndarray]]:
     holder = np.full(len(fed.images), -1)
     for client, own in enumerate(held):
         if len(common := own[holder[own] >= 0]):
-            raise FltnbError(f"Clients {holder[common[0]]} and {client} have samples in common: take dirichlet, say.")
+            who = f"Clients {holder[common[0]]} and {client} have samples in common, such as a shared test set"
+            raise FltnbError(f"{who}: take a kind whose clients hold theirs alone, such as dirichlet.")
         holder[own] = client
     return fed, held

@@ -62,7 +62,8 @@ def tasks(
     by_class = members(images, images.train_index)
     for label, needed in enumerate(wanted[clusters].sum(axis=0)):
         if needed > (there := len(by_class[label])):
-            raise FltnbError(f"Users need {needed:,} images of label {label}, not {there:,}: lower samples_per_user.")
+            found = f"Users need {needed:,} images of {images.class_names[label]!r}, {images.name} has {there:,}"
+            raise FltnbError(f"{found}: lower samples_per_user.")
     tests = [of_classes(images, images.test_index, labels) for labels in lists]
     train = [np.concatenate(own) for own in hand_out(seed, (by_class, wanted[clusters]))[0]]
     return Federation.of(images, train=train, test=[tests[t] for t in clusters], clusters=clusters)
@@ -89,7 +90,8 @@ def cross_tasks(
     first, second = images, load(other)
     labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]
     if first.images.shape[1:] != second.images.shape[1:]:
-        raise FltnbError(f"Images of {first.name} and {second.name} have other shapes: resize one set before.")
+        shapes = f"{first.images.shape[1:]} and {second.images.shape[1:]}"
+        raise FltnbError(f"Images of {first.name} and {second.name} have shapes {shapes}: resize one set.")
     rest = [c for c in range(second.n_classes) if c not in other_labels]
     parts = []
     for user, (held, own) in enumerate([(first, labels), (second, other_labels), (second, rest)]):

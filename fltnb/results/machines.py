@@ -56,7 +56,7 @@ def connect(address: str) -> Client:
     try:
         _CLIENTS[address] = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, RuntimeError) as error:  # TimeoutError is an OSError
-        raise FltnbError(f"No Dask scheduler answers at {address}: start one, or leave DASK out.") from error
+        raise FltnbError(f"No Dask scheduler answers at {address}: run `dask scheduler`, or leave DASK out.") from error
     return _CLIENTS[address]
 
 
