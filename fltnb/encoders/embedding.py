@@ -1,19 +1,13 @@
 """Embed every client's training samples, after fine-tuning on that client if asked."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import FltnbError
-from ..federations import to_inputs
+from ..federations import Federation, to_inputs
 from ..randomness import stream
 from .pretraining import NETWORK_KINDS, SOURCES, EncoderSpec, pretrain
-
-if TYPE_CHECKING:
-    from ..federations import Federation
 
 ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not depend on a client's neighbours
 

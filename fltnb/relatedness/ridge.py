@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from sklearn.neighbors import kneighbors_graph
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
+from ..federations import Federation
 from ..randomness import stream
 from ..settings import Count, Natural, checked
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ..federations import Federation
 
 FOLDS = 5  # of the estimate of what clusters would gain
 PENALTIES = 10.0 ** np.arange(-2, 4)  # there, in units of a feature's mean square
@@ -159,8 +156,6 @@ def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, see
     FltnbError
         Not one label per client, or an option out of range.
     """
-    import pandas as pd
-
     checked(clustering_gain, {"fed": fed, "labels": labels, "width": width, "seed": seed}, "clustering_gain")
     if np.shape(labels) != (fed.n_clients,):
         raise FltnbError(f"labels must be {fed.n_clients} clusters, one per client, not of shape {np.shape(labels)}.")

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ..errors import choose
-
-if TYPE_CHECKING:
-    from ..federations import Federation
-    from ..methods import Method
+from ..federations import Federation
+from ..methods import Method
 
 ROUNDS = "2ρMW_local·T"  # one model down and one up per participant
 OPEN = "not in the paper, which leaves the option open"
