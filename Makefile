@@ -64,7 +64,7 @@ help:
 	@echo "fltnb: four papers on clustered federated learning, as notebooks that run"
 	@echo
 	@echo "  make reproduce   run the notebooks; tables go to results/, pictures to figures/ (demo: a few minutes)"
-	@echo "  make report      write docs/report/, results/report.html and README's tables anew from the committed results"
+	@echo "  make report      write docs/report/ and README's tables anew from the committed results"
 	@echo "  make site        README, docs and all notebooks as a small static site: build/site, no network needed"
 	@echo "  make counts      how many printed numbers are reproduced, paper by paper"
 	@echo "  make status      which notebooks are done, stale or failed, and how long they took"
@@ -149,7 +149,7 @@ reproduce: $(READY)
 	@$(if $(DASK),$(PY) -m fltnb workers "$(DASK)")
 	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
 	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb cost $(NAMES) --profile $(PROFILE) $(if $(AGAIN),--fresh))
-	@$(if $(STAMPS),$(PY) -m fltnb kernels $(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
+	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
 	echo; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
 	echo; \
@@ -187,8 +187,7 @@ lint: $(READY)
 test: lint
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
 ifneq ($(NAMES),)
-	TQDM_DISABLE=1 $(PY) -m fltnb kernels sh -c \
-	  '$(PY) -m pytest --nbval --nbval-kernel-name=$$FLTNB_KERNEL -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)'
+	TQDM_DISABLE=1 $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 else
 	@echo "There is no notebook to check yet."

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable, Sequence
 from html import unescape
 from pathlib import Path
+from string import Template
 
 from fltnb import paths
-from fltnb.papers import report
 
 NAV = {"README.md": "Home", "docs/guide.md": "Guide", "docs/report/README.md": "Report"}
 NAV |= {"docs/differences.md": "Differences", "docs/architecture.md": "Architecture", "pages.html": "All pages"}
@@ -54,16 +54,19 @@ def write(out: Path, target: Path, title: str, body: str, made: dict[Path, Path]
     """Write one page with its navigation; returns its bytes."""
     links = {text: os.path.relpath(made.get(Path(name), Path(name)), target.parent) for name, text in NAV.items()}
     nav = "".join(f'<a href="{to}">{text}</a>' for text, to in links.items())
-    text = report.fill("page.html", title=title, body=f"<nav>{nav}</nav>\n{body}").replace(
-        "</style>", f"{highlighting()}</style>", 1
-    )
+    page = Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    text = page.substitute(title=title, body=f"<nav>{nav}</nav>\n{body}")
+    text = text.replace("</style>", f"{highlighting()}</style>", 1)
     return (out / target).write_bytes(text.encode())
 
 
 def markdown(page: Path, target: Path) -> tuple[str, str, int]:
     """Return title, HTML and bytes of pictures of a Markdown page."""
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
     text = (paths.ROOT / page).read_text(encoding="utf-8")
-    return re.search(r"^# (.+)", text, flags=re.M).group(1), report.html(text), 0
+    body = MarkdownWithMath(IPythonRenderer(escape=False, exclude_anchor_links=True))(text)
+    return re.search(r"^# (.+)", text, flags=re.M).group(1), body, 0
 
 
 def notebook(page: Path, target: Path) -> tuple[str, str, int]:

@@ -70,19 +70,12 @@ def _parser() -> argparse.ArgumentParser:
 
     command(_counts, "counts", "Print how many printed numbers are reproduced, as CSV.")
 
-    command(_report, "report", "Write docs/report/, results/report.html and README's tables from committed results.")
+    command(_report, "report", "Write docs/report/ and README's tables from the committed results.")
 
     sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
     sub.add_argument("address", help="tcp://host:port")
 
-    sub = command(
-        _call("kernels.run", "line"), "kernels", "Run a command whose notebooks start ten times as fast (Linux)."
-    )
-    sub.add_argument("line", nargs=argparse.REMAINDER, metavar="COMMAND", help="the command and its arguments")
-
-    command(
-        _call("doctor.show"), "doctor", "Say what this machine has and lacks: packages, processor, GPU, data, disk."
-    )
+    command(_call("doctor.show"), "doctor", "Say what this machine has and lacks: packages, processor, GPU, data.")
 
     command(_call("notebook.versions"), "versions", "Show the versions of Python, the packages and this project.")
     return parser
@@ -178,10 +171,10 @@ def _counts(options: argparse.Namespace) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from . import papers, paths
+    from . import papers
 
-    file = papers.report.write()
-    print(f"The report is in docs/report/ and, as one page, in {file.relative_to(paths.ROOT)}.")
+    papers.report.write()
+    print("The report is in docs/report/; `make site` makes web pages of it.")
 
 
 def _use_dask(address: str | None) -> None:
@@ -205,10 +198,10 @@ def _workers(options: argparse.Namespace) -> None:
     print(f"{len(about)} worker(s) at {options.address}.")
 
 
-def _call(path: str, *names: str) -> Callable[[argparse.Namespace], int | None]:
-    """Return the command that is a function of the package, called with these options."""
+def _call(path: str) -> Callable[[argparse.Namespace], int | None]:
+    """Return the command that is a function of the package."""
     module, _, function = path.rpartition(".")
-    return lambda given: getattr(import_module(f"fltnb.{module}"), function)(*(vars(given)[name] for name in names))
+    return lambda _: getattr(import_module(f"fltnb.{module}"), function)()
 
 
 def duration(seconds: float) -> str:

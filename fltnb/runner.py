@@ -90,13 +90,12 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
     import papermill
 
     error = ""
-    kernel = os.environ.get("FLTNB_KERNEL", "python3")  # the Python that runs this, whatever the notebook names
     try:
         papermill.execute_notebook(
             source,
             output,
             parameters=parameters,
-            kernel_name=kernel,
+            kernel_name="python3",  # the Python that runs this, whatever the notebook names
             cwd=source.parent,
             progress_bar=False,
             stdout_file=log,

@@ -61,9 +61,7 @@ def rotated(
     held = (("train", images.train_index, samples_per_client), ("test", images.test_index, test_per_client))
     for key, (split, index, each) in enumerate(held, start=1):
         if n_clients * each > len(index):
-            raise FltnbError(
-                f"{n_clients} clients with {each} {split} images need over {len(index)}: ask for fewer."
-            )
+            raise FltnbError(f"{n_clients} clients with {each} {split} images need over {len(index)}: ask for fewer.")
         chosen = stream(seed, "partition", key).permutation(index)[: n_clients * each].reshape(n_clients, each)
         for own, cluster, i in zip(chosen, clusters, place, strict=True):
             angle = angles[cluster][i % len(angles[cluster])]

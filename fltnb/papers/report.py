@@ -1,17 +1,15 @@
 """The report: every printed number and claim beside what became of it.
 
-:func:`write` makes it of committed results and computes no run: pages for GitHub (``docs/report/``), one page that
-needs nothing else (``results/report.html``), and what README shows of it. Their words stand in ``templates/``.
+:func:`write` makes it of committed results and computes no run: pages for GitHub (``docs/report/``) and what README
+shows of it. Their words stand in ``templates/``.
 """
 
 import re
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from html import escape
 from importlib import resources
-from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -29,12 +27,10 @@ PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
 SYMBOLS = dict(zip(VERDICTS, "✔◐✘○–", strict=True))
 
 
-def write(results_by_notebook: Mapping[str, Any] | None = None) -> Path:
-    """Write the report and README's part, by default from the committed results; returns the file of the HTML page."""
-    made = pages(committed() if results_by_notebook is None else results_by_notebook)
-    for name, text in (made | {"results/report.html": one_page(made)}).items():
+def write(results_by_notebook: Mapping[str, Any] | None = None) -> None:
+    """Write the report and README's part, by default from the committed results."""
+    for name, text in pages(committed() if results_by_notebook is None else results_by_notebook).items():
         paths.write_atomically(paths.ROOT / name, lambda file, text=text: file.write(text.encode()))
-    return paths.ROOT / "results/report.html"
 
 
 def pages(held: Mapping[str, Any]) -> dict[str, str]:
@@ -181,23 +177,7 @@ def _pipes(table: pd.DataFrame) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def one_page(made: Mapping[str, str]) -> str:
-    """Return all pages of the report as one HTML page that needs nothing else: no script, no font, no other file."""
-    sections = {Path(name).stem: text for name, text in made.items() if name != "README.md"}
-    body = "".join(f'<section id="{name}">\n{html(text)}</section>\n' for name, text in sections.items())
-    body = re.sub(r'href="(\w+)\.md"', r'href="#\1"', body)
-    inline = "data:image/png;base64," + b64encode((paths.ROOT / PICTURE).read_bytes()).decode()
-    return fill("page.html", title="Printed and reproduced", body=body.replace(f"../../{PICTURE}", inline))
-
-
-def html(markdown: str) -> str:
-    """Return Markdown as HTML, as GitHub would read it."""
-    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
-
-    return MarkdownWithMath(IPythonRenderer(escape=False, exclude_anchor_links=True))(markdown)
-
-
 def fill(template: str, **words: Any) -> str:
-    """Return a template with its words filled in; ``page.html`` takes ``title`` and ``body``, and has the look."""
+    """Return a template with its words filled in."""
     text = resources.files(__package__).joinpath("templates", template).read_text(encoding="utf-8")
     return Template(text).substitute(words)
