@@ -1,7 +1,6 @@
 """The command line: ``python -m fltnb`` (what the Makefile calls)."""
 
 import argparse
-import json
 import logging
 import os
 import signal
@@ -52,7 +51,6 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Show which notebooks are done, stale or failed, and how long they took."
     sub = command(_status, "status", text, profile, names)
-    sub.add_argument("--format", choices=("text", "json"), default="text")
     sub.add_argument("--check", action="store_true", help="exit with 1 unless every notebook shown is done")
 
     text = "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger."
@@ -107,15 +105,12 @@ def _status(options: argparse.Namespace) -> int:
 
     wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
     rows = [row for row in runner.status(options.profile) if not wanted or row["notebook"] in wanted]
-    if options.format == "json":
-        print(json.dumps(rows, indent=1))
-    else:
-        head, table = ("notebook", "state", "wall time", "finished (UTC)", "note"), []
-        for row in rows:
-            took = "" if row["wall_s"] is None else duration(row["wall_s"])
-            finished = (row["finished"] or "")[:16].replace("T", " ")
-            table.append((row["notebook"], row["state"], took, finished, row["note"]))
-        print(tabulate(table, head, "plain", disable_numparse=True))
+    head, table = ("notebook", "state", "wall time", "finished (UTC)", "note"), []
+    for row in rows:
+        took = "" if row["wall_s"] is None else duration(row["wall_s"])
+        finished = (row["finished"] or "")[:16].replace("T", " ")
+        table.append((row["notebook"], row["state"], took, finished, row["note"]))
+    print(tabulate(table, head, "plain", disable_numparse=True))
     return int(options.check and any(row["state"] != "done" for row in rows))
 
 

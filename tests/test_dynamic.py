@@ -5,7 +5,6 @@ import warnings
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -351,17 +350,6 @@ def test_distances_of_zero_and_infinity_give_case_1(rule, weight):
         soft = method.collect(soft, np.array(clients), trained, round)
         hard = hard_method.collect(hard, np.array(clients), trained, round)
         assert np.array_equal(soft["models"][soft["row"]], hard["models"][hard["row"]])
-
-
-def test_rounds_to_recover_by_hand():
-    paths = {(seed, method): [90] * 6 for seed in (0, 1) for method in ("oracle", "flt_lambda", "flt")}
-    paths[0, "flt_lambda"] = [90, 90, 40, 89, 87, 90]  # last below 90 - 2 in round 5, the third after the change
-    paths[0, "flt"] = [90, 90, 90, 90, 90, 50]
-    paths[0, "fedavg"] = [10, 10, 88, 90, 90, 90]
-    rows = [(*key, round, accuracy) for key, path in paths.items() for round, accuracy in enumerate(path, start=1)]
-    table = pd.DataFrame(rows, columns=["seed", "method", "round", "accuracy"])
-    took = dynamic.rounds_to_recover(table, event=3)
-    assert took.to_dict() == {"oracle": 0, "flt_lambda": 3, "flt": np.inf, "fedavg": 0}
 
 
 def test_the_course_of_a_federation(fed):

@@ -203,23 +203,3 @@ def test_cost_of_one_method_and_of_none(capsys):
         with pytest.raises(SystemExit):
             cost.main(arguments)
         assert words in capsys.readouterr().err
-
-
-def right_of(**ranges):
-    rows = [(name, low, high) for name, each in ranges.items() for low, high in each]
-    return study.seeds_right(pd.DataFrame(rows, columns=["dataset", "low", "high"]), ownmodels.TOLERANCES)
-
-
-def test_one_epsilon_by_hand():
-    right = right_of(a=[(0.01, 0.03), (0.02, 0.04)], b=[(0.015, np.inf)])
-    assert right.loc[[0.01, 0.02, 0.025, 0.03, 0.04], "a"].tolist() == [0, 0.5, 1, 1, 0.5]  # above low, at most high
-    assert right.loc[[0.015, 0.02, 1.0], "b"].tolist() == [0, 1, 1]
-    assert study.one_epsilon(right) == (0.02, 0.03)
-    assert study.one_epsilon(right, share=0.5) == (0.015, 0.04)
-
-    assert study.one_epsilon(right_of(a=[(0.01, 0.02)], b=[(0.03, 0.04)])) is None
-    assert study.one_epsilon(right_of(a=[(0.02, 0.01)])) is None  # no range at all
-
-    table = right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)], b=[(0.01, 0.02), (0.04, 0.2)])
-    assert study.one_epsilon(table, share=0.1) == (0.05, 0.2)
-    assert study.one_epsilon(right_of(a=[(0.01, 0.02)] * 9 + [(0.05, 0.2)])) == (0.01, 0.02)  # nine of ten are enough

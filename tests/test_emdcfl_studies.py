@@ -131,17 +131,9 @@ def test_jobs_of_a_profile(module, profile):
             assert settings["federation"]["scaling"] == (ours if model == "emdcfl_cnn" else "unit")
 
 
-def test_clients_never_drawn_are_alone_and_what_that_does():
+def test_clients_never_drawn_are_alone():
     labels = emdcfl_rotated.alone_unless(np.array([True, False, True, False]), np.array([0, 0, 1, 1]))
     assert labels.tolist() == [0, 2, 1, 3]
-    assert emdcfl_rotated.ever_drawn(5, {"rounds": 3, "participation": 1.0, "seed": 0}).all()
-    assert emdcfl_rotated.ever_drawn(40, {"rounds": 1, "participation": 0.25}).sum() == 10
-
-    # of one round in which 10 of 40 take part 30 are alone, whoever they are; with everybody nobody is
-    expected, mean, spread = emdcfl_rotated.sampling_effect(10, rounds=1, repeats=200, seed=3)
-    assert expected == 30 and 0 < mean < 0.1 and spread > 0
-    assert emdcfl_rotated.sampling_effect(10, repeats=1)[0] == pytest.approx(40 * 0.75**10)
-    assert emdcfl_rotated.sampling_effect(40, repeats=9) == (0.0, 1.0, 0.0)
 
 
 def test_wide_tables_have_a_line_per_method():

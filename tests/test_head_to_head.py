@@ -139,26 +139,6 @@ def test_jobs_name_every_combination_once(profile):
     assert {job.axes["method"] for job in jobs} <= set(plots.METHODS)
 
 
-def test_endurance_by_hand():
-    by_level = {
-        ("pacfl", True, "samples"): {100.0: [1.0, 0.9], 20.0: [0.5, 0.1], 50.0: [1.0, 0.2]},
-        ("pacfl", True, "noise"): {0.0: [0.2], 1.0: [1.0]},
-        ("eigen", False, "samples"): {100.0: [1.0], 50.0: [1.0], 20.0: [0.0]},
-    }
-    rows = [
-        (*study_of, level, seed, ari)
-        for study_of, levels in by_level.items()
-        for level, values in levels.items()
-        for seed, ari in enumerate(values)
-    ]
-    columns = ["method", "k_given", "difficulty", "level", "seed", "ari"]
-    borne = study.endurance(pd.DataFrame(rows, columns=columns)).set_index("method")
-    assert borne.loc["pacfl", "samples"] == "100"  # fewer is harder: 0.95 counts, 0.6 at the next does not
-    assert borne.loc["pacfl", "noise"] == "none"  # a later success does not make up for the first level
-    assert borne.loc["eigen", "samples"] == "50" and borne.loc["eigen", "noise"] == ""
-    assert borne["ARI, mean"].to_dict() == pytest.approx({"pacfl": ((0.95 + 0.6 + 0.3) / 3 + 0.6) / 2, "eigen": 2 / 3})
-
-
 def trained(numbers):
     """Rows of runs from {(federation, seed): {method: accuracy}}."""
     rows = [(*place, *pair) for place, values in numbers.items() for pair in values.items()]

@@ -215,17 +215,6 @@ def test_pair_distances_take_the_larger_direction():
     assert set(tolerance.get_xdata()) == {0.025} and texts(fig) == ["same cluster", "different clusters", "0.025"]
 
 
-def test_who_holds_what_orders_clients_by_cluster(fed):
-    _, ax = plots.who_holds_what(fed, title="Two classes each")
-    assert np.array_equal(held(ax) > 0, np.repeat(np.kron(np.eye(3), [1, 1]), 4, axis=0) > 0)
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1", "2"]
-    assert [text.get_text() for text in ax.get_xticklabels()] == list("abcdef")
-    assert len(ax.collections[1].get_segments()) == C - 1 and ax.get_title() == "Two classes each"
-    fed.clusters = None
-    _, ax = plots.who_holds_what(fed)
-    assert np.array_equal(held(ax), fed.label_counts("train"))
-
-
 def test_images_come_from_their_cluster_or_client(fed):
     _, axes = plots.sample_images(fed, per_row=6)
     assert axes.shape == (C, 6)

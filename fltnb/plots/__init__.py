@@ -5,10 +5,10 @@ what was found, so only the notebook that knows the result can give it. What one
 seaborn.
 """
 
-from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images, who_holds_what
+from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images
 from .runs import against_bytes, client_strip, curves, dots, lines
 from .style import CLUSTERS, METHODS, Style, cluster_color, label, panels, save, style
 
 __all__ = ["CLUSTERS", "METHODS", "Style", "against_bytes", "client_strip", "cluster_color", "curves", "dots"]
 __all__ += ["gallery", "label", "lines", "matrices", "matrix_pair", "pair_distances", "panels"]
-__all__ += ["sample_images", "save", "style", "who_holds_what"]
+__all__ += ["sample_images", "save", "style"]

@@ -1,4 +1,4 @@
-"""What clients hold, the images themselves, and matrices: who is related to whom, how far pairs are apart."""
+"""Images that clients hold, and matrices: who is related to whom, how far pairs are apart."""
 
 from __future__ import annotations
 
@@ -16,37 +16,6 @@ from .style import CLUSTERS, cluster_color, headline, label, legend, panels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-def who_holds_what(fed: Federation, title: str = "") -> tuple[Figure, Axes]:
-    """Draw training samples per client (rows, ordered by true cluster) and class (columns).
-
-    Parameters
-    ----------
-    fed : Federation, without true clusters the clients keep their order
-    title : str, the finding
-    """
-    import seaborn as sns
-
-    counts = np.asarray(fed.label_counts("train"))
-    labels = None if fed.clusters is None else np.asarray(fed.clusters)
-    order = np.arange(len(counts)) if labels is None else np.argsort(labels, kind="stable")
-    names = [str(name) for name in fed.class_names]
-    fig, (ax,) = panels(1, (6.4, 4.6))
-    every = max(1, len(counts) // 8) if labels is None else False
-    shown = {"cmap": "Blues", "vmin": 0, "rasterized": True, "cbar_kws": {"label": "training samples"}}
-    few = names if len(names) <= 20 else False
-    sns.heatmap(counts[order], ax=ax, xticklabels=few, yticklabels=every, **shown)
-    if few and max(map(len, names)) > 3:
-        ax.tick_params(axis="x", rotation=45)
-    ax.set(xlabel="class", ylabel="client" if labels is None else "clients, by true cluster")
-    ax.grid(False)
-    if labels is not None:
-        runs = _runs(labels[order])
-        ax.hlines([start for start, _, _ in runs[1:]], 0, counts.shape[1], color="#D55E00", lw=1)
-        ax.set_yticks([(start + end) / 2 for start, end, _ in runs], [str(label) for _, _, label in runs], rotation=0)
-    headline(fig, [ax], title)
-    return fig, ax
 
 
 def sample_images(

@@ -128,17 +128,3 @@ def course(
     table = pd.DataFrame(rows).astype({"lambda": float, "tau": float})
     arrays = {"rounds": np.array([phase.round for phase in parts]), "counts": counts}
     return {"tables": {"schedule": table}, "arrays": arrays | {"changed": changed, "clusters": clusters}}
-
-
-def rounds_to_recover(curves: pd.DataFrame, event: int, near: float = 2.0) -> pd.Series:
-    """Count the rounds from the change until a method's accuracy stays within ``near`` points of the oracle's.
-
-    Returns Series: one number per method, of its slowest seed; infinite where one is further off at the last round.
-    ``curves``: ``method, seed, round, accuracy``, the oracle among the methods. ``event``: first round after the
-    change.
-    """
-    after = curves[curves["round"] >= event].set_index(["seed", "round"])
-    behind = after[after["accuracy"] < (after.loc[after["method"] == "oracle", "accuracy"] - near).reindex(after.index)]
-    last = behind.reset_index().groupby("method")["round"].max()
-    took = (last - event + 1.0).where(last < curves["round"].max(), np.inf)
-    return took.reindex(curves["method"].unique(), fill_value=0.0)

@@ -202,33 +202,3 @@ def seeds(profile: str) -> dict[str, Any]:
 
 SEEN = ("dataset", "model", "seed", "low", "high", "ari", "auto", "ari_auto", "training_seconds", "seconds")
 EXTREMES = ("inside", "inside_max", "across", "across_min", "reference_mean")
-
-
-def seeds_right(runs: pd.DataFrame, tolerances: np.ndarray) -> pd.DataFrame:
-    """In how many seeds each tolerance finds the clusters.
-
-    Returns a DataFrame: tolerance (index, increasing) x data set (columns): share of the seeds with ARI 1. A value
-    between two tolerances counts as the upper one does. ``runs``: ``dataset``, and ``low`` and ``high`` of
-    :func:`fltnb.methods.ownmodels.plateau`. ``tolerances``: to try; the ends of all ranges, at which a count changes,
-    are added.
-    """
-    ends = runs[["low", "high"]].to_numpy().ravel()
-    tried = np.union1d(tolerances, ends[np.isfinite(ends)])
-    shares = {}
-    for dataset, own in runs.groupby("dataset", sort=False):
-        low, high = (own[name].to_numpy()[:, None] for name in ("low", "high"))
-        shares[dataset] = ((low < tried) & (tried <= high)).mean(axis=0)
-    return pd.DataFrame(shares, index=pd.Index(tried, name="tolerance"))
-
-
-def one_epsilon(right: pd.DataFrame, share: float = 0.9) -> tuple[float, float] | None:
-    """Return the widest range (low, high), by its ratio, that finds the clusters in a share of the seeds of every set.
-
-    ``right`` is what :func:`seeds_right` gives. The tolerance must be above the first and at most the second; None
-    where there is no such range.
-    """
-    good = (right >= share).all(axis=1).to_numpy()
-    ends = np.array([0.0, *right.index])  # from one end to the next, the latter included, nothing changes
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], good, [False]]).astype(int)))
-    ranges = [(float(ends[start]), float(ends[stop])) for start, stop in edges.reshape(-1, 2)]
-    return max(ranges, key=lambda each: each[1] / max(each[0], np.finfo(float).tiny), default=None)

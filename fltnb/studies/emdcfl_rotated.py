@@ -5,15 +5,12 @@ where there is one cluster. Images per client and rounds are smaller in ``small`
 are what the printed MNIST tables fit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from ..metrics import adjusted_rand_index
-from ..randomness import stream
 from ..results import Job
-from ..rounds import participants
 from . import emdcfl
 from .common import SEEDS
 from .emdcfl import VERSIONS
@@ -129,28 +126,6 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
         yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
     for version in ("min", "two", "base") if profile == "small" else ():
         yield from (row(profile, data, version, name, 0, variant="as_run") for name in departs)
-
-
-def sampling_effect(
-    drawn: int, n_clients: int = 40, n_clusters: int = 4, rounds: int = 10, repeats: int = 2000, seed: int = 0
-) -> tuple[float, float, float]:
-    """Simulate what drawing alone does to the ARI of a perfect clustering of equal clusters (Table 6).
-
-    Returns a tuple of float: expected number of clients never drawn (exact: M (1 - drawn / M)^rounds), mean and
-    standard deviation of the ARI when these are clusters of their own.
-    """
-    order = stream(seed, "method", 0).random((repeats, rounds, n_clients)).argsort(axis=2)
-    truth = np.arange(n_clients) * n_clusters // n_clients
-    seen = (order < drawn).any(axis=1)
-    values = [adjusted_rand_index(truth, alone_unless(own, truth)) for own in seen]
-    return n_clients * (1 - drawn / n_clients) ** rounds, float(np.mean(values)), float(np.std(values))
-
-
-def ever_drawn(n_clients: int, settings: Mapping[str, Any]) -> np.ndarray:
-    """Clients that took part in at least one round of a run with these settings, (M,) bool."""
-    share, seed = settings["participation"], settings.get("seed", 0)
-    drawn = [participants(n_clients, share, seed, round) for round in range(1, settings["rounds"] + 1)]
-    return np.isin(np.arange(n_clients), np.concatenate(drawn))
 
 
 def alone_unless(drawn: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -250,27 +250,6 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
     return unseen(dataset)
 
 
-def endurance(runs: pd.DataFrame, found: float = 0.95) -> pd.DataFrame:
-    """Hardest level that each clusterer bears on each axis, and its mean ARI over everything.
-
-    Returns a DataFrame: one row per method and ``k_given``, best first; a column per axis, "none" where not even the
-    easiest level is borne and "" where none was tried; ``ARI, mean``, every axis with the same weight. ``runs``:
-    clusterings: ``method, k_given, difficulty, level, seed, ari``. ``found``: a level is borne if the mean ARI over
-    seeds is at least this, there and at all easier levels.
-    """
-    rows = []
-    for (name, given), part in runs.groupby(["method", "k_given"], sort=False):
-        row, means = {"method": name, "k_given": given}, []
-        for axis in AXES:
-            over = part[part["difficulty"] == axis].groupby("level")["ari"].mean()
-            over = over.sort_index(ascending=axis not in HARDER_IS_LESS)
-            borne = over[(over >= found).cummin()]
-            row[axis] = f"{borne.index[-1]:g}" if len(borne) else "none" if len(over) else ""
-            means += [over.mean()] * bool(len(over))
-        rows.append(row | {"ARI, mean": float(np.mean(means))})
-    return pd.DataFrame(rows).sort_values(["k_given", "ARI, mean"], ascending=False, ignore_index=True)
-
-
 def ranks(runs: pd.DataFrame) -> pd.DataFrame:
     """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
 
