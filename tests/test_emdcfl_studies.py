@@ -131,11 +131,6 @@ def test_jobs_of_a_profile(module, profile):
             assert settings["federation"]["scaling"] == (ours if model == "emdcfl_cnn" else "unit")
 
 
-def test_clients_never_drawn_are_alone():
-    labels = emdcfl_rotated.alone_unless(np.array([True, False, True, False]), np.array([0, 0, 1, 1]))
-    assert labels.tolist() == [0, 2, 1, 3]
-
-
 def test_wide_tables_have_a_line_per_method():
     table = pd.DataFrame(
         [

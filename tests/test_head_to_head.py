@@ -1,9 +1,8 @@
-"""Head to head: held-out samples, noise on what is sent, own models, ranks worked by hand."""
+"""Head to head: held-out samples, noise on what is sent, own models."""
 
 from dataclasses import asdict
 
 import numpy as np
-import pandas as pd
 import pytest
 from toys import refused
 
@@ -14,7 +13,6 @@ from fltnb.methods.ownmodels import OwnModels
 from fltnb.metrics import adjusted_rand_index
 from fltnb.relatedness.noise import noisy, typical_length
 from fltnb.results import Job, compute
-from fltnb.studies import head_to_head as study
 
 BASE = {"kind": "label_clusters", "n_clients": 6, "n_clusters": 3, "classes_per_cluster": 2, "samples_per_client": 40}
 HELD = {"kind": "held_out", "dataset": "digits", "base": BASE}
@@ -137,26 +135,3 @@ def test_jobs_name_every_combination_once(profile):
     jobs = studies.jobs("15", profile)
     assert len({str(job) for job in jobs}) == len(jobs)  # equal settings may stand on several axes
     assert {job.axes["method"] for job in jobs} <= set(plots.METHODS)
-
-
-def trained(numbers):
-    """Rows of runs from {(federation, seed): {method: accuracy}}."""
-    rows = [(*place, *pair) for place, values in numbers.items() for pair in values.items()]
-    return pd.DataFrame(rows, columns=["federation", "seed", "method", "accuracy"])
-
-
-def test_ranks_by_hand():
-    accuracy = {
-        ("a", 0): {"fedavg": 90.0, "ifca": 95.0, "local": 95.0, "oracle": 99.0},
-        ("a", 1): {"fedavg": 96.0, "ifca": 95.0, "local": 94.0, "oracle": 99.0},
-        ("b", 0): {"fedavg": 1.0, "ifca": 2.0, "local": 3.0, "fesem": 9.0},
-        ("b", 1): {"fedavg": 1.0, "ifca": 2.0, "local": 3.0, "fesem": 9.0},
-    }
-    placed = study.ranks(trained(accuracy))
-    # a: seed 0 fedavg 3, the others 1.5 each; seed 1 fedavg 1, ifca 2, local 3; b: 3, 2, 1; fesem is not on a
-    assert placed["a"].to_dict() == {"local": 2.25, "ifca": 1.75, "fedavg": 2.0}
-    assert placed["mean rank"].to_dict() == {"local": 1.625, "ifca": 1.875, "fedavg": 2.5}
-    assert placed.loc["fedavg", "± seeds"] == pytest.approx(np.std([3, 2], ddof=1))
-    assert placed.loc["local", "± federations"] == pytest.approx(np.std([2.25, 1], ddof=1))
-    assert placed.loc["local", ["best", "worst"]].tolist() == [1, 2.25]
-    assert list(placed.index) == ["local", "ifca", "fedavg"]

@@ -8,8 +8,6 @@ are what the printed MNIST tables fit.
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from ..results import Job
 from . import emdcfl
 from .common import SEEDS
@@ -126,10 +124,3 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
         yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
     for version in ("min", "two", "base") if profile == "small" else ():
         yield from (row(profile, data, version, name, 0, variant="as_run") for name in departs)
-
-
-def alone_unless(drawn: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Labels in which everybody that is not ``drawn`` is a cluster of its own."""
-    apart = np.array(labels)
-    apart[~drawn] = labels.max() + 1 + np.arange((~drawn).sum())
-    return apart

@@ -10,7 +10,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from scipy.cluster.hierarchy import linkage
 
 from .. import encoders, federations
@@ -248,20 +247,3 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
     if name in ON_PIXELS or colour:
         return pixels()
     return unseen(dataset)
-
-
-def ranks(runs: pd.DataFrame) -> pd.DataFrame:
-    """Rank methods by accuracy on every federation, seed by seed; 1 is best, equal accuracies share their mean.
-
-    The oracle, which knows the clusters, has no rank, nor has a method that did not run everywhere. Returns a
-    DataFrame: one row per method, best first: ``mean rank``; ``± seeds``, standard deviation over seeds of a seed's
-    mean rank; ``± federations``, of the mean rank on a federation; ``best`` and ``worst`` of these; and one for each.
-    ``runs``: trainings: ``federation, seed, method, accuracy``.
-    """
-    rows = runs[runs["method"] != "oracle"]
-    wide = rows.pivot_table("accuracy", ["federation", "seed"], "method", sort=False).dropna(axis=1)
-    placed = wide.round(6).rank(axis=1, ascending=False)
-    on_each = placed.groupby(level="federation", sort=False).mean()
-    out = {"mean rank": on_each.mean(), "± seeds": placed.groupby(level="seed").mean().std()}
-    out |= {"± federations": on_each.std(), "best": on_each.min(), "worst": on_each.max()}
-    return pd.DataFrame(out).join(on_each.T).sort_values("mean rank", kind="stable")

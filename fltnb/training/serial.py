@@ -33,6 +33,23 @@ def one_thread():
     return threads(1)
 
 
+@contextmanager
+def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
+    """Use full float32 and reproducible kernels on a GPU, and so many threads on a CPU."""
+    if device.type != "cuda":
+        with threads(n_threads):
+            yield
+        return
+    matmul = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        on = torch.backends.cudnn.enabled  # not said, it would be switched off
+        with torch.backends.cudnn.flags(enabled=on, deterministic=True, benchmark=False, allow_tf32=False):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = matmul
+
+
 class SerialEngine(Engine):
     """Plain PyTorch training, on CPU or GPU; the only back end for torchvision's networks.
 
@@ -55,10 +72,7 @@ class SerialEngine(Engine):
                 target.copy_(value)
 
     def _kernels(self):
-        """Threads on a CPU; for large networks on a GPU reproducible kernels."""
-        if not self.model.large or self.device.type != "cuda":
-            return threads(self.n_threads)
-        return torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False, allow_tf32=False)
+        return exact(self.device, self.n_threads)
 
     def _forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in [self.module] if self.model.large else self.module:

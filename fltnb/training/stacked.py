@@ -6,7 +6,6 @@ by its true size. The stack is cut into chunks that fit in memory.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -15,28 +14,11 @@ from torch.nn import functional
 from ..models import POOL, Conv, Model, Stage
 from .contract import Engine, Trained, TrainSpec, keep_masks, order
 from .samples import Samples, tensor
-from .serial import one_thread
+from .serial import exact
 from .steps import axpby, convolution_gradients, descend, unactivated
 
 CPU_BYTES = 2**30  # room for one chunk on a CPU
 GPU_SHARE = 0.5  # of the free memory
-
-
-@contextmanager
-def _exact(device: torch.device) -> Iterator[None]:
-    """Use full float32 and reproducible kernels on a GPU, and one thread on a CPU (see :func:`make_engine`)."""
-    if device.type != "cuda":
-        with one_thread():
-            yield
-        return
-    matmul = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        on = torch.backends.cudnn.enabled  # not said, it would be switched off
-        with torch.backends.cudnn.flags(enabled=on, deterministic=True, benchmark=False, allow_tf32=False):
-            yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = matmul
 
 
 class _Parameter:
@@ -178,7 +160,7 @@ class StackedEngine(Engine):
         return theta.cpu().numpy(), loss.cpu().numpy() / plan.sizes
 
     def _kernels(self):
-        return _exact(self.device)
+        return exact(self.device, 1)
 
     def _served(self, theta: np.ndarray):
         params = self.model.unflatten(tensor(theta).to(self.device, copy=True))
