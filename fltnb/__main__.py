@@ -5,8 +5,6 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
-from importlib import import_module
 
 from .errors import FltnbError
 
@@ -73,9 +71,8 @@ def _parser() -> argparse.ArgumentParser:
     sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
     sub.add_argument("address", help="tcp://host:port")
 
-    command(_call("doctor.show"), "doctor", "Say what this machine has and lacks: packages, processor, GPU, data.")
+    command(_doctor, "doctor", "Say what this machine has and lacks: packages, processor, GPU, data.")
 
-    command(_call("notebook.versions"), "versions", "Show the versions of Python, the packages and this project.")
     return parser
 
 
@@ -193,10 +190,10 @@ def _workers(options: argparse.Namespace) -> None:
     print(f"{len(about)} worker(s) at {options.address}.")
 
 
-def _call(path: str) -> Callable[[argparse.Namespace], int | None]:
-    """Return the command that is a function of the package."""
-    module, _, function = path.rpartition(".")
-    return lambda _: getattr(import_module(f"fltnb.{module}"), function)()
+def _doctor(_: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.show()
 
 
 def duration(seconds: float) -> str:

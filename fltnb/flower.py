@@ -111,9 +111,7 @@ class ClusteredFedAvg:
             raise FltnbError("EMDClustering's clients exchange networks first: choose another, such as fl.FCR().")
         least = max(2, getattr(self.clusterer, "n_clusters", None) or 2) if self.clusterer is not None else 1
         if self.min_available_nodes < least or not 1 <= self.min_train_nodes <= self.min_available_nodes:
-            raise FltnbError(
-                f"Fewer nodes than clusters cannot do, nor none: ask for {least} or more, one per cluster."
-            )
+            raise FltnbError(f"Fewer nodes than clusters, or none, cannot do: ask for {least}, one each, or more.")
 
     def start(self, grid, initial: np.ndarray, rounds: int) -> list[dict[str, Any]]:
         """Form clusters, train for so many rounds from the ``initial`` model (P,), evaluate; ``grid``: Flower's.

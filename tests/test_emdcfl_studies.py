@@ -27,7 +27,7 @@ def test_rendering_by_hand_and_what_cannot_be_rendered(digits):
     assert (render(dot, "outline")[0] == square - dot[0]).all()
     colour = replace(digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3))
     refused("Renderings are made of grey images", renderings, colour)
-    refused("fewer than the 500", renderings, digits, 500)
+    refused("images, not 500: lower", renderings, digits, 500)
     assert kinds.source(colour)["content"]  # a user's own set is named by its content
     mine = replace(digits, name="mine")
     assert renderings(mine, 200).settings["content"] == mine.digest

@@ -244,7 +244,7 @@ def test_bad_input_is_refused(digits):
     refused("patch of 7 pixels does not fit", backdoor_patches, images(colour=True), 3, patch=7)
     refused("1 classes are not possible", backdoor_patches, images(colour=True, classes=1), 3)
     refused("have no domains", domains, digits)
-    refused("fewer than the 80", domains, images(domains=np.zeros(72, np.uint8)), 80)
+    refused("images, not 80: lower", domains, images(domains=np.zeros(72, np.uint8)), 80)
     refused("leave nothing", domains, images(domains=np.zeros(72, np.uint8)), 24, val_fraction=0.95)
 
 

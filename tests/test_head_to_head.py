@@ -7,7 +7,6 @@ import pytest
 from toys import refused
 
 import fltnb as fl
-from fltnb import plots, studies
 from fltnb.federations.backdoor import GREEN, shade
 from fltnb.methods.ownmodels import OwnModels
 from fltnb.metrics import adjusted_rand_index
@@ -128,10 +127,3 @@ def test_noise_and_own_models_refuse():
     refused("diverged", OwnModels(lr=1e38, local_epochs=3, batch_size=4).embed, fl.federations.build(HELD))
     refused("for EMDClustering alone", clustered, HELD, {"name": "FCR"}, {"kind": "own"})
     refused("epochs", clustered, HELD, {"name": "EMDClustering"}, {"kind": "own", "epochs": 3})
-
-
-@pytest.mark.parametrize("profile", studies.PROFILES)
-def test_jobs_name_every_combination_once(profile):
-    jobs = studies.jobs("15", profile)
-    assert len({str(job) for job in jobs}) == len(jobs)  # equal settings may stand on several axes
-    assert {job.axes["method"] for job in jobs} <= set(plots.METHODS)

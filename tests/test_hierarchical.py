@@ -261,11 +261,3 @@ def test_curves_end_where_the_run_does_and_users_see_their_own_server():
     shares = fed.label_counts()[7] / fed.sizes[7]
     by_hand = 100 * (shares * np.diag(counts) / counts.sum(axis=1)).sum()
     assert found["tables"]["mixture"]["accuracy"][7] == pytest.approx(by_hand)
-
-
-@pytest.mark.parametrize("profile", fl.studies.PROFILES)
-def test_every_run_of_the_notebook_can_be_built(profile):
-    jobs = study.jobs(profile)
-    assert len({job.id for job in jobs}) == len(jobs)
-    for job in jobs:
-        assert job.kind == "study" or job.method.name == job.axes["method"]

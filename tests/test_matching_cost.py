@@ -1,13 +1,9 @@
 """What the benchmark of neuron matching measures; no speed is asserted."""
 
-import json
-
 import numpy as np
-import pandas as pd
 import pytest
 
 from benchmarks import matching as cost
-from fltnb import paths
 from fltnb.methods import FeSEM, FeSEMMA
 from fltnb.methods.matching import joined, permuted, split
 
@@ -43,23 +39,3 @@ def test_matching_permuted_copies_gives_the_plain_mean_of_the_unpermuted():
     assert np.allclose(plain, theta.mean(axis=0), atol=1e-6)
     assert np.allclose(cost.averaged(FeSEMMA(1), net, shuffled), plain, atol=1e-6)
     assert np.abs(cost.averaged(FeSEM(1), net, shuffled) - plain).max() > 0.01
-
-
-def test_every_saved_row_says_what_it_was_measured_on(monkeypatch, tmp_path):
-    monkeypatch.setattr(paths, "ROOT", tmp_path)
-    monkeypatch.setattr(cost, "one", lambda name: cost.measure(name, **SMALL))
-    cost.main(["--widths", "4", "8", "--networks", "--save"])
-    table = pd.read_csv(tmp_path / "results/small" / cost.SAVED)
-    about = ["load_average", "settings", "commit", "hardware", "python", "torch", "finished"]
-    assert list(table) == [*COLUMNS, *about] and table["width"].tolist() == [4, 8]
-    assert json.loads(table["settings"][0])["samples"] == cost.SAMPLES
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [("--networks nobody", "unknown network nobody"), ("--widths 8 0", "must be 1 or more, not 0")],
-)
-def test_cost_refuses_before_it_runs(capsys, arguments, words):
-    with pytest.raises(SystemExit):
-        cost.main(arguments.split())
-    assert words in capsys.readouterr().err

@@ -416,7 +416,6 @@ def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(root, pr
         papers.write("01_scenario1", profile)
     claim = one(papers.verdicts("flt"), id="flt-t1-1")
     assert claim["verdict"] == verdict and all(why == "why" for *_, why in claim["evidence"])
-    assert one(papers.claim_counts(), paper="flt")[verdict] == 1 if verdict != "not tested" else True
     paths.results("small").mkdir(parents=True, exist_ok=True)
     (paths.results("small") / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
     refused(r"results/small/02_scenario2_claims\.csv cannot be read", checks.checks)

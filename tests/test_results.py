@@ -368,3 +368,12 @@ def test_budgets_are_times():
     assert [plan.minutes(text) for text in ("150m", "2.5h", "90s")] == [150, 150, 1.5]
     for text in ("", "150", "m", "-3m", "soon"):
         refused("is no time", plan.minutes, text)
+
+
+@pytest.mark.parametrize("profile", fl.studies.PROFILES)
+@pytest.mark.parametrize("name", fl.studies.NOTEBOOKS)
+def test_every_job_of_a_notebook_stands_once_and_can_be_built(name, profile):
+    jobs = fl.studies.jobs(name, profile)
+    assert len({str(job) for job in jobs}) == len(jobs)  # equal settings may stand on several axes
+    for job in jobs:
+        assert job.kind != "training" or (fl.federations.complete(job.settings["federation"]) and job.method)

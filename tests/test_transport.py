@@ -210,13 +210,6 @@ def test_rotated_federations_by_hand():
         refused(says, fl.federations.rotated, images, **options | change)
 
 
-@pytest.mark.parametrize("profile", ["demo", "small", "paper"])
-def test_the_study_names_settings_that_exist(profile):
-    jobs = [job for job in experiment.jobs(profile) if job.kind == "clustering"]
-    assert len({job.id + str(job.axes) for job in jobs}) == len(jobs)
-    assert {job.axes["method"] for job in jobs} == set(experiment.NAMES)
-
-
 def test_bad_clients_are_refused(fitted):
     refused("Client 1 has a single sample", TransportSignatures().fit, [np.eye(3), np.eye(3)[:1]])
     refused("call fit first", TransportSignatures().predict, [np.eye(3)])

@@ -67,9 +67,7 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
     listed, arrays, _ = read_people(base, CELEBA)
     pictures, names = base / PICTURES, Counter(name for own in listed for name in own)
     if twice := [name for name, n in names.items() if n > 1]:
-        raise FltnbError(
-            f"LEAF's files list the picture {twice[0]!r} twice: delete them and make them anew in one run."
-        )
+        raise FltnbError(f"LEAF's files list the picture {twice[0]!r} twice: make all of them anew in one run.")
     there = {path.name for path in pictures.iterdir()} if pictures.is_dir() else set()
     if missing := sorted(names.keys() - there):  # before the minutes that reading takes
         found = f"{pictures} lacks {len(missing)} of {len(names)} pictures, such as {missing[0]!r}"

@@ -152,9 +152,7 @@ def domains(
         held = np.flatnonzero(images.domains == domain)
         clients = len(held) // min_samples
         if not clients:
-            raise FltnbError(
-                f"Domain {domain} has {len(held)} images, fewer than the {min_samples}: lower min_samples."
-            )
+            raise FltnbError(f"Domain {domain} has {len(held)} images, not {min_samples}: lower min_samples.")
         rng = stream(seed, "partition", 5, cluster)
         for own in deal(held, images.labels, clients, samples_per_client, rng, f"domain {domain}"):
             rest, test = hold_out(own, test_fraction)

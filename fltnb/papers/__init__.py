@@ -5,13 +5,13 @@ papers' own numbers and claims.
 """
 
 from . import report
-from .checks import check, claim_counts, verdicts, write
+from .checks import check, verdicts, write
 from .compare import compare, measured, wide
 from .counts import all_measured, committed, counts, nearness, rank_agreement
 from .names import PAPERS, label
 from .numbers import claims, inconsistencies, numbers
 from .settings import NOTEBOOKS, departures, in_order
 
-__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "claim_counts", "claims", "committed", "compare", "counts"]
+__all__ = ["NOTEBOOKS", "PAPERS", "all_measured", "check", "claims", "committed", "compare", "counts"]
 __all__ += ["departures", "in_order", "inconsistencies", "label", "measured", "nearness", "numbers", "rank_agreement"]
 __all__ += ["report", "verdicts", "wide", "write"]

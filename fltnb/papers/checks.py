@@ -137,11 +137,3 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
         shown = [tuple(row) for row in own[["verdict", "sentence", "evidence"]].to_numpy()]
         rows.append(claim | {"verdict": together, "evidence": shown})
     return pd.DataFrame(rows)
-
-
-def claim_counts(table: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count the verdicts of :func:`verdicts`: ``paper``, one column per word of :data:`VERDICTS`, ``all``."""
-    table = verdicts() if table is None else table
-    found = pd.crosstab(table["paper"], table["verdict"]).reindex(index=table["paper"].unique(), columns=VERDICTS)
-    found = found.fillna(0).astype(int).rename_axis(index="paper", columns=None)
-    return found.assign(all=found.sum(axis=1)).reset_index()

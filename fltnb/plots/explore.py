@@ -153,9 +153,7 @@ class ClientsExplorer(Explorer):
         far, tree, labels, _ = fit = _taken(source)
         for name, given in {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy}.items():
             if given is not None and len(given) != len(far):
-                raise FltnbError(
-                    f"{name} is of {len(given)} clients, but {len(far)} were clustered: give one for each."
-                )
+                raise FltnbError(f"{name} is of {len(given)} clients, not of the {len(far)} clustered: give all.")
         if samples is not None and np.ndim(samples[0]) not in (3, 4):
             raise FltnbError("samples must be images, (n, H, W) or (n, H, W, 3) for each client, not vectors.")
         options = {} if kept else source.get_params(deep=False)

@@ -222,17 +222,11 @@ def _matrix(
     sns.heatmap(values[np.ix_(shown, shown)], ax=ax, xticklabels=False, yticklabels=False, **look)
     ax.grid(False)
     if clusters is not None:
-        width = max(0.5, 0.025 * count)
-        for start, end, cluster in _runs(np.asarray(clusters)[shown]):
+        width, own = max(0.5, 0.025 * count), np.asarray(clusters)[shown]
+        for start, end in pairwise([0, *(np.flatnonzero(np.diff(own)) + 1), count]):
             place = {"xy": (-1.4 * width, start), "width": width, "height": end - start}
-            ax.add_patch(Rectangle(**place, color=cluster_color(cluster), lw=0))
+            ax.add_patch(Rectangle(**place, color=cluster_color(own[start]), lw=0))
         ax.set_xlim(-1.6 * width, count)
-
-
-def _runs(labels: np.ndarray) -> list[tuple[int, int, int]]:
-    """Start, end (exclusive) and label of each stretch of equal labels."""
-    edges = [0, *(np.flatnonzero(np.diff(labels)) + 1).tolist(), len(labels)]
-    return [(start, end, labels[start]) for start, end in pairwise(edges)]
 
 
 def _cluster_legend(fig: Figure, clusters: np.ndarray | None) -> None:

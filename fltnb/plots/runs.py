@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from ..errors import FltnbError, choose
 from .style import CLUSTERS, MEASURES, cluster_color, handle, headline, label, legend, looks, need, panels
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -120,6 +120,8 @@ def against_bytes(frame: pd.DataFrame, **options) -> tuple[Figure, Any]:
         method sends before its first round included). A method that sends nothing is a level line at its last number.
     **options, as for :func:`lines`
     """
+    import pandas as pd
+
     keys = ["method", *(options[key] for key in ("style", "col", "row") if options.get(key))]
     need(frame, (*keys, "round", "split", "bytes_up", "bytes_down", "accuracy"), "curves")
     frame = frame[(frame["split"] == "test") & (frame["round"] > 0)]

@@ -12,12 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
-
 from .. import paths
 from ..errors import FltnbError, choose
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -99,6 +98,8 @@ def looks(values: Iterable, column: str, names: Mapping[Any, str] | None = None)
 
     Numbers come in rising order, all others as they first occur.
     """
+    import pandas as pd
+
     values = list(dict.fromkeys(pd.Series(values).dropna()))
     numbers = all(not isinstance(value, str) for value in values)
     values = sorted(values) if numbers else values
