@@ -58,9 +58,7 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
         return VisionModel(name, shape, int(n_classes))
     least = 1 if name.startswith("mlp") else POOL if name == "emdcfl_cnn" else POOL * POOL
     if min(h, w) < least:
-        raise FltnbError(
-            f"Model {name!r} needs images of {least} x {least} pixels or more, not {h} x {w}: choose 'mlp'."
-        )
+        raise FltnbError(f"Model {name!r} needs at least {least} x {least} pixels, not {h} x {w}: choose 'mlp'.")
     pad = 2 if name == "leaf_cnn" or min(h, w) < 28 else 0
     layers = {
         "leaf_cnn": [Conv(c, 32, pad), ReLU(), MaxPool(), Conv(32, 64, pad), ReLU(), MaxPool()],
