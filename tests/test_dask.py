@@ -167,7 +167,7 @@ def test_no_scheduler_is_told_before_any_work(monkeypatch):
         monkeypatch.setenv("FLTNB_DASK", address)
         monkeypatch.setattr(machines, "PATIENCE", 0.5)
         monkeypatch.setattr(methods.PCAKMHC, "prepare", lambda *a: pytest.fail("started working"))
-        refused(f"No Dask scheduler answers at {address}: start one", compute, [quick(0)], progress=False)
+        refused(f"No Dask scheduler answers at {address}: run `dask scheduler`", compute, [quick(0)], progress=False)
 
 
 def about(**changes):

@@ -109,7 +109,7 @@ def test_bad_input_gets_a_sentence(flt):
     for source, options, message in (
         (fl.FCR(), {}, "after fit"),
         ({"labels": TRUTH}, {}, "clients' distance"),
-        (fitted, {"truth": TRUTH[:5]}, "truth is of 5 clients, but 12"),
+        (fitted, {"truth": TRUTH[:5]}, "truth is of 5 clients, not of the 12"),
         (fitted, {"samples": X}, "must be images"),
         (fitted, {"rule": "luck"}, "Unknown rule 'luck'"),
         (fitted, {"client": 12}, "client goes from 0 to 11"),

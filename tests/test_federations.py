@@ -167,7 +167,9 @@ def test_described_by_hand():
     assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [[2, 5], [2, 5]]
     images = counted([20] * 4)
     assert label_clusters(images, 4, 2, 2, samples_per_client=7).sizes.tolist() == [7] * 4
-    refused("samples_per_client is 21 but some can get 20", label_clusters, images, 4, 2, 2, samples_per_client=21)
+    refused(
+        "samples_per_client is 21 but some clients can get 20", label_clusters, images, 4, 2, 2, samples_per_client=21
+    )
 
 
 def test_shared_classes_form_a_ring():
@@ -468,7 +470,7 @@ REFUSED = [
     (
         lambda given: dirichlet(counted([20] * 10), *given),
         [
-            ((10, 1.0, 0, 30), "more clients than samples: 200 for 30"),
+            ((10, 1.0, 0, 30), "more clients than samples: 200 for 10 with 30"),
             ((25, 1.0, 0, 1), "more clients than samples"),
             ((10, 1.0, 0, 1, 11), r"more clusters \(11\) than clients \(10\)"),
             ((10, 1.0, 0, 10, None, 50), "more clients than samples: 50 for 10"),

@@ -471,7 +471,7 @@ def test_bad_input_is_refused_in_one_sentence():
     refused("not of 'resnet18:random'", start_with, m.FeSEMMA(2), "resnet18:random")
     refused("5 clusters for 4 clients", run, m.RobustTKM(5), digits())
     refused("trim must be a number of at least 0 and below 0.5", m.RobustTKM, 2, 0.5)
-    refused(re.escape("at least C = 2 classes, not (1, 1)"), scores.f1, [[3]])
+    refused(re.escape("C at least 2, not (1, 1)"), scores.f1, [[3]])
     refused(re.escape("not (2, 3, 4)"), scores.f1, np.zeros((2, 3, 4), dtype=int))
     refused("whole numbers of at least 0", scores.f1, [[1, -1], [0, 0]])
     refused("average over clients 'weighted'", scores.f1, [[1, 1], [0, 2]], "weighted")
