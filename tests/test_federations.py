@@ -167,9 +167,7 @@ def test_described_by_hand():
     assert label_clusters(counted([4, 10]), 2, 1, 2).label_counts().tolist() == [[2, 5], [2, 5]]
     images = counted([20] * 4)
     assert label_clusters(images, 4, 2, 2, samples_per_client=7).sizes.tolist() == [7] * 4
-    refused(
-        "samples_per_client is 21 but some clients can get 20", label_clusters, images, 4, 2, 2, samples_per_client=21
-    )
+    refused("is 21 but some clients can get 20", label_clusters, images, 4, 2, 2, samples_per_client=21)
 
 
 def test_shared_classes_form_a_ring():
