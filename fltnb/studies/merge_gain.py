@@ -199,8 +199,9 @@ def soft(federation: Settings) -> dict[str, Any]:
     weight of a cluster that is not the client's own.
     """
     fed, found = build(federation), MergeGain()
-    sums = Sums.of(found.sketches(*client_images(fed)))
-    labels, (x, y) = found.fit_sketches(found.sketches(*client_images(fed))).labels_, client_images(fed, "test")
+    sketches = found.sketches(*client_images(fed))
+    sums, labels = Sums.of(sketches), found.fit_sketches(sketches).labels_
+    x, y = client_images(fed, "test")
     clusters, matrix = _grouped(sums, labels), stream(0, "method", FEATURES, 0)
     matrix = matrix.normal(size=(x[0].shape[1], found.n_features)) * (SCALE / np.sqrt(x[0].shape[1]))
     hits: dict[str, list[float]] = {name: [] for name in ("alone", "hard", "soft", "one", "weight")}
