@@ -15,8 +15,8 @@ _MODULES = [
 ]
 _OBJECTS = {
     **dict.fromkeys(("load", "ImageSet"), "data"),
-    **dict.fromkeys(("EigenRelevance", "EMDClustering", "FCR", "MergeGain", "PACFL", "PCAKMeans"), "relatedness"),
-    **dict.fromkeys(("TransportSignatures", "clustering_gain"), "relatedness"),
+    **dict.fromkeys(("EigenRelevance", "EMDClustering", "FCR", "MeanImage", "MergeGain", "PACFL"), "relatedness"),
+    **dict.fromkeys(("PCAKMeans", "TransportSignatures", "clustering_gain"), "relatedness"),
     **{"Federation": "federations", "explore": "plots.explore", "run": "rounds"},
     **{"Job": "results", "compute": "results"},
 }

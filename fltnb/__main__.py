@@ -50,7 +50,6 @@ def _parser() -> argparse.ArgumentParser:
     text = "Show which notebooks are done, stale or failed, and how long they took."
     sub = command(_status, "status", text, profile, names)
     sub.add_argument("--check", action="store_true", help="exit with 1 unless every notebook shown is done")
-
     text = "Compute the missing jobs of a notebook, without Jupyter, and merge its ledger."
     sub = command(_compute, "compute", text, profile, fresh, dask)
     sub.add_argument("name", help="for example 01_scenario1, or 01")
@@ -60,19 +59,13 @@ def _parser() -> argparse.ArgumentParser:
 
     text = "Say how long the missing jobs of notebooks take, from what like jobs took before."
     command(_cost, "cost", text, profile, fresh, names)
-
     sub = command(_merge, "merge", "Add the ledgers of another machine's results/ folder to these.")
     sub.add_argument("folder", help="that folder, with a sub-folder per profile")
-
     command(_counts, "counts", "Print how many printed numbers are reproduced, as CSV.")
-
     command(_report, "report", "Write docs/report/ and README's tables from the committed results.")
-
     sub = command(_workers, "workers", "Show the workers of a Dask scheduler, or say why they cannot be used.")
     sub.add_argument("address", help="tcp://host:port")
-
     command(_doctor, "doctor", "Say what this machine has and lacks: packages, processor, GPU, data.")
-
     return parser
 
 

@@ -86,6 +86,7 @@ CLUSTERERS = {
     "EigenRelevance": {"n_eigenvectors": 3},
     "EigenRelevance given": {"n_eigenvectors": 3, "n_clusters": 3},
     "EigenRelevance private": {"n_eigenvectors": 3, "n_clusters": 3, "epsilon": 5.0, "clip": 30.0},
+    "MeanImage": {},
     "MergeGain": {"n_features": 8},
     "MergeGain private": {"n_features": 8, "n_clusters": 3, "epsilon": 200.0, "clip": 30.0},
     "PACFL": {"threshold": 20},

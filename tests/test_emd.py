@@ -99,8 +99,8 @@ def test_finds_the_groups_and_limits_of_the_tolerance():
     assert fit([0] * 6, tolerance="auto").n_clusters_ == 1
     limits = [EMDClustering(tolerance=e).connect(fitted.distance_, fitted.reference_)[1] for e in (0, 1.9)]
     assert [len(set(labels)) for labels in limits] == [8, 1]  # although chance makes some distances negative
-    with pytest.warns(UserWarning, match="exceeds every cosine distance"):
-        assert fit(tolerance=3.0).n_clusters_ == 1
+    told = fit(n_clusters=3)
+    assert told.n_clusters_ == 3 and (told.adjacency_ == np.equal.outer(told.labels_, told.labels_)).all()
 
 
 def test_distances_are_those_of_the_formula_and_a_pair_agrees_on_its_projection():
@@ -359,5 +359,6 @@ def test_settings_come_back_and_bad_ones_are_refused(turned, digits):
     bare = fl.federations.rotated_copies(digits, **TURNED, val_fraction=0.0, samples_per_client=20)
     refused("EMDClustering", EMDCFL, fl.FCR())
     refused("client 0 has none", run, EMDCFL(), bare)
-    refused("tolerance is a distance", run, EMDCFL(EMDClustering(tolerance=-1)), turned)
+    refused("cosine distance from 0 to 2", run, EMDCFL(EMDClustering(tolerance=-1)), turned)
+    refused("without n_clusters", EMDCFL, EMDClustering(n_clusters=2))
     assert run(Local(), turned, rounds=1).labels is None

@@ -30,6 +30,7 @@ CASES = [
     fl.EigenRelevance(n_eigenvectors=3, noise=0.2, random_state=3),
     fl.EigenRelevance(2, 3, epsilon=9.0, clip=2.0),
     fl.EMDClustering(0.01),
+    fl.MeanImage(2),
     fl.MergeGain(4, n_classes=2),
     fl.EMDClustering(0.01, projection=None, reference="client", max_samples=7),
     fl.PACFL(n_clusters=2),

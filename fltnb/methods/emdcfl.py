@@ -49,8 +49,8 @@ class EMDCFL(Method):
 
     def __post_init__(self) -> None:
         self.clusterer = EMDClustering() if self.clusterer is None else self.clusterer
-        if not isinstance(self.clusterer, EMDClustering):
-            raise FltnbError(f"clusterer must be an fl.EMDClustering(...), not {self.clusterer!r}.")
+        if not isinstance(self.clusterer, EMDClustering) or self.clusterer.n_clusters is not None:
+            raise FltnbError(f"clusterer must be an fl.EMDClustering(...) without n_clusters, not {self.clusterer!r}.")
 
     def check(self, fed) -> None:
         """Refuse a federation in which somebody has no validation samples."""

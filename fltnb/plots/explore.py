@@ -172,7 +172,8 @@ class ClientsExplorer(Explorer):
         if of_links:
             rule = MODULARITY if source.n_clusters is None else GIVEN
         else:
-            rules, rule = [FITTED, *rules, BELOW], EQUAL if isinstance(source, EMDClustering) else FITTED
+            equal = isinstance(source, EMDClustering) and source.n_clusters is None
+            rules, rule = [FITTED, *rules, BELOW], EQUAL if equal else FITTED
         controls |= {"rule": (rule, rules), "n_clusters": (found, (1, count)), "client": (0, (0, count - 1))}
         panels = ["map", "links", "dendrogram", "client graph"]
         panels += ["test accuracy, by cluster"] * (accuracy is not None) + ["samples"] * (samples is not None)

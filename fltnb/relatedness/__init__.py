@@ -10,12 +10,13 @@ from .centroids import PCAKMeans
 from .eigen import EigenRelevance
 from .emd import EMDClustering
 from .fcr import FCR
+from .mean import MeanImage
 from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .ridge import Gain, clustering_gain
 from .transport import TransportSignatures
 
-_MADE = (EMDClustering, EigenRelevance, FCR, MergeGain, PACFL, PCAKMeans, TransportSignatures)
+_MADE = (EMDClustering, EigenRelevance, FCR, MeanImage, MergeGain, PACFL, PCAKMeans, TransportSignatures)
 _CLASSES = {made.__name__: made for made in _MADE}
 CLUSTERERS = tuple(_CLASSES)
 

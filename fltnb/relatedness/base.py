@@ -88,8 +88,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
 
         ``y``: what ``sketches`` takes besides, classes (MergeGain, PACFL) or validation samples (EMDClustering), or
-        nothing.
-        FltnbError, which names the client: options or arrays that cannot work.
+        nothing. FltnbError, which names the client: options or arrays that cannot work.
         """
         X = check_clients(X, self.content)
         self.check([len(x) for x in X])

@@ -150,14 +150,7 @@ class EigenRelevance(ClientClusterer):
         self.relevance_ = (self.directed_ + self.directed_.T) / 2
         sizes = np.array([sketch["vectors"].size for sketch in sketches])
         self.received_ = sizes.sum() - sizes
-        distance = 1 - self.relevance_
-        tree = scipy_linkage(squareform(distance, checks=False), self.linkage)
-        tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
-        wanted = self.n_clusters
-        if wanted is None:
-            self.criterion_ = silhouettes(distance, tree, self.max_clusters)
-            wanted = best_cut(self.criterion_, REASONABLE, self.max_clusters)
-        self._keep(distance, tree, cut(tree, wanted))
+        self._keep(*by_silhouette(self, 1 - self.relevance_))
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:
@@ -198,6 +191,17 @@ def relevance_curve(clients: Sequence[np.ndarray], p: int) -> np.ndarray:
     directed = np.exp(np.cumsum(logs, axis=2) / np.arange(1, p + 1)).transpose(2, 0, 1)
     directed[:, np.eye(len(X), dtype=bool)] = 1.0
     return (directed + directed.transpose(0, 2, 1)) / 2
+
+
+def by_silhouette(found: ClientClusterer, distance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return distance, tree and labels for a clusterer: ``n_clusters``, or the cut with the best mean silhouette."""
+    tree = scipy_linkage(squareform(distance, checks=False), found.linkage)
+    tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
+    wanted = found.n_clusters
+    if wanted is None:
+        found.criterion_ = silhouettes(distance, tree, found.max_clusters)
+        wanted = best_cut(found.criterion_, REASONABLE, found.max_clusters)
+    return distance, tree, cut(tree, wanted)
 
 
 def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None) -> np.ndarray:

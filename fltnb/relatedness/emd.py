@@ -2,7 +2,6 @@
 
 import math
 import numbers
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -19,7 +18,7 @@ from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Within
 from .base import ClientClusterer, Sketch, check_clients
-from .cuts import canonical
+from .cuts import canonical, cut
 
 FARTHEST = 2.0  # largest cosine distance
 MOST_STEPS = 10_000_000  # of the transport solver: far more than 512 samples can need
@@ -58,13 +57,14 @@ class EMDClustering(ClientClusterer):
         How W is computed. "sinkhorn": cost of the plan with entropic regularisation. "sliced": random directions on
         the unit sphere, squared 2-Wasserstein distance times d / 2, a quick lower bound of the exact one.
     regularisation, n_directions : float, int, of "sinkhorn" (the paper has 0.1), and of "sliced"
+    n_clusters : int or None, not in the paper: where ``linkage_`` is cut, in place of the tolerance
     random_state, n_jobs : seed of samples, projections and directions; processes over rows
 
     Attributes
     ----------
     distance_ : ndarray (M, M), D; row i under encoder i, not symmetric, small negative values are chance
     reference_ : ndarray (M,), what was subtracted in row i, on average; tolerance_ : float, what was used
-    linkage_ : ndarray (M - 1, 4), complete, of the larger of the two directions, for pictures alone
+    linkage_ : ndarray (M - 1, 4), complete, of the larger of the two directions
     sent_ : ndarray (M,), numbers each client sends: embeddings for every pair, and its reference. Models come on top.
     """
 
@@ -75,19 +75,16 @@ class EMDClustering(ClientClusterer):
     distance: Literal["exact", "sinkhorn", "sliced"] = "exact"
     regularisation: Positive = 0.1
     n_directions: Count = 256
+    n_clusters: Count | None = None
     random_state: Natural = 0
     n_jobs: int | None = None
 
     def _check_options(self, n_clients: int) -> None:
         super()._check_options(n_clients)
         number = isinstance(self.tolerance, numbers.Real) and not isinstance(self.tolerance, bool)
-        if self.tolerance != "auto" and not (number and self.tolerance >= 0):
-            raise FltnbError(f'tolerance is a distance of 0 or more, such as 0.025, or "auto", got {self.tolerance!r}.')
-
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
-        if self.tolerance != "auto" and self.tolerance > FARTHEST:
-            why = f"exceeds every cosine distance ({FARTHEST:g} at most): all clients will be one cluster."
-            warnings.warn(f"tolerance {self.tolerance:g} {why}", stacklevel=4)
+        if self.tolerance != "auto" and not (number and 0 <= self.tolerance <= FARTHEST):
+            asked = f'"auto" or a cosine distance from 0 to {FARTHEST:g}, such as 0.025'
+            raise FltnbError(f"tolerance must be {asked}, got {self.tolerance!r}.")
 
     def sketches(self, X: Sequence[np.ndarray], y: Validation | None = None, first: int = 0) -> list[Sketch]:
         """Rows i of D, ``distance`` (M - 1,) to the others and ``reference`` (1,); ``_sent`` counts what that takes.
@@ -137,7 +134,8 @@ class EMDClustering(ClientClusterer):
         self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        self._keep(distance, tree, labels, adjacency)
+        told = self.n_clusters is not None
+        self._keep(distance, tree, *((cut(tree, self.n_clusters),) if told else (labels, adjacency)))
 
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]], distance, reference) -> None:
         """Write into D (M, M) and references (M,). Tasks are taken as processes (``n_jobs``) become free.

@@ -123,9 +123,7 @@ class MergeGain(ClientClusterer):
         alike = y if self.epsilon is None else np.zeros((len(y), 1))
         fold = _folds(alike, int(self.folds), stream(self.random_state, "split", FOLDS, client))
         parts = [fold == f for f in range(self.folds)]
-        draws = (stream(self.random_state, "method", FEATURES, draw) for draw in range(self.n_draws))
-        matrices = [rng.normal(size=(x.shape[1], self.n_features)) * (SCALE / np.sqrt(x.shape[1])) for rng in draws]
-        phis = [features(x.astype(np.float64), matrix) for matrix in matrices]
+        phis = [self.random_features(x, draw) for draw in range(self.n_draws)]
         squares, sigma = [(y[part] ** 2).sum() for part in parts], 0.0
         if self.epsilon is not None:
             # in another sample's place A / clip^2 moves by sqrt(2) at most, B / clip by 2
@@ -143,6 +141,11 @@ class MergeGain(ClientClusterer):
         sent = {"moments": moments, "products": products, "squares": np.tile(squares, self.n_draws)}
         about = np.array([len(x), x.shape[1], self.random_state, noise * (self.clip or 1)])
         return {name: array.astype(np.float32) for name, array in sent.items()} | {"about": about}
+
+    def random_features(self, x: np.ndarray, draw: int = 0) -> np.ndarray:
+        """Return phi (n, d + 1) of samples (n, p), by one draw of R."""
+        matrix = stream(self.random_state, "method", FEATURES, draw).normal(size=(x.shape[1], self.n_features))
+        return features(x.astype(np.float64), matrix * (SCALE / np.sqrt(x.shape[1])))
 
     def predict_sketch(self, sketches: Sequence[Sketch]) -> np.ndarray:
         """Place newcomers, int64: the cluster that gains most in all by taking one in; -1, a new one, if none gains."""

@@ -9,15 +9,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-import numpy as np
-from scipy.cluster.hierarchy import linkage
-
-from .. import encoders, federations
 from ..federations import DIGITS_TASKS, FASHION_TASKS
-from ..methods.ownmodels import OwnModels
-from ..metrics import adjusted_rand_index
-from ..relatedness import EMDClustering
-from ..relatedness.cuts import cut
 from ..results import Job
 from .common import SEEDS, pixels, unseen
 
@@ -50,12 +42,12 @@ CLUSTERERS: dict[str, dict[str, Any]] = {
     "eigen": {"name": "EigenRelevance"},
     "pacfl": {"name": "PACFL", "threshold": 12},  # EMD-CFL's value for its rotated images
     "pca_km_hc": {"name": "PCAKMeans"},
+    "mean_image": {"name": "MeanImage"},
 }
 """Clusterers in their papers' settings, without a number of clusters."""
-OWN_THRESHOLD = ("emdcfl", "emdcfl_auto")  # as a clusterer it takes no number of clusters; :func:`cut_at_k` does
-ON_PIXELS = ("eigen", "pacfl", "pca_km_hc")
-NO_NOISE = ("pca_km_hc",)  # fails on these federations without any
-NOT_IN_DEMO = ("fcr_written", "emdcfl_auto", "pca_km_hc")  # to be short
+ON_PIXELS = ("eigen", "pacfl", "pca_km_hc", "mean_image")
+NO_NOISE = ("pca_km_hc", "mean_image")  # the first fails on these federations without any; the other is a baseline
+NOT_IN_DEMO = ("fcr_written", "emdcfl_auto", "pca_km_hc", "mean_image")  # to be short
 
 
 class Kind(NamedTuple):
@@ -115,29 +107,9 @@ def _clusterings(profile: str) -> Iterator[Job]:
                 # again EMD-CFL's threshold for these images
                 usual = CLUSTERERS[name] | ({"threshold": 2.5} if (name, axis) == ("pacfl", "backdoor") else {})
                 see, noise = encoder(name, fed["dataset"], axis == "backdoor", seed), level * (axis == "noise")
-                for given in (False,) if name in OWN_THRESHOLD else (False, True):
+                for given in (False,) if name == "emdcfl_auto" else (False, True):
                     how, axes = usual | ({"n_clusters": clusters} if given else {}), {"method": name, "k_given": given}
                     yield Job.clustering(fed, how, see, seed=seed, noise=noise, axes=about | axes)
-            for name in ("mean_image", "emdcfl") if axis != "noise" and profile != "demo" else ():
-                how = {"federation": fed, "clusters": clusters, "name": name, "seed": seed}
-                axes = about | {"method": name, "k_given": True, "seed": seed}
-                yield Job.study("head_to_head.cut_at_k", how, axes=axes)
-
-
-def cut_at_k(federation: dict[str, Any], clusters: int, name: str, seed: int) -> dict[str, Any]:
-    """Cut a tree into K = ``clusters``: of clients' mean images (average linkage), or EMD-CFL's (complete).
-
-    Returns a dict: numbers ``ari, n_clusters``.
-    """
-    fed = federations.build(federation)
-    if name == "mean_image":
-        z = encoders.embed_clients(fed, encoders.EncoderSpec(**pixels()), n_jobs=1)
-        tree = linkage(np.stack([x.mean(axis=0) for x in z]), "average")
-    else:
-        train, validation = OwnModels(seed=seed).embed(fed)
-        tree = EMDClustering(random_state=seed).fit(train, validation).linkage_
-    labels = cut(tree, clusters)
-    return {"numbers": {"ari": adjusted_rand_index(fed.clusters, labels), "n_clusters": float(len(np.unique(labels)))}}
 
 
 def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job:
@@ -146,7 +118,7 @@ def _training(name: str, shown: str, kind: Kind, profile: str, seed: int) -> Job
         fed["base"] = fed["base"] | {"seed": seed}
     how = TRAINING[profile] | {"participation": 1.0, "eval_every": TRAINING[profile]["rounds"]} | kind.options
     axes = {"dataset": fed["dataset"], "variant": "as_written", "federation": shown}
-    axes["k_given"] = name in (*NEEDS_K, *TOLD_K)
+    axes["k_given"] = name in (*NEEDS_K, *TOLD_K, "mean_image")
     return Job.training(fed, method(name, kind), kind.model, **how, seed=seed, axes=axes)
 
 
@@ -207,6 +179,7 @@ def method(name: str, kind: Kind) -> dict[str, Any]:
         "mthfl": on("EigenRelevance", pixels(), **told),
         "flt_eigen": on("EigenRelevance", pixels(), **told) | {"kind": "FLT", "graph": "clusters"},
         "pca_km_hc": on("PCAKMeans", pixels(), **told),
+        "mean_image": on("MeanImage", pixels(), **told) | {"kind": "FLT"},
         "flt": on("FCR", see, random_state=0) | {"kind": "FLT"},
         "flt_given": on("FCR", see, random_state=0, **told) | {"kind": "FLT"},
         "flt_soft": on("FCR", see, random_state=0) | {"kind": "SoftFLT"},
@@ -241,7 +214,7 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
 
     There is no encoder for coloured digits, so FCR and the signatures see their pixels.
     """
-    if name in OWN_THRESHOLD:
+    if name.startswith("emdcfl"):
         # 100 of the digits are four batches an epoch: a larger step, or the networks stay where they started
         return {"kind": "own", "seed": seed} | ({"lr": 0.05} if dataset == "digits" else {})
     if name in ON_PIXELS or colour:
