@@ -405,7 +405,7 @@ def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(root,
         ({"small": ("not tested",), "paper": ("holds",)}, "holds"),
         ({"small": ("not tested",), "demo": ("holds",)}, "not tested"),
         ({"small": ("does not hold",), "stored": ("holds",)}, "holds"),  # written from the best evidence there is
-        ({"stored": ("stand-in only", "holds")}, "holds"),
+        ({"stored": ("stand-in only", "holds")}, "holds"),  # as far as tested
         ({"stored": ("stand-in only", "not tested")}, "stand-in only"),
     ],
 )
@@ -416,6 +416,7 @@ def test_verdicts_over_checks_and_profiles_and_damaged_claims_are_named(root, pr
         papers.write("01_scenario1", profile)
     claim = one(papers.verdicts("flt"), id="flt-t1-1")
     assert claim["verdict"] == verdict and all(why == "why" for *_, why in claim["evidence"])
+    assert claim["part"] == ("hold" in verdict and ("not tested" in str(profiles) or "stand-in" in str(profiles)))
     paths.results("small").mkdir(parents=True, exist_ok=True)
     (paths.results("small") / "02_scenario2_claims.csv").write_text("", encoding="utf-8")
     refused(r"results/small/02_scenario2_claims\.csv cannot be read", checks.checks)

@@ -121,8 +121,8 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
 
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
     stand in count where there are no others, and make it "stand-in only". Returns a DataFrame: the columns of
-    :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`) and ``evidence``: a list of (verdict, sentence,
-    evidence), all checks that bear on it.
+    :func:`fltnb.papers.claims`, ``verdict`` (one of :data:`VERDICTS`), ``part`` (bool: some checks do not count) and
+    ``evidence``: a list of (verdict, sentence, evidence), all checks that bear on it.
     """
     found = checks() if found is None else found
     rows = []
@@ -131,9 +131,9 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
         for group in PROFILES:
             if own["profile"].isin(group).any():
                 own = own[own["profile"].isin(group)]
-        words = set(own["verdict"]) - {"not tested"}
-        words = words - {"stand-in only"} or words
-        together = "not tested" if not words else words.pop() if len(words) == 1 else "mixed"
+        words = set(own["verdict"]) - {"stand-in only", "not tested"} or set(own["verdict"]) - {"not tested"}
+        together = "mixed" if len(words) > 1 else next(iter(words), "not tested")
         shown = [tuple(row) for row in own[["verdict", "sentence", "evidence"]].to_numpy()]
-        rows.append(claim | {"verdict": together, "evidence": shown})
+        part = bool(words - {"stand-in only"}) and words < set(own["verdict"])
+        rows.append(claim | {"verdict": together, "part": part, "evidence": shown})
     return pd.DataFrame(rows)

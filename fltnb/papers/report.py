@@ -24,6 +24,7 @@ from .numbers import read
 from .settings import NOTEBOOKS, in_order
 
 PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
+PART = " <i>(as far as tested)</i>"
 SYMBOLS = dict(zip(VERDICTS, "✔◐✘○–", strict=True))
 
 
@@ -37,8 +38,7 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
     """Return file -> Markdown: ``docs/report/`` and, if it is there, ``README.md``; ``held``: notebook -> results."""
     found, plain = all_measured(held), partial(escape, quote=False)
     checked = checks().map(plain)
-    judged = verdicts(found=checked)
-    judged = judged.assign(claim=judged["claim"].map(plain))
+    judged = verdicts(found=checked).assign(claim=lambda judged: judged["claim"].map(plain))
     totals, near = counts(found).set_index(["paper", "variant"]), nearness(found)
     each = [_card(paper, held, totals, near, judged[judged["paper"] == paper]) for paper in NOTEBOOKS]
     rows = [f"<tr>\n{left}\n{right}\n</tr>" for left, right in zip(each[::2], each[1::2], strict=True)]
@@ -81,9 +81,9 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     lines.append(f"<b>{len(judged)} claims</b>, among them:")
     for word in VERDICTS:
         own = judged[judged["verdict"] == word]
-        named = own.loc[own["id"].isin(about["headlines"].split()), "claim"]
+        named = own.loc[own["id"].isin(about["headlines"].split()), "claim"] + own["part"].map({True: PART, False: ""})
         if len(own):
-            lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
+            lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named.dropna())}".rstrip(": "))
     behind = [held[book] for book in NOTEBOOKS[paper] if held.get(book) is not None and len(held[book].runs)]
     hours = sum(results.provenance()["minutes"].sum() for results in behind) / 60
     runs = sum(len(one.runs) for one in behind)
@@ -163,7 +163,7 @@ def _claims(judged: pd.DataFrame) -> str:
         items = [f"{_verdict(word)}: {text}" + f" ({why})" * bool(why) for word, text, why in claim["evidence"]]
         checked = f"<details><summary>{len(items)}</summary>{'<br>'.join(items)}</details>" if items else ""
         limits = f"<br>*{claim['testable']}*" if claim["testable"] else ""
-        rows.append({"verdict": _verdict(claim["verdict"]), "claim": claim["claim"] + limits})
+        rows.append({"verdict": _verdict(claim["verdict"]) + PART * claim["part"], "claim": claim["claim"] + limits})
         rows[-1] |= {"source": claim["source"], "checks": checked}
     return _pipes(pd.DataFrame(rows))
 
