@@ -58,7 +58,7 @@ def unseen(dataset: str) -> Settings:
     """Return an encoder that has seen no client's data: pixels for colour images; the digits' own principal axes."""
     if dataset == "digits":
         return spec("pca", "digits", latent=16)
-    if dataset in ("colours", "cifar10", "pacs"):
+    if dataset in ("colours", "cifar10", "pacs", "pacs_features"):
         return pixels()
     source = ("emnist_balanced", 8) if dataset == "fashion_mnist" else ("fashion_mnist", 5)
     return spec("convae", *source, 0)

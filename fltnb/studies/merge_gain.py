@@ -132,17 +132,18 @@ def _new(profile: str) -> Iterator[Job]:
 def _unseen(profile: str) -> dict[str, Settings]:
     if profile == "demo":
         return {"scenario 1": federation("digits", "as_written", 0)}
-    labels = federation("mnist", "as_written", 0)
+    labels, pacs = federation("mnist", "as_written", 0), {"kind": "domains", "dataset": "pacs"}
     few = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 20, "test_per_client": 10}
     structured = {"kind": "structured", "dataset": "emnist_bymerge", "max_per_class": 2400}
     odd = {"kind": "tasks", "dataset": "fashion_mnist", "tasks": [list(t) for t in FASHION_TASKS[:2]]}
     return {
         "scenario 1": federation("cifar10", "as_written", 0),
         "scenario 2": federation("cifar10", "as_written", 0, 1),
+        "quantity skew": odd | {"users_per_task": [10, 10], "samples_per_user": [20, 500]},
         "one odd client": odd | {"users_per_task": [19, 1], "samples_per_user": 150},
         "5 samples a client, two classes": labels | {"n_clients": 20, "samples_per_client": 5},
         **{f"{n} samples a client": few | {"samples_per_client": n} for n in (10, 20)},
-        "PACS": {"kind": "domains", "dataset": "pacs"},
+        **{"PACS": pacs, "PACS, ImageNet features": pacs | {"dataset": "pacs_features"}},
         **{f"scenario 4, {n:,} clients": structured | {"n_clients": n} for n in (240, 2400)},
     }
 
@@ -232,5 +233,5 @@ def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
 
 
 def _compared(truth: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    true, found = (len(np.unique(part)) for part in (truth, labels))
-    return {"ari": metrics.adjusted_rand_index(truth, labels), "n_clusters": found, "true_clusters": true}
+    ari = metrics.adjusted_rand_index(truth, labels)
+    return {"ari": ari, "n_clusters": len(np.unique(labels)), "true_clusters": len(np.unique(truth))}
