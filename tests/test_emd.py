@@ -94,12 +94,11 @@ def test_finds_the_groups_and_limits_of_the_tolerance():
     assert np.allclose(equal.distance_, 0, atol=1e-12) and equal.n_clusters_ == 1
     for approximation in ("sinkhorn", "sliced"):
         assert adjusted_rand_index(GROUPS, fit(distance=approximation, max_samples=30).labels_) == 1
-    found = fit(tolerance="auto")
-    assert adjusted_rand_index(GROUPS, found.labels_) == 1 and 0 < found.tolerance_ < 0.2
-    assert fit([0] * 6, tolerance="auto").n_clusters_ == 1
+    found, alike = fit(tolerance="auto"), fit([0] * 6, tolerance="auto")
+    assert adjusted_rand_index(GROUPS, found.labels_) == 1 and 0 < found.tolerance_ < 0.2 and alike.n_clusters_ == 1
     limits = [EMDClustering(tolerance=e).connect(fitted.distance_, fitted.reference_)[1] for e in (0, 1.9)]
     assert [len(set(labels)) for labels in limits] == [8, 1]  # although chance makes some distances negative
-    assert fit(n_clusters=3).n_clusters_ == 3 and fit(n_clusters=3).adjacency_.sum() > 8
+    assert np.array_equal(fit(n_clusters=3, tolerance=0).adjacency_, fitted.adjacency_)  # the cut, not the tolerance
 
 
 def test_distances_are_those_of_the_formula_and_a_pair_agrees_on_its_projection():
@@ -358,6 +357,7 @@ def test_settings_come_back_and_bad_ones_are_refused(turned, digits):
     bare = fl.federations.rotated_copies(digits, **TURNED, val_fraction=0.0, samples_per_client=20)
     refused("EMDClustering", EMDCFL, fl.FCR())
     refused("client 0 has none", run, EMDCFL(), bare)
-    refused("cosine distance from 0 to 2", run, EMDCFL(EMDClustering(tolerance=-1)), turned)
+    for wrong in (-1, 3.0):
+        refused("cosine distance from 0 to 2", run, EMDCFL(EMDClustering(tolerance=wrong)), turned)
     refused("without n_clusters", EMDCFL, EMDClustering(n_clusters=2))
     assert run(Local(), turned, rounds=1).labels is None

@@ -119,7 +119,7 @@ def _new(profile: str) -> Iterator[Job]:
     """Federations that nobody looked at while the rule was made, beside the other clusterers."""
     for seed in BLIND[profile][:FEW]:
         for shown, fed in _unseen(profile).items():
-            for name in ("merge_gain",) if "2,400" in shown else CLUSTERERS:  # others compare all pairs: for hours
+            for name in ("merge_gain",) if "2,400" in shown else CLUSTERERS:  # others: cost of all pairs
                 yield _clustering(name, fed | {"seed": seed}, part="new", federation=shown)
         dataset = "digits" if profile == "demo" else "mnist"
         for what, levels in {"permuted labels": (2, 4, 10), "styles": (2, 3, 4)}.items():
