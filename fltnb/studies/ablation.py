@@ -13,7 +13,6 @@ METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
 TOY = GRID | {"clients": (25, 50), "participation": (0.2,)}  # the digits: other sizes, and shorter
 ROUNDS = {"demo": 6, "small": 100, "paper": 100}
-SMALL_METHODS = ("fedsem", "flt_enc1")  # Enc2 on CIFAR-10 takes most of an hour for pretraining and tuning alone
 SAMPLERS = {"clients": (100, 500), "participation": (0.2,), "local_epochs": (1,)}  # with the other sampler as well
 
 
@@ -27,7 +26,7 @@ def jobs(profile: str) -> list[Job]:
     return [
         row(name, dataset, variant, seed, profile, 1, rounds=ROUNDS[profile], **line)
         for variant, line in wanted
-        for name in (SMALL_METHODS if profile == "small" else METHODS)
+        for name in METHODS
         for seed in FEWER_SEEDS[profile]
     ]
 

@@ -28,12 +28,6 @@ def datasets(profile: str) -> tuple[str, ...]:
     return ("digits",) if profile == "demo" else ("mnist", "cifar10")
 
 
-def table_methods(dataset: str, profile: str) -> tuple[str, ...]:
-    """Return the rows of Tables 1 and 2; ``small`` leaves out Enc2 of CIFAR-10, tuned for hours on every client."""
-    left_out = ("flt_enc2",) if (profile, dataset) == ("small", "cifar10") else ()
-    return tuple(name for name in SCENARIO1_METHODS if name not in left_out)
-
-
 def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int = 0) -> Settings:
     """FLT scenarios 1 and 2: the clean partition drawn from ``seed``, or the one fixed partition of the tables."""
     return {

@@ -2,7 +2,7 @@
 
 from ..results import Job
 from . import centroids
-from .common import SEEDS, VARIANTS, datasets, picture, row, steps, table_methods
+from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, datasets, picture, row, steps
 
 
 def jobs(profile: str) -> list[Job]:
@@ -12,7 +12,7 @@ def jobs(profile: str) -> list[Job]:
         result += [
             row(name, dataset, variant, seed, profile)
             for variant in VARIANTS
-            for name in table_methods(dataset, profile)
+            for name in SCENARIO1_METHODS
             for seed in seeds
         ]
         if dataset != "cifar10":

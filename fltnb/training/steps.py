@@ -6,8 +6,10 @@ no gradient is ever stored). Weights and bias of a dense layer sit in one matrix
 Convolutions keep torch's kernels, channels last, pooled before ReLU and dropout.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -20,6 +22,7 @@ from .samples import Samples, tensor
 SLAB = 1000  # samples gathered at a time; bounds the working copy where a client holds many
 LARGE = 2**19  # numbers in a weight matrix from which the product is faster the other way round (docs/engine.md)
 SMALL_BATCH = 16
+NARROW, TAPS = 16, 5  # output channels and weights in a row up to which our own kernels are the faster ones
 _CPU = Path("/proc/cpuinfo")
 TURNED = not (_CPU.exists() and "AuthenticAMD" in _CPU.read_text())  # there it takes twice as long that way
 
@@ -135,15 +138,19 @@ class _Dense:
 
 
 class _Conv:
-    def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
-        self.stage, self.spec = stage, spec
-        conv = stage.linear
-        shape = (conv.outputs, conv.inputs, conv.kernel, conv.kernel)
-        self.weight = torch.empty(shape, dtype=dtype).to(memory_format=torch.channels_last)
-        self.bias = torch.empty(conv.outputs, dtype=dtype)
-        self.both = (self.weight, self.bias)
+    def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        self.stage, self.spec, self.dtype, self.shape = stage, spec, dtype, shape  # shape (C, H, W) of the inputs
+        self.bias = torch.empty(stage.linear.outputs, dtype=dtype)
+        self.memory, self.weight = self._allocate(stage.linear)
+        self.both = (self.memory, self.bias)
         self.velocity = [torch.zeros_like(p) for p in self.both] if spec.momentum else (None, None)
         self.start = [torch.zeros_like(p) for p in self.both] if spec.proximal else (None, None)
+
+    def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the memory of the weights, and as (outputs, inputs, k, k)."""
+        weight = torch.empty(conv.outputs, conv.inputs, conv.kernel, conv.kernel, dtype=self.dtype)
+        weight = weight.to(memory_format=torch.channels_last)
+        return weight, weight
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         self.weight.copy_(weight)
@@ -171,10 +178,65 @@ class _Conv:
         return self.out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        grad, *own = convolution_gradients(self, unactivated(self, d.to(self.out.dtype)), self.kernel, 1, first)
-        for parameter, gradient, velocity, start in zip(self.both, own, self.velocity, self.start, strict=True):
-            descend(self.spec, parameter, velocity, start, axpby(gradient.to(parameter.dtype).div_(b)))
+        d = unactivated(self, d.to(self.out.dtype, memory_format=torch.channels_last))
+        grad, *own = convolution_gradients(self, d, self.kernel, 1, first)
+        self.descend(own, b)
         return grad
+
+    def descend(self, gradients: Sequence[torch.Tensor], b: int) -> None:
+        for parameter, gradient, velocity, start in zip(self.both, gradients, self.velocity, self.start, strict=True):
+            descend(self.spec, parameter, velocity, start, axpby(gradient.to(parameter.dtype).div_(b)))
+
+
+class _NarrowConv(_Conv):
+    """The same by the kernels for few channels, on flat memory of which they read a little beyond the end."""
+
+    def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
+        from . import kernels  # numba takes a while to import
+
+        made = kernels.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel)
+        self.run_forward, self.run_backward, self.pooled, self.row, sweep = made
+        rows = torch.zeros(conv.outputs, conv.kernel, self.row, dtype=self.dtype)
+        self.sums, self.rooms = torch.empty(2, sweep, dtype=self.dtype), {}
+        self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
+        own = rows[..., : conv.kernel * conv.inputs].unflatten(2, (conv.kernel, conv.inputs))
+        return rows, own.permute(0, 3, 1, 2)
+
+    def _room(self, b: int) -> SimpleNamespace:
+        """Memory for b samples, and what the kernels are called with."""
+        (c, h, w), n = self.shape, b * math.prod(self.shape)
+        flat = [torch.zeros(n + 2 * self.row, dtype=self.dtype) for _ in range(3)]
+        x, last, below = (one[:n].view(b, *s) for one, s in zip(flat, [(c, h, w), (h, w, c), (h, w, c)], strict=True))
+        out, d = torch.empty(2, b, len(self.bias), *self.pooled, dtype=self.dtype)
+        winners = torch.empty(out.shape, dtype=torch.int32)
+        forth = x.flatten(2), *self.both, self.sums, out, winners
+        back = [d, out, winners, flat[1], self.memory, *self.gradients, flat[2]]
+        forth, back = [one.numpy() for one in forth], [one.flatten().numpy() for one in back]
+        last, below = (one.permute(0, 3, 1, 2) for one in (last, below))
+        return SimpleNamespace(x=x, last=last, below=below, out=out, d=d, forth=forth, back=back)
+
+    def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
+        b = x.shape[0]
+        if b not in self.rooms:
+            self.rooms[b] = self._room(b)
+        self.room = self.rooms[b]
+        self.room.x.copy_(x)
+        self.room.last.copy_(x)
+        self.run_forward(*self.room.forth)
+        return self.room.out
+
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
+        self.room.d.copy_(d)
+        self.run_backward(*self.room.back, not first)
+        self.descend(self.gradients, b)
+        return self.room.below
+
+
+def _convolution(stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> _Conv:
+    conv = stage.linear
+    narrow = conv.outputs <= NARROW and conv.outputs % 2 == 0 and conv.kernel <= TAPS and not conv.padding
+    ours = narrow and stage.pool and stage.relu and stage.dropout is None and spec.kernels == dtype
+    return (_NarrowConv if ours else _Conv)(stage, spec, dtype, shape)
 
 
 class LeanTrainer:
@@ -187,7 +249,9 @@ class LeanTrainer:
         self.model, self.spec, self.samples = model, spec, samples
         self.dtype = getattr(torch, spec.dtype)
         stages = model.stages
-        self.body = [_Conv(stage, spec, self.dtype) for stage in stages if isinstance(stage.linear, Conv)]
+        before = zip(model.layers, (model.input_shape, *model.activations), strict=False)
+        shapes = [shape for layer, shape in before if isinstance(layer, Conv)]
+        self.body = [_convolution(stage, spec, self.dtype, shape) for stage, shape in zip(stages, shapes, strict=False)]
         self.head = [_Dense(stage, spec, self.dtype) for stage in stages[len(self.body) :]]
         self.layers = [*self.body, *self.head]
         self.slab = -(-SLAB // spec.batch_size) * spec.batch_size  # whole batches
@@ -249,7 +313,7 @@ class LeanTrainer:
             for layer in self.body:
                 x = layer.forward(x, _of(layer, masks))
             d = self._dense(self._flatten(x), target, out, masks, weight, rooms[b])
-            d = d.view(x.shape).contiguous(memory_format=torch.channels_last)
+            d = d.view(x.shape)
             for layer in reversed(self.body):
                 d = layer.backward(d, b, layer is self.body[0])
         if not measure:

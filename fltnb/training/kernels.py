@@ -1,0 +1,117 @@
+"""Convolution, 2x2 max pooling and ReLU in one step, for networks with few channels such as LeNet.
+
+Libraries fill a vector with channels: with 6 or 16 of them most of it idles. Here a vector holds neighbouring pixels on
+the way forward, and a row of weights on the way back, where only the winners of the pooling, a quarter of the pixels,
+have a gradient at all. Measured: docs/engine.md.
+"""
+
+from functools import cache
+
+import numba
+from llvmlite import ir
+from numba.extending import intrinsic
+
+LANES = 16  # numbers in a vector; a processor with shorter ones takes several
+TAPS = 5  # weights in a row that one sweep over the pixels takes
+_HOW = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}  # multiply and add in one instruction
+
+
+@intrinsic
+def _add_scaled(typing, target, i, scale, source, j):
+    """``target[i : i + LANES] += scale * source[j : j + LANES]``, without asking whether the two overlap."""
+
+    def emit(context, builder, signature, values):
+        number, lane = context.get_value_type(target.dtype), ir.IntType(32)
+        vector, align = ir.VectorType(number, LANES), target.dtype.bitwidth // 8
+
+        def pointer(place):
+            data = context.make_array(signature.args[place])(context, builder, values[place]).data
+            return builder.bitcast(builder.gep(data, [values[place + 1]]), vector.as_pointer())
+
+        first = builder.insert_element(ir.Constant(vector, ir.Undefined), values[2], lane(0))
+        scales = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(lane, LANES), [0] * LANES))
+        product = builder.fmul(scales, builder.load(pointer(3), align=align), flags=("contract",))
+        builder.store(builder.fadd(builder.load(pointer(0), align=align), product, ("contract",)), pointer(0), align)
+        return context.get_dummy_value()
+
+    index = numba.types.intp
+    return numba.types.void(target, index, target.dtype, source, index), emit
+
+
+def padded(numbers: int) -> int:
+    """Return the length of a row of so many numbers in whole vectors."""
+    return -(-numbers // LANES) * LANES
+
+
+@cache
+def make(channels: int, outputs: int, height: int, width: int, size: int) -> tuple:
+    """Return ``forward`` and ``backward`` for ``size`` x ``size`` weights, and h x w, n and m of their arguments.
+
+    ``rows`` (outputs, size, n): weights, a row of ``size`` pixels with channels last, then zeros. At most TAPS pixels
+    in a row, an even number of outputs, no padding.
+    """
+    wide = height - size + 1, width - size + 1
+    h, w, n = wide[0] // 2, wide[1] // 2, padded(TAPS * channels)
+    sweep = padded((wide[0] - 1) * width + wide[1])
+
+    @numba.njit(**_HOW)
+    def forward(x, rows, bias, sums, out, winners):
+        """Fill ``out`` and ``winners`` (b, outputs, h, w): activations, and the pixel where a winner's window begins.
+
+        ``x`` (b, channels, height * width), readable beyond its end; ``sums`` (2, m): two outputs before the pooling.
+        """
+        first, second = sums[0], sums[1]
+        for b in range(x.shape[0]):
+            for o in range(0, outputs, 2):
+                first[:], second[:] = bias[o], bias[o + 1]
+                for c in range(channels):
+                    for y in range(size):
+                        plane, one, two = x[b, c, y * width :], rows[o, y, c:], rows[o + 1, y, c:]
+                        u0, u1, u2 = one[0], one[channels], one[2 * channels]
+                        v0, v1, v2 = two[0], two[channels], two[2 * channels]
+                        u3, u4, v3, v4 = one[3 * channels], one[4 * channels], two[3 * channels], two[4 * channels]
+                        for p in range(sweep):
+                            x0, x1, x2, x3, x4 = plane[p], plane[p + 1], plane[p + 2], plane[p + 3], plane[p + 4]
+                            first[p] += u0 * x0 + u1 * x1 + u2 * x2 + u3 * x3 + u4 * x4
+                            second[p] += v0 * x0 + v1 * x1 + v2 * x2 + v3 * x3 + v4 * x4
+                for k in range(2):
+                    for i in range(h):
+                        for j in range(w):
+                            at = 2 * (i * width + j)
+                            best, winner = sums[k, at], at
+                            if sums[k, at + 1] > best:
+                                best, winner = sums[k, at + 1], at + 1
+                            if sums[k, at + width] > best:
+                                best, winner = sums[k, at + width], at + width
+                            if sums[k, at + width + 1] > best:
+                                best, winner = sums[k, at + width + 1], at + width + 1
+                            out[b, o + k, i, j] = bias.dtype.type(0) if best < 0 else best
+                            winners[b, o + k, i, j] = winner
+
+    @numba.njit(**_HOW)
+    def backward(d, out, winners, x, rows, d_rows, d_bias, d_x, below):
+        """Fill ``d_rows``, ``d_bias`` and, if ``below``, ``d_x`` from ``d``, the gradient of ``out``; all flat.
+
+        ``x`` and ``d_x`` have channels last, with n numbers to spare at the end.
+        """
+        d_rows[:], d_bias[:] = 0, 0
+        if below:
+            d_x[:] = 0
+        for b in range(len(d) // (outputs * h * w)):
+            for o in range(outputs):
+                begin = (b * outputs + o) * h * w
+                for k in range(begin, begin + h * w):
+                    if out[k] <= 0:  # ReLU; NaN goes on
+                        continue
+                    d_bias[o] += d[k]
+                    at = (b * height * width + winners[k]) * channels
+                    for y in range(size):
+                        row, pixels = (o * size + y) * n, at + y * width * channels
+                        for part in range(0, n, LANES):
+                            _add_scaled(d_rows, row + part, d[k], x, pixels + part)
+                            if below:
+                                _add_scaled(d_x, pixels + part, d[k], rows, row + part)
+        for row in range(0, len(d_rows), n):
+            d_rows[row + size * channels : row + n] = 0
+
+    return forward, backward, (h, w), n, sweep
