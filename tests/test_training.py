@@ -63,7 +63,7 @@ def test_back_ends_agree_on_mlps(name, flavour, clients):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        *(("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (8, 8)), ("lenet", (28, 30))),
+        *(("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (8, 8)), ("lenet", (28, 30, 3))),
         *(("emdcfl_cnn", (8, 8)), ("cnn_small", (8, 8, 3)), ("cnn_small", (28, 29))),
     ],
 )
@@ -185,7 +185,7 @@ def test_float32_and_trainers_in_two_threads():
         assert np.mean(np.abs(theta - oracle) > 1e-6) < 0.01
     # Parameters that are views of one buffer share autograd's version counter, so in-place steps in two threads used
     # to fail; every trainer has buffers of its own.
-    fed, model = pair("lenet", RAGGED[:4])
+    fed, model = pair("lenet", RAGGED[:4], (28, 28))
     spec = TrainSpec(local_epochs=3, momentum=0.5)
     theta, samples = model.init(0), Samples.of(fed)
     out = np.empty((2, 4, model.n_parameters), dtype=np.float32)
@@ -250,9 +250,8 @@ def test_models_given_are_not_trained_in_place(backend, name):
 
 @every_backend
 def test_diverged_clients_touch_no_others_and_step_size_zero_changes_nothing(backend):
-    fed = make_fed(RAGGED[:4])
-    for name in ("mlp", "mnist_cnn"):
-        model = models.make(name, fed.input_shape, 4)
+    for name, side in (("mlp", 8), ("mnist_cnn", 8), ("lenet", 28)):
+        fed, model = pair(name, RAGGED[:4], (side, side))
         theta = start(model)
         theta[1, 3] = np.nan
         spec = TrainSpec(local_epochs=2, dtype="float64")

@@ -55,18 +55,22 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
     sweep = padded((wide[0] - 1) * width + wide[1])
 
     @numba.njit(**_HOW)
-    def forward(x, rows, bias, sums, out, winners):
-        """Fill ``out`` and ``winners`` (b, outputs, h, w): activations, and the pixel where a winner's window begins.
+    def forward(x, planes, sums, rows, bias, out, winners):
+        """Fill ``out`` and ``winners``, flat: activations, and the pixel where the window of each begins.
 
-        ``x`` (b, channels, height * width), readable beyond its end; ``sums`` (2, m): two outputs before the pooling.
+        ``x`` and ``out`` have channels last; ``planes`` (channels, m + TAPS * width) and ``sums`` (2, m) are for one
+        image: its channels one by one, two outputs before the pooling.
         """
         first, second = sums[0], sums[1]
-        for b in range(x.shape[0]):
+        for b in range(len(winners) // (outputs * h * w)):
+            for p in range(height * width):
+                for c in range(channels):
+                    planes[c, p] = x[(b * height * width + p) * channels + c]
             for o in range(0, outputs, 2):
                 first[:], second[:] = bias[o], bias[o + 1]
                 for c in range(channels):
                     for y in range(size):
-                        plane, one, two = x[b, c, y * width :], rows[o, y, c:], rows[o + 1, y, c:]
+                        plane, one, two = planes[c, y * width :], rows[o, y, c:], rows[o + 1, y, c:]
                         u0, u1, u2 = one[0], one[channels], one[2 * channels]
                         v0, v1, v2 = two[0], two[channels], two[2 * channels]
                         u3, u4, v3, v4 = one[3 * channels], one[4 * channels], two[3 * channels], two[4 * channels]
@@ -85,11 +89,12 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
                                 best, winner = sums[k, at + width], at + width
                             if sums[k, at + width + 1] > best:
                                 best, winner = sums[k, at + width + 1], at + width + 1
-                            out[b, o + k, i, j] = bias.dtype.type(0) if best < 0 else best
-                            winners[b, o + k, i, j] = winner
+                            place = ((b * h + i) * w + j) * outputs + o + k
+                            out[place] = bias.dtype.type(0) if best < 0 else best
+                            winners[place] = winner
 
     @numba.njit(**_HOW)
-    def backward(d, out, winners, x, rows, d_rows, d_bias, d_x, below):
+    def backward(d, x, out, winners, rows, d_rows, d_bias, below, d_x):
         """Fill ``d_rows``, ``d_bias`` and, if ``below``, ``d_x`` from ``d``, the gradient of ``out``; all flat.
 
         ``x`` and ``d_x`` have channels last, with n numbers to spare at the end.
@@ -97,20 +102,18 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
         d_rows[:], d_bias[:] = 0, 0
         if below:
             d_x[:] = 0
-        for b in range(len(d) // (outputs * h * w)):
-            for o in range(outputs):
-                begin = (b * outputs + o) * h * w
-                for k in range(begin, begin + h * w):
-                    if out[k] <= 0:  # ReLU; NaN goes on
-                        continue
-                    d_bias[o] += d[k]
-                    at = (b * height * width + winners[k]) * channels
-                    for y in range(size):
-                        row, pixels = (o * size + y) * n, at + y * width * channels
-                        for part in range(0, n, LANES):
-                            _add_scaled(d_rows, row + part, d[k], x, pixels + part)
-                            if below:
-                                _add_scaled(d_x, pixels + part, d[k], rows, row + part)
+        for k in range(len(d)):
+            if out[k] <= 0:  # ReLU; NaN goes on
+                continue
+            b, o = k // (outputs * h * w), k % outputs
+            d_bias[o] += d[k]
+            at = (b * height * width + winners[k]) * channels
+            for y in range(size):
+                row, pixels = (o * size + y) * n, at + y * width * channels
+                for part in range(0, n, LANES):
+                    _add_scaled(d_rows, row + part, d[k], x, pixels + part)
+                    if below:
+                        _add_scaled(d_x, pixels + part, d[k], rows, row + part)
         for row in range(0, len(d_rows), n):
             d_rows[row + size * channels : row + n] = 0
 

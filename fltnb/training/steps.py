@@ -9,7 +9,6 @@ Convolutions keep torch's kernels, channels last, pooled before ReLU and dropout
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -23,6 +22,7 @@ SLAB = 1000  # samples gathered at a time; bounds the working copy where a clien
 LARGE = 2**19  # numbers in a weight matrix from which the product is faster the other way round (docs/engine.md)
 SMALL_BATCH = 16
 NARROW, TAPS = 16, 5  # output channels and weights in a row up to which our own kernels are the faster ones
+SPARE = 16  # pixels that they may read beyond the last image
 _CPU = Path("/proc/cpuinfo")
 TURNED = not (_CPU.exists() and "AuthenticAMD" in _CPU.read_text())  # there it takes twice as long that way
 
@@ -195,41 +195,37 @@ class _NarrowConv(_Conv):
         from . import kernels  # numba takes a while to import
 
         made = kernels.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel)
-        self.run_forward, self.run_backward, self.pooled, self.row, sweep = made
-        rows = torch.zeros(conv.outputs, conv.kernel, self.row, dtype=self.dtype)
-        self.sums, self.rooms = torch.empty(2, sweep, dtype=self.dtype), {}
+        self.run_forward, self.run_backward, (h, w), row, sweep = made
+        self.row, self.out_shape, self.rooms = row, (h, w, conv.outputs), {}
+        rows = torch.zeros(conv.outputs, conv.kernel, row, dtype=self.dtype)
+        planes = torch.zeros(conv.inputs, sweep + TAPS * self.shape[2], dtype=self.dtype)
+        self.scratch = planes.numpy(), torch.empty(2, sweep, dtype=self.dtype).numpy()
         self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
         own = rows[..., : conv.kernel * conv.inputs].unflatten(2, (conv.kernel, conv.inputs))
         return rows, own.permute(0, 3, 1, 2)
 
-    def _room(self, b: int) -> SimpleNamespace:
-        """Memory for b samples, and what the kernels are called with."""
-        (c, h, w), n = self.shape, b * math.prod(self.shape)
-        flat = [torch.zeros(n + 2 * self.row, dtype=self.dtype) for _ in range(3)]
-        x, last, below = (one[:n].view(b, *s) for one, s in zip(flat, [(c, h, w), (h, w, c), (h, w, c)], strict=True))
-        out, d = torch.empty(2, b, len(self.bias), *self.pooled, dtype=self.dtype)
-        winners = torch.empty(out.shape, dtype=torch.int32)
-        forth = x.flatten(2), *self.both, self.sums, out, winners
-        back = [d, out, winners, flat[1], self.memory, *self.gradients, flat[2]]
-        forth, back = [one.numpy() for one in forth], [one.flatten().numpy() for one in back]
-        last, below = (one.permute(0, 3, 1, 2) for one in (last, below))
-        return SimpleNamespace(x=x, last=last, below=below, out=out, d=d, forth=forth, back=back)
+    def _images(self, b: int, shape: tuple[int, ...]) -> tuple[torch.Tensor, np.ndarray]:
+        """Return memory for b images (H, W, C), channels last: as (b, C, H, W), and flat with room to read beyond."""
+        n = b * math.prod(shape)
+        flat = torch.zeros(n + SPARE * shape[2], dtype=self.dtype)
+        return flat[:n].view(b, *shape).permute(0, 3, 1, 2), flat.numpy()
 
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
-        b = x.shape[0]
+        b, (c, h, w) = x.shape[0], self.shape
         if b not in self.rooms:
-            self.rooms[b] = self._room(b)
-        self.room = self.rooms[b]
-        self.room.x.copy_(x)
-        self.room.last.copy_(x)
-        self.run_forward(*self.room.forth)
-        return self.room.out
+            winners = np.empty(b * math.prod(self.out_shape), dtype=np.int32)
+            self.rooms[b] = *self._images(b, self.out_shape), winners, *self._images(b, (h, w, c))
+        out, *self.last, self.below, self.d_x = self.rooms[b]
+        self.x = x.permute(0, 2, 3, 1).flatten().numpy()
+        self.run_forward(self.x, *self.scratch, self.memory.numpy(), self.bias.numpy(), *self.last)
+        return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
-        self.room.d.copy_(d)
-        self.run_backward(*self.room.back, not first)
+        d = d.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1).flatten()
+        own = [one.flatten().numpy() for one in (self.memory, *self.gradients)]
+        self.run_backward(d.numpy(), self.x, *self.last, *own, not first, self.d_x)
         self.descend(self.gradients, b)
-        return self.room.below
+        return self.below
 
 
 def _convolution(stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> _Conv:
@@ -325,7 +321,8 @@ class LeanTrainer:
         """Return the inputs of a slab: dense layers get rows ending in a 1, convolutions images with channels last."""
         n, (c, h, w) = len(index), self.model.input_shape
         if self.body:
-            x = torch.empty(n, h, w, c, dtype=self.dtype).permute(0, 3, 1, 2)
+            flat = torch.empty((n * h * w + SPARE) * c, dtype=self.dtype)
+            x = flat[: n * h * w * c].view(n, h, w, c).permute(0, 3, 1, 2)
             self.samples.fill(index, x)
             return x
         x = self._room(n)
