@@ -164,7 +164,7 @@ def client_strip(
         colors = [cluster_color(cluster) for cluster in own[hue]] if coloured else look.color
         ax.scatter(spread(np.full(len(own), at), 0.55), own["test"], s=9, c=colors, alpha=0.7, lw=0, zorder=2)
         ax.boxplot([own["test"].to_numpy(dtype=float)], positions=[at], widths=0.68, whis=(0, 100), **box)
-    turn = {"rotation": 30, "ha": "right"} if len(drawn) > 5 else {}
+    turn = {"rotation": 30, "ha": "right"} if len(drawn) > 4 else {}
     ax.set_xticks(range(len(drawn)), [look.label for look in drawn.values()], **turn)
     ax.grid(False, axis="x")
     ax.set(xlabel="", ylabel=MEASURES["test"])
