@@ -20,12 +20,7 @@ def jobs(profile: str) -> list[Job]:
     """FLT Tables 2 and 8, Figure 9: six methods and the oracle in both variants, every switch alone; partitions."""
     sets, seeds = datasets(profile), SEEDS[profile]
     trained = [(dataset, variant) for dataset in sets for variant in VARIANTS]
-    rows = [
-        row(name, *one, seed, profile, 1)
-        for one in trained
-        for name in SCENARIO1_METHODS
-        for seed in seeds
-    ]
+    rows = [row(name, *one, seed, profile, 1) for one in trained for name in SCENARIO1_METHODS for seed in seeds]
     rows += [
         row(name, sets[0], "as_written", seed, profile, 1, **switch)
         for name, switches in SWITCHES.items()

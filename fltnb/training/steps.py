@@ -1,34 +1,32 @@
 """Local SGD without autograd, optimiser objects or DataLoader: the step the CPU workers run.
 
 At the sizes of the papers' models a step spends most of its time in bookkeeping, so the backward pass is written out
-and the SGD update is folded into the matrix product that makes the gradient (``W <- W - lr/B d^T x`` is one call, and
+and the SGD update is folded into the matrix product that makes the gradient (``W <- W - lr/B x^T d`` is one call, and
 no gradient is ever stored). Weights and bias of a dense layer sit in one matrix, met by a constant 1 in the inputs.
-Convolutions keep torch's kernels, channels last, pooled before ReLU and dropout.
+Dense layers and narrow convolutions have kernels of their own; other convolutions keep torch's, channels last, pooled
+before ReLU and dropout.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn import functional
 
 from ..models import POOL, Conv, Model, Stage
+from . import dense, narrow, vectors
 from .contract import TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 
 SLAB = 1000  # samples gathered at a time; bounds the working copy where a client holds many
-LARGE = 2**19  # numbers in a weight matrix from which the product is faster the other way round (docs/engine.md)
-SMALL_BATCH = 16
 NARROW, TAPS = 16, 5  # output channels and weights in a row up to which our own kernels are the faster ones
 SPARE = 16  # pixels that they may read beyond the last image
-_CPU = Path("/proc/cpuinfo")
-TURNED = not (_CPU.exists() and "AuthenticAMD" in _CPU.read_text())  # there it takes twice as long that way
 
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
 _convolution_backward = torch.ops.aten.convolution_backward.default
 relu_backward = torch.ops.aten.threshold_backward.default
+relu_backward_to = torch.ops.aten.threshold_backward.grad_input
 
 
 def descend(
@@ -92,49 +90,42 @@ def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: 
 
 
 def padded(rows: int, columns: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a (rows, columns) matrix of ones whose rows start at multiples of 16 numbers: faster products."""
-    return torch.ones(rows, -(-columns // 16) * 16, dtype=dtype)[:, :columns]
+    """Return a (rows, columns) matrix of zeros whose rows the kernels may use to the end of their last block."""
+    return torch.zeros(rows, vectors.padded(columns), dtype=dtype)[:, :columns]
 
 
 class _Dense:
     def __init__(self, stage: Stage, spec: TrainSpec, dtype: torch.dtype) -> None:
         self.stage, self.spec, self.dtype = stage, spec, dtype
-        inputs, outputs = stage.linear.inputs, stage.linear.outputs
-        self.weight = padded(outputs, inputs + 1, dtype)  # the last column is the bias
-        self.transposed, self.inner = self.weight.t(), self.weight[:, :inputs]
-        self.velocity = padded(outputs, inputs + 1, dtype) if spec.momentum else None
-        self.start = padded(outputs, inputs + 1, dtype) if spec.proximal else None
-        self.large = outputs * (inputs + 1) > LARGE
-        self.outputs = padded(0, outputs + 1, dtype)
+        shape = stage.linear.inputs + 1, stage.linear.outputs
+        self.weight = padded(*shape, dtype)  # the last row is the bias
+        self.inner = self.weight[:-1]
+        self.velocity = padded(*shape, dtype) if spec.momentum else None
+        self.start = padded(*shape, dtype) if spec.proximal else None
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        self.inner.copy_(weight)
-        self.weight[:, -1].copy_(bias)
+        self.inner.copy_(weight.t())
+        self.weight[-1].copy_(bias)
         if self.velocity is not None:
             self.velocity.zero_()
         if self.start is not None:
             self.start.copy_(self.weight)
 
     def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        weight.copy_(self.inner)
-        bias.copy_(self.weight[:, -1])
+        weight.copy_(self.inner.t())
+        bias.copy_(self.weight[-1])
 
-    def batch(self, b: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Room for b samples' outputs: with the constant 1 the next layer needs, and without."""
-        if len(self.outputs) < b:
-            self.outputs = padded(b, self.stage.linear.outputs + 1, self.dtype)
-        whole = self.outputs[:b]
-        return whole, whole[:, :-1]
+    def batch(self, b: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Room for b samples' outputs, with the constant 1 for the next layer and without, and their gradient."""
+        whole = padded(b, self.stage.linear.outputs + 1, self.dtype)
+        return whole, whole[:, :-1], padded(b, self.stage.linear.outputs, self.dtype)
 
     def forward(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        if TURNED and self.large and len(x) <= SMALL_BATCH:
-            out.copy_(torch.mm(self.weight, x.t()).t())
-        else:
-            torch.mm(x, self.transposed, out=out)
+        dense.forward(x.numpy(), self.weight.numpy(), out.numpy())
 
     def descend(self, d: torch.Tensor, x: torch.Tensor, b: int) -> None:
-        d, own = d.t(), (self.weight, self.velocity, self.start)
-        descend(self.spec, *own, lambda target, beta, alpha: target.addmm_(d, x, beta=beta, alpha=alpha / b))
+        x, d, own = x.numpy(), d.numpy(), (self.weight, self.velocity, self.start)
+        descend(self.spec, *own, lambda target, beta, alpha: dense.update(target.numpy(), x, d, beta, alpha / b))
 
 
 class _Conv:
@@ -192,9 +183,7 @@ class _NarrowConv(_Conv):
     """The same by the kernels for few channels, on flat memory of which they read a little beyond the end."""
 
     def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
-        from . import kernels  # numba takes a while to import
-
-        made = kernels.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel)
+        made = narrow.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel)
         self.run_forward, self.run_backward, (h, w), row, sweep = made
         self.row, self.out_shape, self.rooms = row, (h, w, conv.outputs), {}
         rows = torch.zeros(conv.outputs, conv.kernel, row, dtype=self.dtype)
@@ -288,21 +277,21 @@ class LeanTrainer:
         """Take the steps of some consecutive batches; return their summed loss if asked to measure it."""
         n, size = len(index), self.spec.batch_size
         y = self.samples.targets(index)
-        targets = torch.zeros(n, self.model.n_classes, dtype=self.dtype).scatter_(1, y[:, None], 1.0)
-        logits = torch.empty_like(targets)
+        logits = padded(n, self.model.n_classes, self.dtype)
+        none = torch.empty(0, dtype=self.dtype)
         batches = zip(
             self._inputs(index).split(size),
-            targets.split(size),
+            y.split(size),
             logits.split(size),
             zip(*(scale.split(size) for scale in scales), strict=True) if scales else [()] * -(-n // size),
-            [None] * -(-n // size) if weights is None else weights[:, None].split(size),
+            [none] * -(-n // size) if weights is None else weights.to(self.dtype).split(size),
             strict=True,
         )
         rooms: dict[int, list] = {}
         for x, target, out, masks, weight in batches:
             b = x.shape[0]  # len() of a tensor takes 4 microseconds
             if b not in rooms:  # at most two sizes: the batch and a short last one
-                rooms[b] = [layer.batch(b) for layer in self.head[:-1]]
+                rooms[b] = [layer.batch(b) for layer in self.head]
             if not self.body:
                 self._dense(x, target, out, masks, weight, rooms[b])
                 continue
@@ -332,6 +321,7 @@ class LeanTrainer:
     def _room(self, n: int) -> torch.Tensor:
         if len(self.features) < n:
             self.features = padded(n, self.features.shape[1], self.dtype)
+            self.features[:, -1] = 1
         return self.features[:n]
 
     def _flatten(self, x: torch.Tensor) -> torch.Tensor:
@@ -339,12 +329,12 @@ class LeanTrainer:
         flat[:, :-1].view(x.shape).copy_(x)
         return flat
 
-    def _dense(self, x, target, out, masks, weight, room) -> torch.Tensor | None:
+    def _dense(self, x, y, out, masks, weight, room) -> torch.Tensor | None:
         """One step of the dense layers; return the gradient of their inputs where convolutions need it."""
         head, b = self.head, x.shape[0]
         inputs = [x]
-        for layer, (whole, z) in zip(head, room, strict=False):
-            layer.forward(inputs[-1], z)
+        for layer, (whole, z, _) in zip(head[:-1], room, strict=False):
+            layer.forward(inputs[-1], whole)
             mask = _of(layer, masks)
             if mask is not None:
                 z.mul_(mask)
@@ -352,20 +342,18 @@ class LeanTrainer:
                 z.relu_()
             inputs.append(whole)
         head[-1].forward(inputs[-1], out)
-        d = torch.softmax(out, 1).sub_(target)
-        if weight is not None:
-            d.mul_(weight)
-        for k in range(len(head) - 1, -1, -1):
-            below = torch.mm(d, head[k].inner) if k or self.body else None  # before the weights change
+        d = room[-1][2]
+        dense.errors(out.numpy(), y.numpy(), weight.numpy(), d.numpy())
+        for k in range(len(head) - 1, 0, -1):
+            (_, z, below), layer, mask = room[k - 1], head[k - 1], _of(head[k - 1], masks)
+            torch.mm(d, head[k].inner.t(), out=below)  # before the weights change
             head[k].descend(d, inputs[k], b)
-            if not k:
-                return below
-            layer = head[k - 1]
-            d = relu_backward(below, room[k - 1][1], 0) if layer.stage.relu else below
-            mask = _of(layer, masks)
-            if mask is not None:
-                d.mul_(mask)
-        return None
+            if layer.stage.relu:
+                relu_backward_to(below, z, 0, grad_input=below)
+            d = below if mask is None else below.mul_(mask)
+        below = torch.mm(d, head[0].inner.t()) if self.body else None
+        head[0].descend(d, x, b)
+        return below
 
 
 def _of(layer: _Dense | _Conv, masks: tuple) -> torch.Tensor | None:

@@ -8,39 +8,10 @@ have a gradient at all. Measured: docs/engine.md.
 from functools import cache
 
 import numba
-from llvmlite import ir
-from numba.extending import intrinsic
 
-LANES = 16  # numbers in a vector; a processor with shorter ones takes several
+from .vectors import HOW, LANES, add_scaled, padded
+
 TAPS = 5  # weights in a row that one sweep over the pixels takes
-_HOW = {"fastmath": {"contract"}, "error_model": "numpy", "cache": True}  # multiply and add in one instruction
-
-
-@intrinsic
-def _add_scaled(typing, target, i, scale, source, j):
-    """``target[i : i + LANES] += scale * source[j : j + LANES]``, without asking whether the two overlap."""
-
-    def emit(context, builder, signature, values):
-        number, lane = context.get_value_type(target.dtype), ir.IntType(32)
-        vector, align = ir.VectorType(number, LANES), target.dtype.bitwidth // 8
-
-        def pointer(place):
-            data = context.make_array(signature.args[place])(context, builder, values[place]).data
-            return builder.bitcast(builder.gep(data, [values[place + 1]]), vector.as_pointer())
-
-        first = builder.insert_element(ir.Constant(vector, ir.Undefined), values[2], lane(0))
-        scales = builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(lane, LANES), [0] * LANES))
-        product = builder.fmul(scales, builder.load(pointer(3), align=align), flags=("contract",))
-        builder.store(builder.fadd(builder.load(pointer(0), align=align), product, ("contract",)), pointer(0), align)
-        return context.get_dummy_value()
-
-    index = numba.types.intp
-    return numba.types.void(target, index, target.dtype, source, index), emit
-
-
-def padded(numbers: int) -> int:
-    """Return the length of a row of so many numbers in whole vectors."""
-    return -(-numbers // LANES) * LANES
 
 
 @cache
@@ -51,10 +22,10 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
     in a row, an even number of outputs, no padding.
     """
     wide = height - size + 1, width - size + 1
-    h, w, n = wide[0] // 2, wide[1] // 2, padded(TAPS * channels)
-    sweep = padded((wide[0] - 1) * width + wide[1])
+    h, w, n = wide[0] // 2, wide[1] // 2, padded(TAPS * channels, 1)
+    sweep = padded((wide[0] - 1) * width + wide[1], 1)
 
-    @numba.njit(**_HOW)
+    @numba.njit(**HOW)
     def forward(x, planes, sums, rows, bias, out, winners):
         """Fill ``out`` and ``winners``, flat: activations, and the pixel where the window of each begins.
 
@@ -93,7 +64,7 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
                             out[place] = bias.dtype.type(0) if best < 0 else best
                             winners[place] = winner
 
-    @numba.njit(**_HOW)
+    @numba.njit(**HOW)
     def backward(d, x, out, winners, rows, d_rows, d_bias, below, d_x):
         """Fill ``d_rows``, ``d_bias`` and, if ``below``, ``d_x`` from ``d``, the gradient of ``out``; all flat.
 
@@ -111,9 +82,9 @@ def make(channels: int, outputs: int, height: int, width: int, size: int) -> tup
             for y in range(size):
                 row, pixels = (o * size + y) * n, at + y * width * channels
                 for part in range(0, n, LANES):
-                    _add_scaled(d_rows, row + part, d[k], x, pixels + part)
+                    add_scaled(d_rows, row + part, d[k], x, pixels + part)
                     if below:
-                        _add_scaled(d_x, pixels + part, d[k], rows, row + part)
+                        add_scaled(d_x, pixels + part, d[k], rows, row + part)
         for row in range(0, len(d_rows), n):
             d_rows[row + size * channels : row + n] = 0
 
