@@ -1,7 +1,8 @@
 """Measure local training and evaluation against plain PyTorch loops: ``python -m benchmarks.run [W1 ... W5] [--save]``.
 
 The contenders take turns within every repetition, so that a busy neighbour on the machine slows all of them; what
-counts are the ratios. A round draws the clients, trains them and averages; an evaluation tests 20 models on 2,000
+counts are the ratios. A turn lasts half a second at least and its last round counts, as in a run a round follows a
+round. A round draws the clients, trains them and averages; an evaluation tests 20 models on 2,000
 samples each. ``growth``: time per client in a round of 20, 120 and 480 clients.
 """
 
@@ -28,6 +29,7 @@ from .workloads import MODELS, TESTED, EngineRound, ModuleLoop, Workload, growin
 
 BASE = "DataLoader loop"
 GROWTH = (20, 120, 480)
+TURN = 0.5  # seconds at least; its last call counts
 
 
 def machine() -> dict[str, str | int]:
@@ -92,9 +94,12 @@ def _turns(work: Workload, what: str, samples: int, calls: dict[str, Callable], 
     for repetition in range(1, work.repetitions + 1):
         loads.append(load())
         for name, call in calls.items():
-            begin = time.perf_counter()
-            call(given, repetition)
-            seconds[name].append(time.perf_counter() - begin)
+            end = start = time.perf_counter()
+            while end < start + TURN:
+                begin = end
+                call(given, repetition)
+                end = time.perf_counter()
+            seconds[name].append(end - begin)
     median = {name: statistics.median(values) for name, values in seconds.items()}
     table = pd.DataFrame(
         {

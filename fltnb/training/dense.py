@@ -21,9 +21,9 @@ def _types(text: str) -> list[str]:
     return [text.replace("M", f"{t}[:, :]").replace("N", t) for t in ("float32", "float64")]
 
 
-@numba.njit(_types("void(M, M, M)"), **HOW)
-def forward(x, w, out):
-    """Write ``x @ w`` into ``out`` (b, outputs), and 1 into further columns of it; ``w`` (inputs, outputs)."""
+@numba.njit(_types("void(M, M, M, boolean)"), **HOW)
+def forward(x, w, out, relu):
+    """Write ``x @ w``, at least 0 if ``relu``, into ``out`` (b, outputs), and 1 into further columns of it."""
     one, (n, outputs), b = out.dtype.type(1), w.shape, len(x)
     out[:, :outputs] = 0
     rows = max(1, CHUNK // outputs)
@@ -34,6 +34,10 @@ def forward(x, w, out):
                 _add_products(out, x, w, s, o, begin, end, one, one)
             for s in range(b // SAMPLES * SAMPLES, b):
                 _add_product(out, x, w, s, o, begin, end, one, one)
+    if relu:
+        for s in range(b):
+            for o in range(outputs):
+                out[s, o] = 0 if out[s, o] < 0 else out[s, o]
     out[:, outputs:] = 1
 
 

@@ -99,12 +99,13 @@ class _Dense:
         self.stage, self.spec, self.dtype = stage, spec, dtype
         shape = stage.linear.inputs + 1, stage.linear.outputs
         self.weight = padded(*shape, dtype)  # the last row is the bias
-        self.inner = self.weight[:-1]
+        self.inner, self.array = self.weight[:-1], self.weight.numpy()
+        self.turned = self.inner.t()
         self.velocity = padded(*shape, dtype) if spec.momentum else None
         self.start = padded(*shape, dtype) if spec.proximal else None
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        self.inner.copy_(weight.t())
+        self.turned.copy_(weight)
         self.weight[-1].copy_(bias)
         if self.velocity is not None:
             self.velocity.zero_()
@@ -112,19 +113,20 @@ class _Dense:
             self.start.copy_(self.weight)
 
     def store(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        weight.copy_(self.inner.t())
+        weight.copy_(self.turned)
         bias.copy_(self.weight[-1])
 
-    def batch(self, b: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def batch(self, b: int) -> tuple:
         """Room for b samples' outputs, with the constant 1 for the next layer and without, and their gradient."""
         whole = padded(b, self.stage.linear.outputs + 1, self.dtype)
-        return whole, whole[:, :-1], padded(b, self.stage.linear.outputs, self.dtype)
+        d = padded(b, self.stage.linear.outputs, self.dtype)
+        return whole.numpy(), whole[:, :-1], d, d.numpy()
 
-    def forward(self, x: torch.Tensor, out: torch.Tensor) -> None:
-        dense.forward(x.numpy(), self.weight.numpy(), out.numpy())
+    def forward(self, x: np.ndarray, out: np.ndarray) -> None:
+        dense.forward(x, self.array, out, self.stage.relu)
 
-    def descend(self, d: torch.Tensor, x: torch.Tensor, b: int) -> None:
-        x, d, own = x.numpy(), d.numpy(), (self.weight, self.velocity, self.start)
+    def descend(self, d: np.ndarray, x: np.ndarray, b: int) -> None:
+        own = self.weight, self.velocity, self.start
         descend(self.spec, *own, lambda target, beta, alpha: dense.update(target.numpy(), x, d, beta, alpha / b))
 
 
@@ -332,27 +334,26 @@ class LeanTrainer:
     def _dense(self, x, y, out, masks, weight, room) -> torch.Tensor | None:
         """One step of the dense layers; return the gradient of their inputs where convolutions need it."""
         head, b = self.head, x.shape[0]
-        inputs = [x]
-        for layer, (whole, z, _) in zip(head[:-1], room, strict=False):
+        inputs = [x.numpy()]
+        for layer, (whole, z, _, _) in zip(head[:-1], room, strict=False):
             layer.forward(inputs[-1], whole)
             mask = _of(layer, masks)
-            if mask is not None:
+            if mask is not None:  # never negative, so it may come after ReLU
                 z.mul_(mask)
-            if layer.stage.relu:
-                z.relu_()
             inputs.append(whole)
+        out = out.numpy()
         head[-1].forward(inputs[-1], out)
-        d = room[-1][2]
-        dense.errors(out.numpy(), y.numpy(), weight.numpy(), d.numpy())
+        _, _, d, errors = room[-1]
+        dense.errors(out, y.numpy(), weight.numpy(), errors)
         for k in range(len(head) - 1, 0, -1):
-            (_, z, below), layer, mask = room[k - 1], head[k - 1], _of(head[k - 1], masks)
-            torch.mm(d, head[k].inner.t(), out=below)  # before the weights change
-            head[k].descend(d, inputs[k], b)
+            (_, z, below, array), layer, mask = room[k - 1], head[k - 1], _of(head[k - 1], masks)
+            torch.mm(d, head[k].turned, out=below)  # before the weights change
+            head[k].descend(errors, inputs[k], b)
             if layer.stage.relu:
                 relu_backward_to(below, z, 0, grad_input=below)
-            d = below if mask is None else below.mul_(mask)
-        below = torch.mm(d, head[0].inner.t()) if self.body else None
-        head[0].descend(d, x, b)
+            d, errors = below if mask is None else below.mul_(mask), array
+        below = torch.mm(d, head[0].turned) if self.body else None
+        head[0].descend(errors, inputs[0], b)
         return below
 
 
