@@ -2,8 +2,8 @@
 
 The contenders take turns within every repetition, so that a busy neighbour on the machine slows all of them; what
 counts are the ratios. A turn lasts half a second at least and its last round counts, as in a run a round follows a
-round. A round draws the clients, trains them and averages; an evaluation tests 20 models on 2,000
-samples each. ``growth``: time per client in a round of 20, 120 and 480 clients.
+round. A round draws the clients, trains them and averages; an evaluation tests 20 models on 2,000 samples each.
+``growth``: time per client in a round of 20, 120 and 480 clients.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import torch
+from threadpoolctl import threadpool_limits
 
 from fltnb import paths
 from fltnb.errors import FltnbError
@@ -153,8 +154,11 @@ def main(arguments: list[str] | None = None) -> None:
     print(*(f"{key} {value}" for key, value in about.items()), f"load average {load():.2f}", sep=", ")
     print("Median seconds; times_faster is against the plain DataLoader loop on one thread, same run.")
     tables = []
-    for name in options.workloads or names:
-        tables += [growth()] if name == "growth" else measure(known[name]())
+    with threadpool_limits(
+        1, user_api="blas"
+    ):  # as in fl.run: threads that wait for more work take it from the workers
+        for name in options.workloads or names:
+            tables += [growth()] if name == "growth" else measure(known[name]())
     if options.save:
         table = pd.concat(tables, ignore_index=True).assign(**about)
         text = table.to_csv(index=False, float_format="%.5g")
