@@ -146,7 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
     known = workloads()
     names = (*known, "growth")
     parser.add_argument("workloads", nargs="*", metavar="W", help=f"of {', '.join(names)}; default all")
-    parser.add_argument("--save", action="store_true", help="write results/benchmarks.csv")
+    parser.add_argument("--save", action="store_true", help="into results/benchmarks.csv, in place of earlier lines")
     options = parser.parse_args(arguments)
     if unknown := set(options.workloads) - set(names):
         parser.error(f"unknown workload {', '.join(sorted(unknown))}: choose of {', '.join(names)}")
@@ -154,15 +154,16 @@ def main(arguments: list[str] | None = None) -> None:
     print(*(f"{key} {value}" for key, value in about.items()), f"load average {load():.2f}", sep=", ")
     print("Median seconds; times_faster is against the plain DataLoader loop on one thread, same run.")
     tables = []
-    with threadpool_limits(
-        1, user_api="blas"
-    ):  # as in fl.run: threads that wait for more work take it from the workers
+    with threadpool_limits(1, user_api="blas"):  # as in fl.run: its waiting threads would slow the workers down
         for name in options.workloads or names:
             tables += [growth()] if name == "growth" else measure(known[name]())
     if options.save:
-        table = pd.concat(tables, ignore_index=True).assign(**about)
+        table, path = pd.concat(tables).assign(**about), paths.ROOT / "results" / "benchmarks.csv"
+        before = pd.read_csv(path) if path.exists() else table[:0]
+        table = pd.concat([before[~before["workload"].isin(table["workload"])], table])
+        table = table.sort_values("workload", kind="stable")
         text = table.to_csv(index=False, float_format="%.5g")
-        path = paths.write_atomically(paths.ROOT / "results" / "benchmarks.csv", lambda file: file.write(text.encode()))
+        paths.write_atomically(path, lambda file: file.write(text.encode()))
         print(f"\nSaved {path.relative_to(paths.ROOT)}")
 
 
