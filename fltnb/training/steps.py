@@ -21,6 +21,7 @@ from .samples import Samples, tensor
 
 SLAB = 1000  # samples gathered at a time; bounds the working copy where a client holds many
 NARROW, TAPS = 16, 5  # output channels and weights in a row up to which our own kernels are the faster ones
+TURNED = 32  # rows of a dense layer turned at a time: more, a power of two apart, push each other out of the cache
 SPARE = 16  # pixels that they may read beyond the last image
 
 _pool_backward = torch.ops.aten.max_pool2d_with_indices_backward.default
@@ -105,7 +106,8 @@ class _Dense:
         self.start = padded(*shape, dtype) if spec.proximal else None
 
     def load(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        self.turned.copy_(weight)
+        for part, given in zip(self.turned.split(TURNED), weight.split(TURNED), strict=True):
+            part.copy_(given)
         self.weight[-1].copy_(bias)
         if self.velocity is not None:
             self.velocity.zero_()
