@@ -20,7 +20,7 @@ from .contract import TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 
 SLAB = 1000  # samples gathered at a time; bounds the working copy where a client holds many
-NARROW, TAPS = 16, 5  # output channels and weights in a row up to which our own kernels are the faster ones
+NARROW = 16  # output channels up to which our own kernels are the faster ones
 TURNED = 32  # rows of a dense layer turned at a time: more, a power of two apart, push each other out of the cache
 SPARE = 16  # pixels that they may read beyond the last image
 
@@ -100,8 +100,7 @@ class _Dense:
         self.stage, self.spec, self.dtype = stage, spec, dtype
         shape = stage.linear.inputs + 1, stage.linear.outputs
         self.weight = padded(*shape, dtype)  # the last row is the bias
-        self.inner, self.array = self.weight[:-1], self.weight.numpy()
-        self.turned = self.inner.t()
+        self.array, self.turned = self.weight.numpy(), self.weight[:-1].t()
         self.velocity = padded(*shape, dtype) if spec.momentum else None
         self.start = padded(*shape, dtype) if spec.proximal else None
 
@@ -191,7 +190,7 @@ class _NarrowConv(_Conv):
         self.run_forward, self.run_backward, (h, w), row, sweep = made
         self.row, self.out_shape, self.rooms = row, (h, w, conv.outputs), {}
         rows = torch.zeros(conv.outputs, conv.kernel, row, dtype=self.dtype)
-        planes = torch.zeros(conv.inputs, sweep + TAPS * self.shape[2], dtype=self.dtype)
+        planes = torch.zeros(conv.inputs, sweep + narrow.TAPS * self.shape[2], dtype=self.dtype)
         self.scratch = planes.numpy(), torch.empty(2, sweep, dtype=self.dtype).numpy()
         self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
         own = rows[..., : conv.kernel * conv.inputs].unflatten(2, (conv.kernel, conv.inputs))
@@ -223,8 +222,8 @@ class _NarrowConv(_Conv):
 
 def _convolution(stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> _Conv:
     conv = stage.linear
-    narrow = conv.outputs <= NARROW and conv.outputs % 2 == 0 and conv.kernel <= TAPS and not conv.padding
-    ours = narrow and stage.pool and stage.relu and stage.dropout is None and spec.kernels == dtype
+    few = conv.outputs <= NARROW and conv.outputs % 2 == 0 and conv.kernel <= narrow.TAPS and not conv.padding
+    ours = few and stage.pool and stage.relu and stage.dropout is None and spec.kernels == dtype
     return (_NarrowConv if ours else _Conv)(stage, spec, dtype, shape)
 
 
