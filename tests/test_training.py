@@ -63,8 +63,8 @@ def test_back_ends_agree_on_mlps(name, flavour, clients):
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        *(("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (8, 8)), ("lenet", (28, 30, 3))),
-        *(("emdcfl_cnn", (8, 8)), ("cnn_small", (8, 8, 3)), ("cnn_small", (28, 29))),
+        *(("lenet", (8, 8, 3)), ("mnist_cnn", (8, 8)), ("leaf_cnn", (11, 8)), ("lenet", (28, 30, 3))),
+        *(("emdcfl_cnn", (7, 10)), ("cnn_small", (8, 8, 3)), ("cnn_small", (28, 29))),
     ],
 )
 def test_back_ends_agree_on_cnns(name, shape, flavour):
@@ -250,7 +250,7 @@ def test_models_given_are_not_trained_in_place(backend, name):
 
 @every_backend
 def test_diverged_clients_touch_no_others_and_step_size_zero_changes_nothing(backend):
-    for name, side in (("mlp", 8), ("mnist_cnn", 8), ("lenet", 28)):
+    for name, side in (("mlp", 8), ("mnist_cnn", 8), ("emdcfl_cnn", 8), ("lenet", 28)):
         fed, model = pair(name, RAGGED[:4], (side, side))
         theta = start(model)
         theta[1, 3] = np.nan

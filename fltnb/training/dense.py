@@ -12,8 +12,10 @@ from .vectors import HOW, LANES, SAMPLES, VECTORS
 
 CHUNK = 2**14  # weights walked together: they stay in the caches until every sample has met them
 WIDTH = VECTORS * LANES
+ROWS = SAMPLES * VECTORS  # of weights, in a block that gives the gradient of the inputs
 _add_products, _add_product = vectors.block(vectors.product, SAMPLES), vectors.block(vectors.product, 1)
 _updates, _update = vectors.block(vectors.update, SAMPLES), vectors.block(vectors.update, 1)
+_add_rows, _add_row = vectors.block(vectors.product, ROWS, 1), vectors.block(vectors.product, 1, 1)
 
 
 def _types(text: str) -> list[str]:
@@ -41,19 +43,34 @@ def forward(x, w, out, relu):
     out[:, outputs:] = 1
 
 
-@numba.njit(_types("void(M, M, M, float64, float64)"), **HOW)
-def update(w, x, d, keep, scale):
-    """Set ``w = keep * w + scale * x.T @ d``, for ``d`` (b, outputs)."""
+@numba.njit(_types("void(M, M, M, M, float64, float64, M)"), **HOW)
+def backward(w, target, x, d, keep, scale, below):
+    """Write ``d @ w.T`` into ``below``, if it has rows, then set ``target = keep * target + scale * x.T @ d``.
+
+    ``d`` (b, outputs) is the gradient of the outputs; ``target`` may be ``w``, which is read once for both.
+    """
     one, (n, outputs), b = w.dtype.type(1), w.shape, len(x)
     keep, scale = w.dtype.type(keep), w.dtype.type(scale)
-    rows = max(1, CHUNK // outputs)
+    rows, inputs = -(-CHUNK // (outputs * ROWS)) * ROWS, below.shape[1] if len(below) else 0
+    turned = np.zeros((outputs, -(-len(below) // LANES) * LANES), w.dtype)
+    turned[:, : len(below)] = d[: len(below)].T
+    part = np.empty((rows, turned.shape[1]), w.dtype)
     for begin in range(0, n, rows):
-        end = min(begin + rows, n)
+        end, own = min(begin + rows, n), w[begin : min(begin + rows, inputs)]
+        part[:] = 0
+        for o in range(0, len(below), LANES):
+            for i in range(0, len(own) - ROWS + 1, ROWS):
+                _add_rows(part, own, turned, i, o, 0, outputs, one, one)
+            for i in range(len(own) // ROWS * ROWS, len(own)):
+                _add_row(part, own, turned, i, o, 0, outputs, one, one)
+        for s in range(len(below)):
+            for i in range(len(own)):
+                below[s, begin + i] = part[i, s]
         for o in range(0, outputs, WIDTH):
             for s in range(0, b - SAMPLES + 1, SAMPLES):
-                _updates(w, x, d, s, o, begin, end, keep if s == 0 else one, scale)
+                _updates(target, x, d, s, o, begin, end, keep if s == 0 else one, scale)
             for s in range(b // SAMPLES * SAMPLES, b):
-                _update(w, x, d, s, o, begin, end, keep if s == 0 else one, scale)
+                _update(target, x, d, s, o, begin, end, keep if s == 0 else one, scale)
 
 
 @numba.njit(_types("void(M, int64[:], N[:], M)"), **HOW)

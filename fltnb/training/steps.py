@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from ..models import POOL, Conv, Model, Stage
-from . import dense, narrow, vectors
+from . import dense, narrow, vectors, wide
 from .contract import TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 
@@ -126,9 +126,13 @@ class _Dense:
     def forward(self, x: np.ndarray, out: np.ndarray) -> None:
         dense.forward(x, self.array, out, self.stage.relu)
 
-    def descend(self, d: np.ndarray, x: np.ndarray, b: int) -> None:
-        own = self.weight, self.velocity, self.start
-        descend(self.spec, *own, lambda target, beta, alpha: dense.update(target.numpy(), x, d, beta, alpha / b))
+    def backward(self, d: np.ndarray, x: np.ndarray, below: np.ndarray) -> None:
+        """Write the gradient of the inputs x into ``below``, if it has rows, and take the step."""
+
+        def accumulate(target: torch.Tensor, beta: float, alpha: float) -> None:
+            dense.backward(self.array, target.numpy(), x, d, beta, alpha / len(x), below)
+
+        descend(self.spec, self.weight, self.velocity, self.start, accumulate)
 
 
 class _Conv:
@@ -220,11 +224,52 @@ class _NarrowConv(_Conv):
         return self.below
 
 
+class _WideConv(_Conv):
+    """The same where many channels enter: torch's convolution, our pooling and our way back."""
+
+    def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
+        made = wide.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel, conv.padding)
+        self.run_pool, self.run_backward, self.out_shape, self.rooms = *made, {}
+        self.gradients = torch.empty(conv.outputs, conv.kernel, conv.kernel, conv.inputs, dtype=self.dtype)
+        return super()._allocate(conv)
+
+    def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
+        b, (c, h, w), kernels = x.shape[0], self.shape, self.spec.kernels
+        if b not in self.rooms:
+            out = torch.empty(b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype)
+            below = torch.empty(b, h, w, c, dtype=self.dtype)
+            self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), below
+        self.x, (out, winners, _) = x.to(kernels, memory_format=torch.channels_last), self.rooms[b]
+        raw = functional.conv2d(
+            self.x, self.weight.to(kernels), self.bias.to(kernels), padding=self.stage.linear.padding
+        )
+        self.run_pool(_pixels(raw), out.flatten().numpy(), winners)
+        return out
+
+    def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
+        _, winners, below = self.rooms[b]
+        taps, d_bias = self.weight.permute(2, 3, 0, 1).flatten(), torch.empty_like(self.bias)
+        arrays = [one.flatten().numpy() for one in (taps, self.gradients, d_bias)]
+        self.run_backward(d.flatten().numpy(), winners, _pixels(self.x), *arrays, below.flatten().numpy())
+        self.descend((self.gradients.permute(0, 3, 1, 2), d_bias), b)
+        return below.permute(0, 3, 1, 2)
+
+
+def _pixels(x: torch.Tensor) -> np.ndarray:
+    """Return images as flat memory, channels last; bfloat16 as the 16 bits that it is."""
+    flat = x.permute(0, 2, 3, 1).flatten()
+    return (flat.view(torch.uint16) if flat.dtype == torch.bfloat16 else flat).numpy()
+
+
 def _convolution(stage: Stage, spec: TrainSpec, dtype: torch.dtype, shape: tuple[int, ...]) -> _Conv:
-    conv = stage.linear
+    conv, kind = stage.linear, _Conv
     few = conv.outputs <= NARROW and conv.outputs % 2 == 0 and conv.kernel <= narrow.TAPS and not conv.padding
-    ours = few and stage.pool and stage.relu and stage.dropout is None and spec.kernels == dtype
-    return (_NarrowConv if ours else _Conv)(stage, spec, dtype, shape)
+    if stage.pool and stage.relu and stage.dropout is None:
+        if few and spec.kernels == dtype:
+            kind = _NarrowConv
+        elif conv.inputs % vectors.LANES == 0:
+            kind = _WideConv
+    return kind(stage, spec, dtype, shape)
 
 
 class LeanTrainer:
@@ -332,8 +377,8 @@ class LeanTrainer:
         flat[:, :-1].view(x.shape).copy_(x)
         return flat
 
-    def _dense(self, x, y, out, masks, weight, room) -> torch.Tensor | None:
-        """One step of the dense layers; return the gradient of their inputs where convolutions need it."""
+    def _dense(self, x, y, out, masks, weight, room) -> torch.Tensor:
+        """One step of the dense layers; return the gradient of their inputs, without rows if no layer needs it."""
         head, b = self.head, x.shape[0]
         inputs = [x.numpy()]
         for layer, (whole, z, _, _) in zip(head[:-1], room, strict=False):
@@ -344,18 +389,19 @@ class LeanTrainer:
             inputs.append(whole)
         out = out.numpy()
         head[-1].forward(inputs[-1], out)
-        _, _, d, errors = room[-1]
+        errors = room[-1][-1]
         dense.errors(out, y.numpy(), weight.numpy(), errors)
         for k in range(len(head) - 1, 0, -1):
-            (_, z, below, array), layer, mask = room[k - 1], head[k - 1], _of(head[k - 1], masks)
-            torch.mm(d, head[k].turned, out=below)  # before the weights change
-            head[k].descend(errors, inputs[k], b)
-            if layer.stage.relu:
-                relu_backward_to(below, z, 0, grad_input=below)
-            d, errors = below if mask is None else below.mul_(mask), array
-        below = torch.mm(d, head[0].turned) if self.body else None
-        head[0].descend(errors, inputs[0], b)
-        return below
+            (_, z, d, below), mask = room[k - 1], _of(head[k - 1], masks)
+            head[k].backward(errors, inputs[k], below)
+            if head[k - 1].stage.relu:
+                relu_backward_to(d, z, 0, grad_input=d)
+            if mask is not None:
+                d.mul_(mask)
+            errors = below
+        d = torch.empty(b if self.body else 0, x.shape[1] - 1, dtype=self.dtype)
+        head[0].backward(errors, inputs[0], d.numpy())
+        return d
 
 
 def _of(layer: _Dense | _Conv, masks: tuple) -> torch.Tensor | None:

@@ -68,7 +68,48 @@ def add_scaled(typing, target, i, scale, source, j):
     return numba.types.void(target, _INDEX, target.dtype, source, _INDEX), emit
 
 
-def block(body, samples: int):
+@intrinsic
+def number(typing, source, i):
+    """``source[i]`` of a flat array; where that holds 16 bits, they are a bfloat16, the upper half of a float32."""
+    short = isinstance(source.dtype, numba.types.Integer)
+
+    def emit(*call):
+        code, b = _Code(*call), call[1]
+        got = b.load(code.place(0, None, call[3][1], vector=False))
+        whole = ir.IntType(32)
+        return b.bitcast(b.shl(b.zext(got, whole), whole(16)), ir.FloatType()) if short else got
+
+    return (numba.float32 if short else source.dtype)(source, _INDEX), emit
+
+
+@intrinsic
+def add_rows(typing, target, i, vectors, source, j, places, scales, begin, end):
+    """``target[i : i + n] += scales[k] * source[j + places[k] : j + places[k] + n]`` for k from ``begin`` to ``end``.
+
+    Arrays are flat; n numbers are as many ``vectors``, a constant.
+    """
+    if not isinstance(vectors, numba.types.IntegerLiteral):
+        return None  # numba asks again, with the constant
+
+    def emit(*call):
+        code, b, (_, i, _, _, j, _, _, *rest) = _Code(*call), call[1], call[3]
+        parts = [i.type(k * LANES) for k in range(vectors.literal_value)]
+        to = [code.place(0, None, b.add(i, part)) for part in parts]
+        sums = [cgutils.alloca_once_value(b, code.load(place)) for place in to]
+        with cgutils.for_range_slice(b, *rest, i.type(1)) as (k, _):
+            place = b.add(j, b.sext(b.load(code.place(5, None, k, vector=False)), i.type))
+            scale = code.spread(b.load(code.place(6, None, k, vector=False)))
+            for part, total in zip(parts, sums, strict=True):
+                row = code.load(code.place(3, None, b.add(place, part)))
+                b.store(code.add_product(b.load(total), scale, row), total)
+        for place, total in zip(to, sums, strict=True):
+            code.store(b.load(total), place)
+        return call[0].get_dummy_value()
+
+    return numba.types.void(target, _INDEX, vectors, source, _INDEX, places, scales, _INDEX, _INDEX), emit
+
+
+def block(body, samples: int, vectors: int = VECTORS):
     """Return ``f(target, x, other, s, o, begin, end, keep, scale)`` of a ``body``: :func:`product` or :func:`update`.
 
     It takes so many rows from ``s`` on of the matrices with a row per sample, the columns of a block from ``o`` on of
@@ -80,7 +121,7 @@ def block(body, samples: int):
         def emit(*call):
             code, (_, _, _, s, o, *rest) = _Code(*call), call[3]
             rows = [call[1].add(s, s.type(k)) for k in range(samples)]
-            body(code, rows, [call[1].add(o, o.type(k * LANES)) for k in range(VECTORS)], *rest)
+            body(code, rows, [call[1].add(o, o.type(k * LANES)) for k in range(vectors)], *rest)
             return call[0].get_dummy_value()
 
         return numba.types.void(target, x, other, *[_INDEX] * 4, target.dtype, target.dtype), emit
