@@ -9,6 +9,8 @@ from ..results import Job
 
 Settings = dict[str, Any]
 """What a job's federation, clusterer, encoder, method or training is made of; JSON-able."""
+Study = dict[str, Any]
+"""What a study returns: any of ``numbers``, ``tables`` and ``arrays``, by name."""
 VARIANTS = ("as_written", "as_run")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
 FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
@@ -171,7 +173,7 @@ def row(
     return Job.training(fed, how, **settings, seed=seed, axes=axes)
 
 
-def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, dict[str, Any]]]:
+def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
     """Return the way from as written to as run, one switch after the other: (what is new, variant, switches).
 
     ``name``: "fedavg", "fedsem" or "flt_enc1". The last but one is as run but for the rule, and so has the partition of

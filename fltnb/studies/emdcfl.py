@@ -16,7 +16,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import Settings
+from .common import Settings, Study
 
 METHODS = (
     *("oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca", "fesem"),
@@ -67,7 +67,7 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     """Return the federation of a data set, such as ``rotated_mnist_two``, ``backdoor_cifar10`` or ``pacs``.
 
     ``size``: the ``model``, and what departs from the published ``clients``, images (``samples`` for training and
-    validation, ``test``), ``val_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
+    validation, ``test``), ``val_fraction``, ``test_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
     """
     kind, _, rest = dataset.partition("_")
     images, _, version = rest.partition("_")
@@ -83,7 +83,7 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     coloured = kind in ("backdoor", "pacs") or images == "cifar10"
     settings |= {"seed": seed} | scaling(size["model"], coloured)
     named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
-    named |= {name: name for name in ("val_fraction", "scaling")}
+    named |= {name: name for name in ("val_fraction", "test_fraction", "scaling")}
     named |= {"intensity": "intensity"} if settings["kind"] == "backdoor_colours" else {}
     return settings | {name: size[ours] for ours, name in named.items() if ours in size}
 
@@ -172,7 +172,7 @@ def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
     return Job.study("emdcfl.angles", {"federation": whole, "threshold": threshold, "seeds": seeds}, axes=axes)
 
 
-def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]:
+def angles(federation: Settings, threshold: float, seeds: int) -> Study:
     """PACFL's clusters of validation images as networks see them, which is what the tables' code looked at.
 
     Returns a dict: Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the ``threshold``, into the

@@ -18,7 +18,7 @@ from ..federations import Federation, backdoor
 from ..methods import build
 from ..results import Job
 from . import emdcfl
-from .common import FEWER_SEEDS, Settings
+from .common import FEWER_SEEDS, Settings, Study
 
 CLUSTERS = 3  # targets, attackers, others
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
@@ -30,7 +30,7 @@ PUBLISHED = {"clients": 30, "samples": None, "batch_size": 64, "lr": 0.01}
 """Backdoor MNIST as published, all images, and the table's local training: short of the network everything."""
 STRONGER = PUBLISHED | {"batch_size": 32, "lr": 0.02}  # four times the training, for a network that learns more slowly
 
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
+SIZES: dict[str, dict[str, Settings]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": 4.0}
@@ -95,7 +95,7 @@ def jobs(profile: str) -> list[Job]:
     return [*rows, *others, Job.study("emdcfl_backdoor.by_class", settings, axes=axes)]
 
 
-def _shown(size: dict[str, Any]) -> dict[str, Any]:
+def _shown(size: Settings) -> Settings:
     shown = {"intensity": size.get("intensity", 1.0), "clients": size["clients"]}
     return shown | ({"images": size["samples"]} if size["samples"] else {})
 
@@ -117,14 +117,12 @@ def _alone(profile: str, data: str) -> Iterator[Job]:
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
 
 
-def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, Any]:
+def federation(profile: str, data: str, seed: int, **changes: Any) -> Settings:
     """Return the federation of a data set; ``changes`` replace what :data:`SIZES` says, or the scaling of pixels."""
     return emdcfl.federation(f"backdoor_{data}", SIZES[profile][data] | changes, seed) | {"test": "both"}
 
 
-def by_class(
-    federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8
-) -> dict[str, Any]:
+def by_class(federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8) -> Study:
     """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
 
     Returns a dict: Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
@@ -171,7 +169,7 @@ def announced(fed: Federation) -> np.ndarray:
     return np.where(classes < half, (classes + 1) % half, -1)
 
 
-def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]:
+def versions(data: str, intensity: float = 1.0, side: int = 3) -> Study:
     """Return, as arrays, one test image of each class as the three groups have it, and under the trigger.
 
     Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.

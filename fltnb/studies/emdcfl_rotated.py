@@ -10,7 +10,7 @@ from typing import Any
 
 from ..results import Job
 from . import emdcfl
-from .common import SEEDS
+from .common import SEEDS, Settings
 from .emdcfl import VERSIONS
 
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
@@ -23,7 +23,7 @@ STEPS = [("as_run" if name in emdcfl.DEPARTS else "as_written", name) for name i
 STEPS.append(("as_written", "fedce"))
 """All rows once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
 
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
+SIZES: dict[str, dict[str, Settings]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100, "local_epochs": 5}
         | {"batch_size": 10, "versions": {"rotated": 2}, "clusterings": ((240, 0.025, 1), (240, "auto", 1))},
@@ -63,9 +63,9 @@ def jobs(profile: str) -> list[Job]:
             found += [row(profile, data, version, name, seed) for name in methods for seed in here]
         if "methods" not in size:
             found += _beside(profile, data)
-    for data in SIZES[profile] if profile != "demo" else ():
-        for version in VERSIONS:
-            found.append(emdcfl.pacfl(federation(profile, data, version, 0), dataset(data, version)))
+    for data, size in SIZES[profile].items() if profile != "demo" else ():
+        for name in (dataset(data, version) for version in VERSIONS):
+            found.append(emdcfl.pacfl(emdcfl.federation(name, size, 0), name))
     return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
 
 
@@ -75,15 +75,11 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
     for version in VERSIONS if profile != "demo" else ("rotated", "base"):
         for samples, tolerance, seeds in size.get("clusterings", ()):
             axes = {"model": size["model"]} | ({"images": samples} if samples else {}) | {"tolerance": str(tolerance)}
+            name, own = dataset(data, version), size | {"samples": samples}
             for seed in range(seeds):
-                fed = federation(profile, data, version, seed) | {"samples_per_client": samples}
                 keep = ("distance",) if seed == 0 and tolerance != "auto" else ()
-                yield emdcfl.clustering(fed, dataset(data, version), seed, size, tolerance, axes, keep)
-
-
-def federation(profile: str, data: str, version: str, seed: int) -> dict[str, Any]:
-    """Return the federation of one data set and version."""
-    return emdcfl.federation(dataset(data, version), SIZES[profile][data], seed)
+                fed = emdcfl.federation(name, own, seed)
+                yield emdcfl.clustering(fed, name, seed, own, tolerance, axes, keep)
 
 
 def told(name: str, version: str) -> int:
@@ -97,10 +93,11 @@ def told(name: str, version: str) -> int:
 
 def row(profile: str, data: str, version: str, name: str, seed: int, **options: Any) -> Job:
     """Return one run; ``options`` as in :func:`fltnb.studies.emdcfl.row`."""
-    size, fed = SIZES[profile][data], federation(profile, data, version, seed)
+    size, shown = SIZES[profile][data], dataset(data, version)
     rounds = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
     own = {"options": FESEM if name == "fesem" and options.get("variant") != "as_run" else None, "rounds": rounds}
-    return emdcfl.row(name, fed, dataset(data, version), seed, size, told(name, version), **own | options)
+    fed = emdcfl.federation(shown, size, seed)
+    return emdcfl.row(name, fed, shown, seed, size, told(name, version), **own | options)
 
 
 def _beside(profile: str, data: str) -> Iterator[Job]:

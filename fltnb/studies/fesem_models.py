@@ -1,6 +1,6 @@
 """What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1), the models they send (Figure 4), hands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..federations import Federation
 from ..federations.writers import STYLE, writer_styles
 from ..methods.modelspace import gram
 from ..randomness import stream
+from .common import Settings, Study
 
 DRAWS = 200  # random groupings beside a silhouette
 PERMUTATIONS = 4999  # of the clients over two clusters
@@ -20,7 +21,7 @@ PERMUTATIONS = 4999  # of the clients over two clusters
 FIGURE_4, FIGURE_5, SECTION_52 = (8, 4), (8, 5), (8, 52)
 
 
-def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
+def statistics(federation: Settings, shown: int = 0) -> Study:
     """Count samples, clients and classes: of the whole image set where its people are known, else of the federation.
 
     Returns a dict: Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes),
@@ -38,7 +39,7 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
-def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
+def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: Any):
     """Run FeSEM, and keep what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
 
     Returns ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,)
@@ -58,7 +59,7 @@ def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **tr
     return kept, rounds.run(methods.build(method), fed, **training, **every, watch=keep)
 
 
-def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):
+def local_models(federation: Settings, method: Settings, shown: Sequence[int], **training: Any) -> Study:
     """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
 
     Returns a dict: Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text),
@@ -111,8 +112,8 @@ def inside(inner: np.ndarray, labels: np.ndarray) -> float:
 
 
 def choosing_k(
-    federation: Mapping, method: Mapping[str, Any], tried: Sequence[int], sample: Mapping[str, int], **training: Any
-) -> dict[str, Any]:
+    federation: Settings, method: Settings, tried: Sequence[int], sample: dict[str, int], **training: Any
+) -> Study:
     """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
 
     Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), and :func:`inside` after the last round.
@@ -141,7 +142,7 @@ def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
     return replace(fed, **parts, probe=None, clusters=clusters, settings=settings)
 
 
-def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training: Any) -> dict[str, Any]:
+def centers(federation: Settings, method: Settings, **training: Any) -> Study:
     """Train FeSEM as run and test every centre on everybody; its report is the best of these.
 
     Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
@@ -159,7 +160,7 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
 
 
-def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
+def hands(federation: Settings, samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
     """Whether two clusters go with the hands of pseudo-writers, or with how many ``samples`` (M,) they hold.
 
     Returns a DataFrame: one row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`,

@@ -20,7 +20,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness import EigenRelevance, MeanImage, eigen
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import SEEDS, Settings, pixels, spec
+from .common import SEEDS, Settings, Study, pixels, spec
 
 EIGENVECTORS = 5  # "only five" (Section III)
 SEEDS_OF = {
@@ -221,7 +221,7 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     return {name: float(value) for name, value in (found | {"ari": adjusted_rand_index(tasks, labels)}).items()}
 
 
-def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
+def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> Study:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
     Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
@@ -243,7 +243,7 @@ def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     return {"tables": {"separation": table, "pairs": every, "printed": printed}}
 
 
-def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
+def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> Study:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
@@ -255,7 +255,7 @@ def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
 
 
-def tables2(similarity) -> dict[str, Any]:
+def tables2(similarity) -> Settings:
     """Add to the table of :func:`table2` what stands beside the printed numbers."""
     name, otherwise = _nearest(similarity["features"])
     own = similarity[(similarity["features"] == name) & (similarity["eigenvectors"] == EIGENVECTORS)]
@@ -272,7 +272,7 @@ def _nearest(features: Iterable[str]) -> tuple[str, str]:
     return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
 
 
-def scales(federation: Settings, seeds: int) -> dict[str, Any]:
+def scales(federation: Settings, seeds: int) -> Study:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
     rows = []
     for seed in range(seeds):
@@ -290,7 +290,7 @@ def _scaled(z: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
     }
 
 
-def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
+def margins(federation: Settings, seeds: int, most: int = 20) -> Study:
     """Similarity within and across tasks by scale of the pixels, samples of a user, and number of eigenvectors.
 
     The scale "centred" takes each user's mean image away before its eigenvectors. Returns a dict: Table ``margins``:
@@ -307,7 +307,7 @@ def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
     return {"tables": {"margins": table.assign(gap=table["within"] - table["across"])}}
 
 
-def figure4(federation: Settings) -> dict[str, Any]:
+def figure4(federation: Settings) -> Study:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
@@ -324,7 +324,7 @@ def figure4(federation: Settings) -> dict[str, Any]:
     return {"tables": {"curve": pd.DataFrame(curve, columns=columns), "separation": pd.DataFrame(rows)}}
 
 
-def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> dict[str, Any]:
+def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> Study:
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
@@ -354,7 +354,7 @@ def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5)
     return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
 
 
-def mean_image(federation: Settings, seeds: int) -> dict[str, Any]:
+def mean_image(federation: Settings, seeds: int) -> Study:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
     found = []
     for seed in range(seeds):

@@ -1,16 +1,14 @@
 """Jobs of notebook 02: FLT Tables 2 and 8, Figure 9: three labels per client, neighbouring clusters share one."""
 
-from typing import Any
-
 import numpy as np
 
 from .. import federations
 from ..results import Job
-from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, datasets, federation, picture, row, steps
+from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, Settings, Study, datasets, federation, picture, row, steps
 
 # What the code behind the tables did differently from the text, each changed alone, all else as written
 _BOTH = [{"rule": "last_local"}, {"rule": "last_aggregate"}, {"momentum": 0.5}, {"partition": "as_run"}]
-SWITCHES: dict[str, list[dict[str, Any]]] = {
+SWITCHES: dict[str, list[Settings]] = {
     "fedavg": _BOTH,
     "flt_enc1": [*_BOTH, {"k": 3}, {"distance": "matching"}, {"graph": "full"}, {"membership": "leaf_order"}],
 }
@@ -39,7 +37,7 @@ def jobs(profile: str) -> list[Job]:
     return list({job.id: job for job in rows}.values())
 
 
-def holdings(federation: dict[str, Any]) -> dict[str, Any]:
+def holdings(federation: Settings) -> Study:
     """Count what the clients of a federation hold.
 
     Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients

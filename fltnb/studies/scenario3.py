@@ -1,13 +1,10 @@
 """Runs of notebook 03: FLT Tables 3 and 9, Figures 3, 4, 10, 12: writers, with no clusters known beforehand."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from ..federations import build
 from ..results import Job
-from .common import FEWER_SEEDS, MOMENTUM, PICTURE, VARIANTS, clusterer, table_row
+from .common import FEWER_SEEDS, MOMENTUM, PICTURE, VARIANTS, Settings, Study, clusterer, table_row
 from .scenario4 import encoder, pca
 
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
@@ -19,7 +16,7 @@ ROUNDS = {
 }
 # IFCA and CFL end as one cluster of all clients; so changed, they part. CFL's original thresholds suit another network:
 # here a cluster is cut when all its members have been heard, down to groups of 40.
-PARTED: dict[str, dict[str, Any]] = {"ifca": {"starts": 20}, "cfl": {"eps1": 2.0, "eps2": 0.0, "min_size": 40}}
+PARTED: dict[str, Settings] = {"ifca": {"starts": 20}, "cfl": {"eps1": 2.0, "eps2": 0.0, "min_size": 40}}
 DATASETS = {"demo": "digits", "small": "emnist_byclass", "paper": "femnist"}
 NAMES = DATASETS | {"small": "pseudo_writers"}  # how tables call the data
 
@@ -45,7 +42,7 @@ def jobs(profile: str) -> list[Job]:
     return [*result, Job.study("scenario3.handwriting", {"federation": fed}, axes={"dataset": name, "seed": 0})]
 
 
-def federation(profile: str, seed: int = 0) -> dict[str, Any]:
+def federation(profile: str, seed: int = 0) -> Settings:
     """Return FEMNIST's first 200 writers, or pseudo-writers where it is not at hand."""
     if profile == "paper":
         return {"kind": "writers", "dataset": "femnist", "n_clients": 200}
@@ -53,7 +50,7 @@ def federation(profile: str, seed: int = 0) -> dict[str, Any]:
     return {"kind": "pseudo_writers", "dataset": DATASETS[profile], "n_clients": n_clients, "seed": seed}
 
 
-def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10) -> dict[str, Any]:
+def handwriting(federation: Settings, writers: int = 5, each: int = 10) -> Study:
     """Return the first training images of a few clients.
 
     Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
@@ -72,7 +69,7 @@ def _row(name: str, model: str, variant: str, seed: int, profile: str, parted: b
     return Job.training(federation(profile, seed), how, model, rounds, **training, seed=seed, axes=axes)
 
 
-def method(name: str, dataset: str, variant: str, rounds: int) -> dict[str, Any]:
+def method(name: str, dataset: str, variant: str, rounds: int) -> Settings:
     """Return the settings of one row of Table 3; given C: PCA+kM+HC 3, IFCA 3, FedSEM 5 (FLT, Section 4.5)."""
     if name == "ifca":
         return {"name": name, "n_clusters": 3, "warmup": rounds // 3, "shared": "lower"}

@@ -13,7 +13,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness.cuts import cut
 from ..results import Job
 from . import common
-from .common import FEWER_SEEDS, SEEDS, VARIANTS, Settings, clusterer, pixels, spec, table_row, transport, unseen
+from .common import FEWER_SEEDS, SEEDS, VARIANTS, Settings, Study, clusterer, pixels, spec, table_row, transport, unseen
 
 METHODS = ("fedavg", "pca_km_hc", "fedsem", "flt")  # rows of Table 4
 OURS = ("flt_given", "transport", "oracle")  # FLT told the number of clusters; our signatures; the true clusters
@@ -25,7 +25,7 @@ FEW_METHODS = ("flt", "fedsem", "pca_km_hc")
 # FLT's as-run aggregation at M = 2,400 multiplies a 2,400 x 2,400 matrix by all models in every round: hours on two
 # cores. The clustered rows of the as-run variant are therefore run at M = 240 only.
 SMALL_AS_RUN = ("fedavg", "fedsem")
-SWITCHES: dict[str, dict[str, Any]] = {
+SWITCHES: dict[str, Settings] = {
     "test set as run": {"test": "as_run"},
     "members read in leaf order": {"membership": "leaf_order"},
     "one local epoch": {"local_epochs": 1},
@@ -103,24 +103,24 @@ def _row(
     return Job.training(fed, method(name, dataset, variant) | change, model, **training, seed=seed, axes=axes)
 
 
-def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> dict[str, Any]:
+def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> Settings:
     """Algorithm 4's federation; ByMerge is cut to Balanced's 2,400 training images per class."""
     settings = {"kind": "structured", "dataset": dataset, "n_clients": n_clients, "seed": seed, "test": test}
     own = {"digits": {"classes_per_cluster": 2}, "emnist_bymerge": {"max_per_class": 2400}}
     return settings | own.get(dataset, {}) | options
 
 
-def encoder(dataset: str, finetune_epochs: int = 5) -> dict[str, Any]:
+def encoder(dataset: str, finetune_epochs: int = 5) -> Settings:
     """Enc2: pretrained on Fashion-MNIST, tuned on each client (FLT, Section 4.1); the digits are too small for it."""
     return pixels() if dataset == "digits" else spec("convae", "fashion_mnist", 5, finetune_epochs)
 
 
-def pca(dataset: str) -> dict[str, Any]:
+def pca(dataset: str) -> Settings:
     """Return the options of PCA+kM+HC."""
     return {"n_components": 16, "k": 2} if dataset == "digits" else {"n_components": 128}
 
 
-def method(name: str, dataset: str, variant: str) -> dict[str, Any]:
+def method(name: str, dataset: str, variant: str) -> Settings:
     """Return the settings of one row of Table 4; there is no HC in the code's scenario 4."""
     n_clusters, ours = N_CLUSTERS.get(dataset, 10), name == "transport"
     given = {"n_clusters": n_clusters} if name == "flt_given" else {}
@@ -176,7 +176,7 @@ def _changes(dataset: str) -> Iterator[tuple[str, Settings, Settings, Settings]]
         yield f"{most:,} images per class", {}, tuned, {"max_per_class": most}
 
 
-def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Settings) -> dict[str, Any]:
+def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Settings) -> Study:
     """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
 
     Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true
