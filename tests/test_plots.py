@@ -200,9 +200,9 @@ def test_matrices_of_clusters_and_of_distances():
     assert right.get_title() == "FLT\n3 clusters, ARI 1.00" and wrong.get_title().startswith("mine\n2 clusters, ARI ")
     assert formed.get_title() == "round 5\n1 cluster, ARI 0.00" and texts(fig) == ["0", "1", "2"]
     far = np.arange(16.0).reshape(4, 4)
-    _, axes = plots.matrices({"a": far, "b": 10 * far}, {"a": [0, 1, 0, 1]}, limits=None, names={"b": "ten times"})
+    _, axes = plots.matrices({"a": far, "b": 10 * far}, {"a": [0, 1, 0, 1]}, limits=None)
     assert np.array_equal(held(axes[0]), far[np.ix_([0, 2, 1, 3], [0, 2, 1, 3])])
-    assert [ax.get_title() for ax in axes] == ["a", "ten times"]
+    assert [ax.get_title() for ax in axes] == ["a", "b"]
     low, high = (ax.collections[0].get_clim() for ax in axes)
     assert np.allclose(np.multiply(10, low), high)  # each its own scale
 

@@ -335,14 +335,15 @@ def test_old_names_say_the_new_one(old, new):
         getattr(fl, old)
 
 
-def test_first_seeds_come_first_and_a_budget_is_kept():
+def test_first_seeds_come_first_and_a_budget_is_kept(monkeypatch):
     jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
     planned = plan.plan(jobs, Ledger("small", "nb"))
     assert [(one.job.axes["method"], one.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
     done, long = [], plan.Planned(planned[0].job, 300.0, True, 1.0)
     refused("too small for any missing job", plan.within, [long], 60, done.extend)
     clock = iter(range(0, 10_000, 100))
-    count = plan.within(planned, 350, done.extend, clock=lambda: next(clock), progress=False)
+    monkeypatch.setattr(plan, "monotonic", lambda: next(clock))
+    count = plan.within(planned, 350, done.extend, progress=False)
     assert 0 < count < 4 and len(done) == count
 
 

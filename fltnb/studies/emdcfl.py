@@ -148,19 +148,13 @@ def row(
 
 
 def clustering(
-    federation: Settings,
-    dataset: str,
-    seed: int,
-    size: Settings,
-    tolerance: float | str,
-    axes: Settings,
-    keep: tuple = (),
+    fed: Settings, dataset: str, seed: int, size: Settings, tolerance: float | str, axes: Settings, keep: tuple = ()
 ) -> Job:
     """Return EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves."""
     encoder = {"kind": "own", "model": size["model"], **local(size), "seed": seed}
     made = {"name": "EMDClustering", "tolerance": tolerance}
     axes = {"dataset": dataset, "method": "emdcfl"} | axes
-    return Job.clustering(federation, made, encoder, seed=seed, axes=axes, keep=keep)
+    return Job.clustering(fed, made, encoder, seed=seed, axes=axes, keep=keep)
 
 
 def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:

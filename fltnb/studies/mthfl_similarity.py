@@ -151,7 +151,7 @@ def _study(profile: str) -> Iterator[Job]:
                     yield _job("mthfl", dataset, tasks, seed, "study", phi)
             for how in ("complete", "single", "ward") if tasks == 3 and here else ():
                 for seed in range(count["ours"]):
-                    yield _job("mthfl", dataset, tasks, seed, "linkage", options={"linkage": how}, linkage=how)
+                    yield _job("mthfl", dataset, tasks, seed, "linkage", more={"linkage": how}, linkage=how)
             for name in ("transport", "flt", "pca_km_hc") if here else ():
                 if (name, dataset) == ("pca_km_hc", "cifar10"):
                     continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
@@ -171,7 +171,7 @@ def _curves(profile: str) -> Iterator[Job]:
             for name in ("mthfl", "transport"):
                 yield _job(name, dataset, 3, seed, "minority", level=share)
         for noise in NOISES:
-            yield _job("mthfl", dataset, 3, seed, "noise", options={"noise": noise}, level=noise)
+            yield _job("mthfl", dataset, 3, seed, "noise", more={"noise": noise}, level=noise)
         for epsilon in EPSILONS[dataset]:  # few dimensions: the noise of a private release grows with them
             budget = {"epsilon": epsilon, "clip": CLIPS[dataset]}
             for name in ("mthfl", "transport"):
@@ -179,18 +179,11 @@ def _curves(profile: str) -> Iterator[Job]:
 
 
 def _job(
-    name: str,
-    dataset: str,
-    tasks: int,
-    seed: int,
-    part: str,
-    phi: str = "",
-    options: Settings | None = None,
-    **axes: Any,
+    name: str, dataset: str, tasks: int, seed: int, part: str, phi: str = "", more: Settings | None = None, **axes: Any
 ) -> Job:
     """One clustering; T is told but where the part is that it is "chosen"."""
     given = None if part == "chosen" else tasks
-    made, usual = clusterer(name.removesuffix("_chosen"), dataset, given, **(options or {}))
+    made, usual = clusterer(name.removesuffix("_chosen"), dataset, given, **(more or {}))
     fed, phi = federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1), phi or usual
     axes = {"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes}
     return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)

@@ -78,18 +78,11 @@ def _levelled() -> list[Job]:
 
 
 def _row(
-    name: str,
-    model: str,
-    variant: str,
-    seed: int,
-    profile: str,
-    few: bool = False,
-    switch: str = "",
-    level: bool = False,
+    name: str, net: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = "", level: bool = False
 ) -> Job:
     """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
     dataset, demo = DATASETS[profile], profile == "demo"
-    n_clients = FEW[profile] if few else 600 if level and model == "leaf_cnn" else CLIENTS[profile][model]
+    n_clients = FEW[profile] if few else 600 if level and net == "leaf_cnn" else CLIENTS[profile][net]
     change = dict(SWITCHES.get(switch, {}))
     test = change.pop("test", "as_run" if variant == "as_run" else "clean")
     fed = federation(dataset, n_clients, seed, test, **(LEVEL if level else {}))
@@ -100,7 +93,7 @@ def _row(
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
     axes |= {"level": True} if level else {}
-    return Job.training(fed, method(name, dataset, variant) | change, model, **training, seed=seed, axes=axes)
+    return Job.training(fed, method(name, dataset, variant) | change, net, **training, seed=seed, axes=axes)
 
 
 def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> Settings:

@@ -100,16 +100,10 @@ def _labels(dataset: str, classes: int, shared: int) -> Settings:
 
 
 def _job(
-    name: str,
-    dataset: str,
-    settings: Settings,
-    seed: int,
-    options: Settings | None = None,
-    keep: tuple = (),
-    **axes: Any,
+    name: str, dataset: str, settings: Settings, seed: int, more: Settings | None = None, keep: tuple = (), **axes: Any
 ) -> Job:
     """One clustering, by a clusterer that is not told the number of clusters."""
-    how = {"name": NAMES[name]} | (OF_DIGITS.get(name, {}) if dataset == "digits" else {}) | (options or {})
+    how = {"name": NAMES[name]} | (OF_DIGITS.get(name, {}) if dataset == "digits" else {}) | (more or {})
     encoder = pixels() if name == "pca_km_hc" else unseen(dataset)
     axes = {"dataset": dataset, "method": name, **axes}
     return Job.clustering(settings | {"dataset": dataset, "seed": seed}, how, encoder, seed=seed, axes=axes, keep=keep)
