@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -141,7 +142,7 @@ def test_the_same_graph_is_trained_once(monkeypatch):
 
 
 def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
-    done = compute([training("oracle", keep=("models", "confusion"))])
+    done = compute([replace(training("oracle"), keep=("models", "confusion"))])
     assert done[0].arrays["models"].shape[0] == 2
 
     def kept(notebook):

@@ -140,26 +140,18 @@ def training(dataset: str, variant: str, profile: str) -> Settings:
 
 
 def row(
-    name: str,
-    dataset: str,
-    variant: str,
-    seed: int,
-    profile: str,
-    shared_classes: int = 0,
-    how: Settings | None = None,
-    rounds: int | None = None,
-    **switch: Any,
+    name: str, dataset: str, variant: str, seed: int, profile: str, shared: int = 0, rounds: int = 0, **switch: Any
 ) -> Job:
-    """Return one run of scenario 1, or of scenario 2 (one shared class).
+    """Return one run of scenario 1, or of scenario 2 (one shared class); ``rounds``: in place of the scenario's.
 
     A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
-    tables. ``how``, ``rounds``: in place of the method's and the scenario's settings.
+    tables.
     """
-    fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients", 0))
+    fed = federation(dataset, switch.get("partition", variant), seed, shared, switch.get("clients", 0))
     if "sampler" in switch:
-        fed |= {"samples_per_client": PER_CLASS * (2 + shared_classes), "overlap": True}
+        fed |= {"samples_per_client": PER_CLASS * (2 + shared), "overlap": True}
     settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
-    how = how or method(name, dataset, variant, profile, 2 + shared_classes)
+    how = method(name, dataset, variant, profile, 2 + shared)
     for option, value in switch.items():
         if option in settings:
             settings[option] = value
