@@ -7,12 +7,11 @@ nothing before. So there are eight settings to run.
 from itertools import product
 
 from ..results import Job
-from .common import FEWER_SEEDS, PER_CLASS, row
+from .common import FEWER_SEEDS, PER_CLASS, rows
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
 TOY = GRID | {"clients": (25, 50), "participation": (0.2,)}  # the digits: other sizes, and shorter
-ROUNDS = {"demo": 6, "small": 100, "paper": 100}
 SAMPLERS = {"clients": (100, 500), "participation": (0.2,), "local_epochs": (1,)}  # with the other sampler as well
 
 
@@ -23,12 +22,10 @@ def jobs(profile: str) -> list[Job]:
     if profile != "demo":
         wanted += [("as_run", line) for line in _lines(GRID)]
         wanted += [("as_written", line | {"sampler": f"{PER_CLASS} per class"}) for line in _lines(SAMPLERS)]
-    return [
-        row(name, dataset, variant, seed, profile, 1, rounds=ROUNDS[profile], **line)
-        for variant, line in wanted
-        for name in METHODS
-        for seed in FEWER_SEEDS[profile]
-    ]
+    runs = []
+    for (variant, line), name in product(wanted, METHODS):
+        runs += rows(name, dataset, variant, profile, FEWER_SEEDS[profile], 1, **line)
+    return runs
 
 
 def _lines(grid: dict[str, tuple]) -> list[dict]:

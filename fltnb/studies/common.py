@@ -1,5 +1,6 @@
 """Settings that several notebooks share: FLT's federations, encoders, clusterers, methods and local training."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -139,18 +140,16 @@ def training(dataset: str, variant: str, profile: str) -> Settings:
     return {"participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": MOMENTUM[variant]} | settings
 
 
-def row(
-    name: str, dataset: str, variant: str, seed: int, profile: str, shared: int = 0, rounds: int = 0, **switch: Any
-) -> Job:
-    """Return one run of scenario 1, or of scenario 2 (one shared class); ``rounds``: in place of the scenario's.
+def rows(
+    name: str, dataset: str, variant: str, profile: str, seeds: Iterable[int], shared: int = 0, **switch: Any
+) -> list[Job]:
+    """Return the runs of a row of scenario 1, or of scenario 2 (one shared class), one for each seed.
 
     A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
     tables.
     """
-    fed = federation(dataset, switch.get("partition", variant), seed, shared, switch.get("clients", 0))
-    if "sampler" in switch:
-        fed |= {"samples_per_client": PER_CLASS * (2 + shared), "overlap": True}
-    settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
+    held = {"samples_per_client": PER_CLASS * (2 + shared), "overlap": True} if "sampler" in switch else {}
+    settings = training(dataset, variant, profile)
     how = method(name, dataset, variant, profile, 2 + shared)
     for option, value in switch.items():
         if option in settings:
@@ -162,7 +161,9 @@ def row(
         elif option not in ("partition", "clients", "sampler"):
             how[option] = value
     axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
-    return Job.training(fed, how, **settings, seed=seed, axes=axes)
+    dealt, clients = switch.get("partition", variant), switch.get("clients", 0)
+    feds = ((seed, federation(dataset, dealt, seed, shared, clients) | held) for seed in seeds)
+    return [Job.training(fed, how, **settings, seed=seed, axes=axes) for seed, fed in feds]
 
 
 def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
@@ -189,9 +190,8 @@ def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
         if cifar and name == "flt_enc1":
             wanted.append(("as_written", {"k": 2, "distance": "matching", "embedding": PLANE}))
         for variant, switch in wanted:
-            few = cifar and {"rule", "momentum", "graph"} & set(switch)
-            seeds = SEEDS[profile][: 1 if few else None]
-            result += [row(name, dataset, variant, seed, profile, shared_classes, **switch) for seed in seeds]
+            seeds = SEEDS[profile][: 1 if cifar and {"rule", "momentum", "graph"} & set(switch) else None]
+            result += rows(name, dataset, variant, profile, seeds, shared_classes, **switch)
     return list({job.id: job for job in result}.values())
 
 

@@ -97,17 +97,16 @@ def jobs(profile: str) -> list[Job]:
 def _precisions(profile: str) -> list[Job]:
     """Return every run in both precisions."""
     result = []
-    few = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100}
+    few = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100} | SHORT
     for seed, precision in product(common.SEEDS[profile], ("float32", "bfloat16")):
         axes = {"dataset": "cifar10", "variant": "as_written", "precision": precision}
         fed, options = federation("cifar10", "as_written", seed), training("cifar10", "as_written", profile)
         options |= {"rounds": 20, "precision": precision, "seed": seed}
         for name in ("fedavg", "fedsem", "oracle"):
             result.append(Job.training(fed, method(name, "cifar10", "as_written", profile), **options, axes=axes))
-        own = {"axes": {"precision": precision, "clients": 8}, "precision": precision, **SHORT}
-        fed = emdcfl.federation("rotated_mnist", few, seed)
-        for name in ("fedavg", "emdcfl", "oracle"):
-            result.append(emdcfl.row(name, fed, "rotated_mnist", seed, few, 4, **own))
+        size = few | {"precision": precision}
+        for how in (emdcfl.method(name, 4) for name in ("fedavg", "emdcfl", "oracle")):
+            result += emdcfl.rows(how, "rotated_mnist", [seed], size, precision=precision, clients=8)
     return result
 
 

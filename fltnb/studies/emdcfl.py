@@ -5,6 +5,7 @@ From the authors' public configuration, where the text at hand has no number: 10
 64, everybody in every round, learning rate 0.01 (0.001 for ResNet-18 on PACS).
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
 
 def training(size: Settings) -> Settings:
     """Return how a table's networks are trained: as ``size`` says, else as :data:`TRAINING` does."""
-    return {name: size.get(name, value) for name, value in TRAINING.items()}
+    return TRAINING | {name: size[name] for name in (*TRAINING, "precision") if name in size}
 
 
 def local(size: Settings, *more: str) -> Settings:
@@ -126,25 +127,18 @@ def method(name: str, n_clusters: int, variant: str = "as_written", **options: A
     return settings
 
 
-def row(
-    name: str,
-    federation: Settings,
-    dataset: str,
-    seed: int,
-    size: Settings,
-    n_clusters: int,
-    variant: str = "as_written",
-    options: Settings | None = None,
-    axes: Settings | None = None,
-    **changes: Any,
-) -> Job:
-    """Return one run of a table.
+def rows(
+    how: Settings, dataset: str, seeds: Iterable[int], size: Settings, variant: str = "as_written", **axes: Any
+) -> list[Job]:
+    """Return the runs of a row of a table, one for each seed; of a backdoor, tested under the trigger as well.
 
-    ``size`` has the ``model`` and what departs from :data:`TRAINING`, as ``changes`` do; ``options`` go to the method.
+    ``how``: of :func:`method`; ``size`` has the ``model``, what :func:`federation` takes and what departs from
+    :data:`TRAINING`.
     """
-    how = method(name, n_clusters, variant, **(options or {}))
-    axes = {"dataset": dataset, "variant": variant} | (axes or {})
-    return Job.training(federation, how, size["model"], seed=seed, axes=axes, **training(size) | changes)
+    tested = {"test": "both"} if dataset.startswith("backdoor") else {}
+    options = {"axes": {"dataset": dataset, "variant": variant, **axes}, **training(size)}
+    feds = ((seed, federation(dataset, size, seed) | tested) for seed in seeds)
+    return [Job.training(fed, how, size["model"], seed=seed, **options) for seed, fed in feds]
 
 
 def clustering(

@@ -7,7 +7,6 @@ times as far from the targets' green as the paper does: of a few small digits a 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -74,22 +73,21 @@ def jobs(profile: str) -> list[Job]:
     for data, size in SIZES[profile].items():
         wanted = [("as_written", name) for name in size.get("methods", emdcfl.METHODS)]
         wanted += [("as_run", name) for name in emdcfl.DEPARTS if "methods" not in size and profile != "demo"]
-        rows += [
-            emdcfl.row(name, federation(profile, data, seed), f"backdoor_{data}", seed, size, CLUSTERS, variant)
-            for variant, name in wanted
-            for seed in FEWER_SEEDS[profile]
-        ]
-        if profile == "small" and "methods" not in size:
-            size, about = size | {"rounds": emdcfl.TRAINING["rounds"]}, {"axes": {"rounds": emdcfl.TRAINING["rounds"]}}
-            fed = federation(profile, data, 0)
-            rows += [emdcfl.row("flexcfl", fed, f"backdoor_{data}", 0, size, CLUSTERS, how, **about) for how in LONGER]
-        others += _alone(profile, data)
+        name = f"backdoor_{data}"
+        for variant, method in wanted:
+            how = emdcfl.method(method, CLUSTERS, variant)
+            rows += emdcfl.rows(how, name, FEWER_SEEDS[profile], size, variant)
+        for variant in LONGER if profile == "small" and "methods" not in size else ():
+            long = {"rounds": emdcfl.TRAINING["rounds"]}
+            rows += emdcfl.rows(emdcfl.method("flexcfl", CLUSTERS, variant), name, (0,), size | long, variant, **long)
+        others += _alone(name, size)
         if profile != "demo":
-            whole = federation(profile, data, 0, **{"clients": PUBLISHED["clients"]} if data == "mnist" else {})
-            others.append(emdcfl.pacfl(whole | {"test": "clean"}, f"backdoor_{data}"))
-        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
+            clients = PUBLISHED["clients"] if data == "mnist" else size["clients"]
+            others.append(emdcfl.pacfl(emdcfl.federation(name, size | {"clients": clients}, 0), name))
+        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": name}))
     data, size = next(iter(SIZES[profile].items()))  # single classes and images, of the first data set
-    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
+    settings = {"federation": emdcfl.federation(f"backdoor_{data}", size, 0) | {"test": "both"}}
+    settings |= {"model": size["model"], "training": emdcfl.training(size)}
     settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
     axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
     return [*rows, *others, Job.study("emdcfl_backdoor.by_class", settings, axes=axes)]
@@ -100,26 +98,21 @@ def _shown(size: Settings) -> Settings:
     return shown | ({"images": size["samples"]} if size["samples"] else {})
 
 
-def _alone(profile: str, data: str) -> Iterator[Job]:
+def _alone(dataset: str, whole: Settings) -> Iterator[Job]:
     """EMD-CFL's clustering alone, for more seeds and settings; distances, also with another amount to learn."""
-    for changes in SIZES[profile][data]["clusterings"]:
-        size = SIZES[profile][data] | changes
+    for changes in whole["clusterings"]:
+        size = whole | changes
         own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
         axes = {"model": size["model"], **_shown(size), "lr": own["lr"], "batch": own["batch_size"]}
         for seed in range(changes["seeds"]):
-            fed = federation(profile, data, seed, **changes) | {"test": "clean"}
+            fed = emdcfl.federation(dataset, size, seed)
             about = axes | {"tolerance": str(tolerance), "scaling": fed.get("scaling", "usual")}
-            yield emdcfl.clustering(fed, f"backdoor_{data}", seed, size, tolerance, about)
-    for changes in SIZES[profile][data].get("studies", ({},)):
-        size = SIZES[profile][data] | changes
-        fed, own = federation(profile, data, 0, **changes) | {"test": "clean"}, emdcfl.local(size, "weight_decay")
-        axes = {"dataset": f"backdoor_{data}", **_shown(size)}
+            yield emdcfl.clustering(fed, dataset, seed, size, tolerance, about)
+    for changes in whole.get("studies", ({},)):
+        size = whole | changes
+        fed, own = emdcfl.federation(dataset, size, 0), emdcfl.local(size, "weight_decay")
+        axes = {"dataset": dataset, **_shown(size)}
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
-
-
-def federation(profile: str, data: str, seed: int, **changes: Any) -> Settings:
-    """Return the federation of a data set; ``changes`` replace what :data:`SIZES` says, or the scaling of pixels."""
-    return emdcfl.federation(f"backdoor_{data}", SIZES[profile][data] | changes, seed) | {"test": "both"}
 
 
 def by_class(federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8) -> Study:

@@ -64,8 +64,8 @@ def _of_size(profile: str, size: Settings) -> Iterator[Job]:
     rows = [("as_written", name) for name in emdcfl.METHODS]
     rows += [("as_run", name) for name in emdcfl.DEPARTS if whole]
     for variant, name in rows:
-        for seed in SEEDS[profile] if size is FEATURES else FEWER_SEEDS[profile]:
-            yield emdcfl.row(name, emdcfl.federation(dataset, size, seed), dataset, seed, size, CLUSTERS, variant)
+        seeds = SEEDS[profile] if size is FEATURES else FEWER_SEEDS[profile]
+        yield from emdcfl.rows(emdcfl.method(name, CLUSTERS, variant), dataset, seeds, size, variant)
     for tolerance in (emdcfl.TOLERANCE, "auto"):
         given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
         for seed in range(1 if profile == "demo" else 3):

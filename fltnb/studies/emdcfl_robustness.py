@@ -129,8 +129,10 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 
 def _pair(dataset: str, federation: Settings, model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
     """Two runs that are evaluated at the end alone, so that their seconds are those of training."""
-    size = {"model": model, "rounds": rounds, "eval_every": rounds, "batch_size": batch_size}
-    return [emdcfl.row(name, federation, dataset, seed, size, 4) for name in ("oracle", "emdcfl")]
+    how = emdcfl.TRAINING | {"rounds": rounds, "eval_every": rounds, "batch_size": batch_size, "seed": seed}
+    axes = {"dataset": dataset, "variant": "as_written"}
+    methods = [emdcfl.method(name, 4) for name in ("oracle", "emdcfl")]
+    return [Job.training(federation, method, model, **how, axes=axes) for method in methods]
 
 
 def table4(**pair: Any) -> Study:

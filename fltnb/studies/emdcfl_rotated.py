@@ -5,7 +5,8 @@ where there is one cluster. Images per client and rounds are smaller in ``small`
 are what the printed MNIST tables fit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 from ..results import Job
@@ -60,7 +61,7 @@ def jobs(profile: str) -> list[Job]:
         methods, seeds = size.get("methods", emdcfl.METHODS), SEEDS[profile][: size.get("seeds")]
         for version in size.get("versions", VERSIONS):
             here = seeds[:1] if profile == "small" and version != "rotated" else seeds
-            found += [row(profile, data, version, name, seed) for name in methods for seed in here]
+            found += [job for name in methods for job in rows(profile, data, version, name, here)]
         if "methods" not in size:
             found += _beside(profile, data)
     for data, size in SIZES[profile].items() if profile != "demo" else ():
@@ -91,33 +92,33 @@ def told(name: str, version: str) -> int:
     return true if name in emdcfl.CUT else max(true, 2)
 
 
-def row(profile: str, data: str, version: str, name: str, seed: int, **options: Any) -> Job:
-    """Return one run; ``options`` as in :func:`fltnb.studies.emdcfl.row`."""
-    size, shown = SIZES[profile][data], dataset(data, version)
-    rounds = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
-    own = {"options": FESEM if name == "fesem" and options.get("variant") != "as_run" else None, "rounds": rounds}
-    fed = emdcfl.federation(shown, size, seed)
-    return emdcfl.row(name, fed, shown, seed, size, told(name, version), **own | options)
+def rows(
+    profile: str, data: str, version: str, name: str, seeds: Iterable[int], variant: str = "as_written", **changes: Any
+) -> list[Job]:
+    """Return the runs of a row; ``changes`` of the training are axes, too, and ``rule`` is one of the method."""
+    options = {"rule": changes.pop("rule")} if "rule" in changes else {}
+    options |= FESEM if name == "fesem" and variant != "as_run" else {}
+    size = SIZES[profile][data] | changes
+    size |= {"rounds": size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])}
+    how = emdcfl.method(name, told(name, version), variant, **options)
+    axes = {option.removesuffix("_size"): value for option, value in changes.items()}
+    return emdcfl.rows(how, dataset(data, version), seeds, size, variant, **axes)
 
 
 def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
     departs = DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS
-    rows = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
-    kept = {"batch_size": 8, "axes": {"batch": 8}}
-    rows += [(name, few, kept | {"variant": variant}) for variant, name in STEPS if profile == "small"]
+    wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
+    if profile == "small":
+        wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
     if profile != "demo":
-        rows += [(name, few, {"lr": lr, "axes": {"lr": lr}}) for name in FASTER]
-        sampled = [{"participation": level / 40} for level in LEVELS]
-        rows += [(name, SEEDS[profile], {**part, "axes": part}) for part in sampled for name in CLUSTERED]
-        own = {"oracle": {"options": {"rule": "last_local"}}, "emdcfl": {}}  # Table 6 averages everybody's last model
-        rows += [
-            (name, few, {**part, "axes": part, "variant": "as_run", **own[name]})
-            for part in sampled
-            for name in CLUSTERED
-        ]
-    for name, seeds, options in rows:
-        yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
-    for version in ("min", "two", "base") if profile == "small" else ():
-        yield from (row(profile, data, version, name, 0, variant="as_run") for name in departs)
+        wanted += [(name, few, {"lr": lr}) for name in FASTER]
+        sampled = [(name, {"participation": level / 40}) for level in LEVELS for name in CLUSTERED]
+        wanted += [(name, SEEDS[profile], part) for name, part in sampled]
+        own = {"oracle": {"rule": "last_local"}, "emdcfl": {}}  # Table 6 averages everybody's last model
+        wanted += [(name, few, {**part, "variant": "as_run", **own[name]}) for name, part in sampled]
+    for name, seeds, options in wanted:
+        yield from rows(profile, data, "rotated", name, seeds, **options)
+    for version, name in product(("min", "two", "base") if profile == "small" else (), departs):
+        yield from rows(profile, data, version, name, (0,), "as_run")

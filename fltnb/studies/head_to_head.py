@@ -83,17 +83,12 @@ def jobs(profile: str) -> list[Job]:
 
     Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
+    result = list(_clusterings(profile))
     names = DEMO_METHODS if profile == "demo" else METHODS
-    return [
-        *_clusterings(profile),
-        *(
-            _training(name, shown, kind, profile, seed)
-            for shown, kind in kinds(profile).items()
-            for name in names
-            for seed in SEEDS[profile]
-            if not (name == "oracle" and shown in UNKNOWN)
-        ),
-    ]
+    for (shown, kind), name, seed in product(kinds(profile).items(), names, SEEDS[profile]):
+        if name != "oracle" or shown not in UNKNOWN:
+            result.append(_training(name, shown, kind, profile, seed))
+    return result
 
 
 def _clusterings(profile: str) -> Iterator[Job]:

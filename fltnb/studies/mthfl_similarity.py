@@ -153,29 +153,25 @@ def _study(profile: str) -> Iterator[Job]:
                 for seed in range(count["ours"]):
                     yield _job("mthfl", dataset, tasks, seed, "linkage", more={"linkage": how}, linkage=how)
             for name in ("transport", "flt", "pca_km_hc") if here else ():
-                if (name, dataset) == ("pca_km_hc", "cifar10"):
-                    continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
-                for seed in range(count["rivals"]):
-                    yield _job(name, dataset, tasks, seed, "study")
+                # there a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
+                if (name, dataset) != ("pca_km_hc", "cifar10"):
+                    yield from (_job(name, dataset, tasks, seed, "study") for seed in range(count["rivals"]))
         for tasks in _TASKS[dataset] if here else ():  # T not given, where there are several tasks and one
             for name, which in (("mthfl_chosen", "ours"), ("transport", "rivals")):
-                for seed in range(count[which]):
-                    yield _job(name, dataset, tasks, seed, "chosen")
+                yield from (_job(name, dataset, tasks, seed, "chosen") for seed in range(count[which]))
 
 
 def _curves(profile: str) -> Iterator[Job]:
     """Three tasks: ever more labels of other tasks, noise on the eigenvectors, a private release. T given."""
-    dataset = datasets(profile)[0]
+    dataset, both = datasets(profile)[0], ("mthfl", "transport")
     for seed in range(SEEDS_OF[profile]["curves"]):
-        for share in MINORITIES:
-            for name in ("mthfl", "transport"):
-                yield _job(name, dataset, 3, seed, "minority", level=share)
+        for share, name in product(MINORITIES, both):
+            yield _job(name, dataset, 3, seed, "minority", level=share)
         for noise in NOISES:
             yield _job("mthfl", dataset, 3, seed, "noise", more={"noise": noise}, level=noise)
-        for epsilon in EPSILONS[dataset]:  # few dimensions: the noise of a private release grows with them
+        for epsilon, name in product(EPSILONS[dataset], both):  # few dimensions: the noise grows with them
             budget = {"epsilon": epsilon, "clip": CLIPS[dataset]}
-            for name in ("mthfl", "transport"):
-                yield _job(name, dataset, 3, seed, "epsilon", "PCA", budget, level=float(epsilon))
+            yield _job(name, dataset, 3, seed, "epsilon", "PCA", budget, level=float(epsilon))
 
 
 def _job(

@@ -1,5 +1,7 @@
 """Runs of notebook 03: FLT Tables 3 and 9, Figures 3, 4, 10, 12: writers, with no clusters known beforehand."""
 
+from itertools import product
+
 import numpy as np
 
 from ..federations import build
@@ -27,15 +29,12 @@ def jobs(profile: str) -> list[Job]:
     ``small`` has one seed and no as-run rows (five times the cost); of the CNN the rows of Figure 4.
     """
     dataset, name, fed = DATASETS[profile], NAMES[profile], federation(profile)
-    result = [
-        _row(method, model, variant, seed, profile)
-        for model in ROUNDS[profile]
-        for variant in VARIANTS[: 1 if profile == "small" else None]
-        for method in (METHODS[:6] if (profile, model) == ("small", "leaf_cnn") else METHODS)
-        for seed in FEWER_SEEDS[profile]
-    ]
-    for method in PARTED if profile != "demo" else ():
-        result += [_row(method, model, "as_written", 0, profile, parted=True) for model in ROUNDS[profile]]
+    result = []
+    for model, variant in product(ROUNDS[profile], VARIANTS[: 1 if profile == "small" else None]):
+        for method in METHODS[:6] if (profile, model) == ("small", "leaf_cnn") else METHODS:
+            result += [_row(method, model, variant, seed, profile) for seed in FEWER_SEEDS[profile]]
+    for method, model in product(PARTED if profile != "demo" else (), ROUNDS[profile]):
+        result.append(_row(method, model, "as_written", 0, profile, parted=True))
     for variant in VARIANTS:
         axes, found = {"dataset": name, "method": "flt", "variant": variant}, clusterer(dataset, variant, 5)
         result.append(Job.clustering(fed, found, encoder(dataset), axes=axes, keep=PICTURE))
