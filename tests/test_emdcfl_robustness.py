@@ -143,7 +143,7 @@ def test_numbers_of_matrices_by_hand():
     assert "across" not in found and np.isinf(found["high"]) and found["low"] == 0.4
 
 
-def test_tables_4_5_and_9_by_hand():
+def test_tables_4_5_and_9_by_hand(monkeypatch):
     found = study.mean_distances(EMD, PARAMETERS / 2, PARAMETERS, np.array([0, 0, 1]))
     value = found["tables"]["printed"].set_index(["parameters", "scope"])["value"]
     assert found["numbers"] == {"n_clusters": 2, "ari": 1.0}
@@ -151,7 +151,9 @@ def test_tables_4_5_and_9_by_hand():
     assert value["hypothesis", "clusters"] == 0.5
     assert value["full_model", "overall"] == pytest.approx(10 / 3)
 
-    found = study.hours(3600.0, 4320.0)
+    pair = [Finished("", "training", {}, {"seconds": seconds}) for seconds in (3600.0, 4320.0)]
+    monkeypatch.setattr(study, "compute", lambda *_, **__: pair)
+    found = study.table4(dataset="digits", federation={}, model="mlp", seed=0, rounds=1, batch_size=1)
     assert found["tables"]["printed"]["value"].tolist() == [1, 1.2] and found["numbers"]["ratio"] == pytest.approx(1.2)
 
     row = study.table5({"simple_cnn": "emdcfl_cnn"})["tables"]["printed"].iloc[0]

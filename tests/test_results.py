@@ -81,7 +81,7 @@ def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
         counted.append(Mock(wraps=getattr(room, name)))
         monkeypatch.setattr(room, name, counted[-1])
     jobs_module._federation.cache_clear()
-    results = Results.of(compute([job]))
+    results = Results([("", "", done) for done in compute([job])])
     results.mean(["method"]), results.curves, results.clients
     assert [call.call_count for call in counted] == [1, 1, 1]
 
@@ -170,7 +170,7 @@ def test_a_diverging_run_is_kept_with_its_reason():
     with pytest.warns(UserWarning, match="not finite"):
         done = compute([training(lr=1e18, rounds=3)])[0]
     assert "not finite" in done.numbers["stopped"]
-    assert Results.of([done]).runs["stopped"][0]
+    assert Results([("", "", done)]).runs["stopped"][0]
 
 
 def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
@@ -278,10 +278,11 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
 
 def table() -> Results:
     rows = [("fedavg", 0, 50.0, 2), ("fedavg", 1, 54.0, 2), ("fedavg", 0, 60.0, 3), ("oracle", 0, 90.0, 2)]
-    return Results.of(
-        finished(f"{place:020d}", accuracy, {"method": name, "seed": seed, "k": k, "variant": "as_run"}, variance=1.0)
-        for place, (name, seed, accuracy, k) in enumerate(rows)
-    )
+    made = []
+    for place, (name, seed, accuracy, k) in enumerate(rows):
+        axes = {"method": name, "seed": seed, "k": k, "variant": "as_run"}
+        made.append(("", "", finished(f"{place:020d}", accuracy, axes, variance=1.0)))
+    return Results(made)
 
 
 def test_mean_and_where():

@@ -289,7 +289,9 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         for cell in cells:
             apart = float("nan") if _on_stand_in(cell["departs"]) else cell["mean"] - cell["number"]
             row[f"{label(cell['variant'])} − paper"] = f"{apart:+.2f}" if apart == apart else ""
-        row["otherwise"] = _otherwise(cells)
+        said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
+        each_its_own = "; ".join(f"{name}: {text}" for name, text in said.items() if text)
+        row["otherwise"] = next(iter(said.values())) if len(set(said.values())) == 1 else each_its_own
         notes = [note for note in line["note"].split("; ") if note not in everywhere]
         # "printed a in T2 but b in T8" is said by the computed remark
         notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
@@ -359,14 +361,6 @@ def cell_text(cell: Row, paper: str) -> str:
     pooled = paper == "flt" and cell["metric"] == "accuracy" and cell["n"] == cell["n"]
     binomial = f" [{binomial_error(cell['mean'], cell['n']):.2f}]" if pooled else ""
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
-
-
-def _otherwise(cells: Sequence[Row]) -> str:
-    """How the two variants depart, said once if they do so alike."""
-    said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """How many printed numbers are reproduced, and how well; each counts once, however many tables print it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -37,12 +37,10 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
     """
     found = all_measured() if found is None else found
-    found = found[found["table"] == found["first"]]
-    rows = []
-    for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
-        row = {"paper": paper, "variant": variant, "printed": len(own)}
-        rows.append(row | {word: int((own["status"] == word.replace("_", " ")).sum()) for word in STATUS})
-    return pd.DataFrame(rows)
+    found = found[found["table"] == found["first"]].assign(printed=1)
+    for word in STATUS:
+        found[word] = (found["status"] == word.replace("_", " ")).astype(int)
+    return found.groupby(["paper", "variant"], sort=False)[["printed", *STATUS]].sum().reset_index()
 
 
 def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -67,9 +65,7 @@ def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=NEARNESS)
 
 
-def rank_agreement(
-    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, least: int = 8
-) -> pd.DataFrame:
+def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.DataFrame:
     """Compare the order of a table's methods, reproduced against printed, by Spearman's rank correlation.
 
     Returns a DataFrame: ``dataset, setting, metric``; ``rows``: "as written", or "as run where run"; ``methods``
@@ -80,7 +76,7 @@ def rank_agreement(
     keys = ["dataset", "setting", "metric", "method"]
 
     def both(part: Any) -> pd.DataFrame:
-        found = measured(part, paper, table, datasets)
+        found = measured(part, paper, table)
         found = found[found["metric"].isin(SCORES)].pivot(index=[*keys, "number"], columns="variant", values="mean")
         found = found.astype(float).reset_index("number")
         return found.assign(mixed=found["as_run"].fillna(found["as_written"]))

@@ -309,11 +309,10 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
 
 def _compact(values: np.ndarray) -> np.ndarray:
     """Curves and clients need no more than seven digits; whole numbers stay whole."""
-    if values.dtype.kind == "f" and not np.all(np.mod(values[np.isfinite(values)], 1) == 0):
-        with np.errstate(over="ignore"):
-            return values.astype(np.float32)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return values
-    if values.dtype.kind in "fi" and (not len(values) or np.abs(values).max() < 2**31):
-        return values.astype(np.int32)
-    return values.astype(np.int64) if values.dtype.kind == "f" else values
+    if values.dtype.kind == "f":
+        finite = values[np.isfinite(values)]
+        if np.mod(finite, 1).any():
+            with np.errstate(over="ignore"):
+                return values.astype(np.float32)
+        values = values.astype(np.int64) if len(finite) == len(values) else values
+    return values.astype(np.int32) if values.dtype.kind == "i" and np.abs(values).max(initial=0) < 2**31 else values

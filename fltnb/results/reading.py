@@ -41,13 +41,6 @@ class Results:
         self._finished = list(finished)  # notebook, profile, job
         self._asked = asked
 
-    @classmethod
-    def of(
-        cls, finished: Iterable[Finished], notebook: str = "", profile: str = "", asked: Asked | None = None
-    ) -> Self:
-        """Make results of finished jobs."""
-        return cls(((notebook, profile, done) for done in finished), asked)
-
     def __len__(self) -> int:
         return len(self._finished)
 

@@ -79,7 +79,7 @@ def results(name: str, profile: str = "stored", n_jobs: int | None = None, **opt
     ledgers = () if profile == "demo" else (ledger,)
     done = compute(jobs(name, profile), at_a_time, ledgers=ledgers, **options)
     ledger.merge(done)
-    return Results.of(done, name, profile, jobs)
+    return Results(((name, profile, one) for one in done), jobs)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -136,12 +136,8 @@ def _pair(dataset: str, federation: Settings, model: str, seed: int, rounds: int
 
 
 def table4(**pair: Any) -> Study:
-    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, a :func:`_pair`."""
-    return hours(*(run.numbers["seconds"] for run in compute(_pair(**pair), progress=False)))
-
-
-def hours(oracle: float, emdcfl: float) -> Study:
-    """Put two wall times in seconds into the form of Table 4, with their ``ratio``."""
+    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, and their ratio."""
+    oracle, emdcfl = (run.numbers["seconds"] for run in compute(_pair(**pair), progress=False))
     printed = pd.DataFrame({"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]})
     printed = printed.assign(otherwise="small networks and few images, on another machine")
     return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}

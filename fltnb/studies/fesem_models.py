@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.decomposition import KernelPCA
 from sklearn.metrics import silhouette_score
 
 from .. import data, federations, methods, metrics, rounds
@@ -88,11 +89,9 @@ def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
 
     Signs are such that the client farthest out on an axis is on its positive side.
     """
-    values, vectors = np.linalg.eigh(inner)
-    values = np.maximum(values, 0)
-    points = vectors[:, [-1, -2]] * np.sqrt(values[[-1, -2]])
-    points *= np.where(points[np.abs(points).argmax(axis=0), [0, 1]] < 0, -1, 1)
-    return points, float(values[-2:].sum() / values.sum()) if values.sum() > 0 else float("nan")
+    pca = KernelPCA(2, kernel="precomputed", eigen_solver="dense")
+    points, total = pca.fit_transform(inner), np.trace(inner)
+    return points, float(pca.eigenvalues_.sum() / total) if total > 0 else float("nan")
 
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
@@ -104,11 +103,8 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 
 def inside(inner: np.ndarray, labels: np.ndarray) -> float:
     """Mean squared distance of models to the mean of their cluster, given their inner products (M, M)."""
-    total = 0.0
-    for label in np.unique(labels):
-        own = inner[np.ix_(labels == label, labels == label)]
-        total += np.trace(own) - own.mean() * len(own)
-    return total / len(labels)
+    same = labels[:, None] == labels
+    return float(np.trace(inner) - (inner * same / same.sum(axis=1)).sum()) / len(labels)
 
 
 def choosing_k(
