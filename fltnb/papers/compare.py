@@ -111,10 +111,8 @@ class _Found:
                 frame = frame[~absent]
             elif trainings[name].nunique(dropna=False) > 1:
                 frame = frame[absent]
-        found: dict[tuple, list[dict]] = {}
-        for row in frame.to_dict("records"):
-            found.setdefault((row["dataset"], row["method"], row["variant"]), []).append(row)
-        return found
+        groups = frame.groupby(["dataset", "method", "variant"], sort=False)
+        return {key: own.to_dict("records") for key, own in groups}
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""

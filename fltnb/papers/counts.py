@@ -12,7 +12,6 @@ from .names import label
 from .settings import NOTEBOOKS, in_order
 
 STATUS = ("reproduced", "otherwise", "not_run")
-NEARNESS = ("paper", "variant", "accuracies", "printed_error", "points_1", "points_3", "variances", "percent_25")
 SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy")
 """Measures by which EMD-CFL's tables order methods."""
 NEAR = 0.25  # variances within a quarter of the printed one count as near
@@ -52,17 +51,12 @@ def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
     """
     found = all_measured() if found is None else found
     found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
-    found = found.assign(off=(found["mean"] - found["number"]).abs())
-    rows = []
-    for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
-        scores = own[own["metric"].str.contains("accuracy$|f1$")]
-        variances = own[own["metric"] == "accuracy_variance"]
-        row = {"paper": paper, "variant": variant, "accuracies": len(scores)}
-        row["printed_error"] = int((scores["off"] <= scores["number_error"]).sum())
-        row |= {f"points_{points}": int((scores["off"] <= points).sum()) for points in (1, 3)}
-        row |= {"variances": len(variances), "percent_25": (variances["off"] <= NEAR * variances["number"]).sum()}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=NEARNESS)
+    off, scores = (found["mean"] - found["number"]).abs(), found["metric"].str.contains("accuracy$|f1$")
+    variances = found["metric"] == "accuracy_variance"
+    held = {"accuracies": scores, "printed_error": scores & (off <= found["number_error"])}
+    held |= {f"points_{points}": scores & (off <= points) for points in (1, 3)}
+    held |= {"variances": variances, "percent_25": variances & (off <= NEAR * found["number"])}
+    return found.assign(**held).groupby(["paper", "variant"], sort=False)[list(held)].sum().reset_index()
 
 
 def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.DataFrame:
