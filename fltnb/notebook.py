@@ -74,13 +74,10 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
             return value[1:] if float(value) == 0 and value.startswith("-") else value  # no "-0.00"
         return str(value).replace("|", "\\|").replace("\n", " ")
 
-    return tabulate(
-        [[text(value) for value in row] for row in table.itertuples(index=False, name=None)],
-        headers=[" ".join(map(str, name)).strip() if isinstance(name, tuple) else str(name) for name in table.columns],
-        tablefmt="pipe",
-        colalign=["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes],
-        disable_numparse=True,
-    )
+    right = ["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes]
+    rows = [[text(value) for value in row] for row in table.itertuples(index=False, name=None)]
+    heads = [" ".join(map(str, name)).strip() if isinstance(name, tuple) else str(name) for name in table.columns]
+    return tabulate(rows, heads, "pipe", colalign=right, disable_numparse=True)
 
 
 def show_table(table: pd.DataFrame, digits: int = 2) -> None:

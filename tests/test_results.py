@@ -278,11 +278,10 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
 
 def table() -> Results:
     rows = [("fedavg", 0, 50.0, 2), ("fedavg", 1, 54.0, 2), ("fedavg", 0, 60.0, 3), ("oracle", 0, 90.0, 2)]
-    made = []
-    for place, (name, seed, accuracy, k) in enumerate(rows):
-        axes = {"method": name, "seed": seed, "k": k, "variant": "as_run"}
-        made.append(("", "", finished(f"{place:020d}", accuracy, axes, variance=1.0)))
-    return Results(made)
+    return Results(
+        ("", "", finished(str(i), score, {"method": name, "seed": seed, "k": k, "variant": "as_run"}, variance=1.0))
+        for i, (name, seed, score, k) in enumerate(rows)
+    )
 
 
 def test_mean_and_where():

@@ -45,23 +45,6 @@ TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
 TOLERANCE = 0.025
 DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar10": 10.5}
 """Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
-CNNS = ("emdcfl_cnn", "cnn_small")  # the paper's own network, and its light stand-in
-
-
-def scaling(model: str, coloured: bool) -> dict[str, str]:
-    """Return how the table's code scales the pixels that a network sees, as a setting of the federation.
-
-    Grey digits by MNIST's mean and deviation, everything in colour by ImageNet's, channel by channel; networks with
-    ImageNet weights do that themselves here. Our own networks keep the package's usual scaling, except ``cnn_small`` on
-    colours, where it stands for the paper's CNN.
-    """
-    from ..models.vision import NETWORKS
-
-    if model in NETWORKS:
-        return {"scaling": "unit"}
-    if model in CNNS and (coloured or model == "emdcfl_cnn"):
-        return {"scaling": "imagenet" if coloured else "mnist"}
-    return {}
 
 
 def federation(dataset: str, size: Settings, seed: int) -> Settings:
@@ -70,6 +53,8 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     ``size``: the ``model``, and what departs from the published ``clients``, images (``samples`` for training and
     validation, ``test``), ``val_fraction``, ``test_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
     """
+    from ..models.vision import NETWORKS
+
     kind, _, rest = dataset.partition("_")
     images, _, version = rest.partition("_")
     settings: Settings = {
@@ -81,8 +66,15 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     if dataset == "backdoor_cifar10":
         settings = {"kind": "backdoor_patches", "dataset": images, "n_clients": 15}
     settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
+    settings["seed"], model = seed, size["model"]
     coloured = kind in ("backdoor", "pacs") or images == "cifar10"
-    settings |= {"seed": seed} | scaling(size["model"], coloured)
+    # As the table's code: grey digits by MNIST's mean and deviation, everything in colour by ImageNet's; networks with
+    # ImageNet weights do that themselves here. Our own networks keep the package's usual scaling, except `cnn_small` on
+    # colours, where it stands for the paper's CNN.
+    if model in NETWORKS:
+        settings["scaling"] = "unit"
+    elif model == "emdcfl_cnn" or (coloured and model == "cnn_small"):
+        settings["scaling"] = "imagenet" if coloured else "mnist"
     named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
     named |= {name: name for name in ("val_fraction", "test_fraction", "scaling")}
     named |= {"intensity": "intensity"} if settings["kind"] == "backdoor_colours" else {}
