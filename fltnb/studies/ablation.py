@@ -18,15 +18,12 @@ SAMPLERS = {"clients": (100, 500), "participation": (0.2,), "local_epochs": (1,)
 def jobs(profile: str) -> list[Job]:
     """Table 5: eight settings (M, rho, E), each up to the larger T; as run; and clients that hold equally much."""
     dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
-    wanted: list[tuple[str, dict]] = [("as_written", line) for line in _lines(grid)]
+    wanted: list[tuple[str, dict, dict]] = [("as_written", grid, {})]
     if profile != "demo":
-        wanted += [("as_run", line) for line in _lines(GRID)]
-        wanted += [("as_written", line | {"sampler": f"{PER_CLASS} per class"}) for line in _lines(SAMPLERS)]
+        wanted += [("as_run", GRID, {}), ("as_written", SAMPLERS, {"sampler": f"{PER_CLASS} per class"})]
     runs = []
-    for (variant, line), name in product(wanted, METHODS):
-        runs += rows(name, dataset, variant, profile, FEWER_SEEDS[profile], 1, **line)
+    for variant, grid, more in wanted:
+        for *levels, name in product(*grid.values(), METHODS):
+            line = dict(zip(grid, levels, strict=True)) | more
+            runs += rows(name, dataset, variant, profile, FEWER_SEEDS[profile], 1, **line)
     return runs
-
-
-def _lines(grid: dict[str, tuple]) -> list[dict]:
-    return [dict(zip(grid, levels, strict=True)) for levels in product(*grid.values())]

@@ -23,12 +23,8 @@ GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters
 COMPONENTS = 64
 PLANE = f"{COMPONENTS} principal components"
 PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
+DATASETS = {"demo": ("digits",), "small": ("mnist", "cifar10"), "paper": ("mnist", "cifar10")}
 PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
-
-
-def datasets(profile: str) -> tuple[str, ...]:
-    """Return the data sets of scenarios 1 and 2."""
-    return ("digits",) if profile == "demo" else ("mnist", "cifar10")
 
 
 def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int = 0) -> Settings:

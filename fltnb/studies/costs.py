@@ -16,7 +16,7 @@ from ..methods import build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from . import common, emdcfl
-from .common import Settings, Study, clusterer, datasets, encoder, federation, method, training
+from .common import DATASETS, Settings, Study, clusterer, encoder, federation, method, training
 
 DEMO_ROUNDS = 8
 WARMUP = {"demo": 2, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
@@ -67,8 +67,8 @@ def counted(dataset: str, profile: str) -> dict[str, Settings]:
 
 
 def jobs(profile: str) -> list[Job]:
-    """One run per method of :func:`counted`, FCR on growing clients, and the studies."""
-    dataset = datasets(profile)[0]
+    """One run per method of :func:`counted`, FCR on growing clients, the studies, and runs in both precisions."""
+    dataset = DATASETS[profile][0]
     axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
     options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
     runs = counted(dataset, profile)
@@ -91,12 +91,8 @@ def jobs(profile: str) -> list[Job]:
     for name, (function, settings) in _SMALL.items():
         own = settings | (_DEMO.get(name, {}) if profile == "demo" else {})
         result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
-    return result + ([] if profile == "demo" else _precisions(profile))  # demo's networks have no convolution
-
-
-def _precisions(profile: str) -> list[Job]:
-    """Return every run in both precisions."""
-    result = []
+    if profile == "demo":  # its networks have no convolution
+        return result
     few = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100} | SHORT
     for seed, precision in product(common.SEEDS[profile], ("float32", "bfloat16")):
         axes = {"dataset": "cifar10", "variant": "as_written", "precision": precision}

@@ -5,7 +5,7 @@ From the authors' public configuration, where the text at hand has no number: 10
 64, everybody in every round, learning rate 0.01 (0.001 for ResNet-18 on PACS).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -133,14 +133,19 @@ def rows(
     return [Job.training(fed, how, size["model"], seed=seed, **options) for seed, fed in feds]
 
 
-def clustering(
-    fed: Settings, dataset: str, seed: int, size: Settings, tolerance: float | str, axes: Settings, keep: tuple = ()
-) -> Job:
-    """Return EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves."""
-    encoder = {"kind": "own", "model": size["model"], **local(size), "seed": seed}
+def clusterings(
+    dataset: str, seeds: int, size: Settings, tolerance: float | str, axes: Settings, keep: tuple = ()
+) -> Iterator[Job]:
+    """EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves.
+
+    ``keep``: arrays that are kept of the first seed.
+    """
     made = {"name": "EMDClustering", "tolerance": tolerance}
     axes = {"dataset": dataset, "method": "emdcfl"} | axes
-    return Job.clustering(fed, made, encoder, seed=seed, axes=axes, keep=keep)
+    for seed in range(seeds):
+        fed, encoder = federation(dataset, size, seed), {"kind": "own", "model": size["model"], **local(size)}
+        kept = keep if seed == 0 else ()
+        yield Job.clustering(fed, made, encoder | {"seed": seed}, seed=seed, axes=axes, keep=kept)
 
 
 def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:

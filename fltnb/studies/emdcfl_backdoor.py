@@ -104,10 +104,8 @@ def _alone(dataset: str, whole: Settings) -> Iterator[Job]:
         size = whole | changes
         own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
         axes = {"model": size["model"], **_shown(size), "lr": own["lr"], "batch": own["batch_size"]}
-        for seed in range(changes["seeds"]):
-            fed = emdcfl.federation(dataset, size, seed)
-            about = axes | {"tolerance": str(tolerance), "scaling": fed.get("scaling", "usual")}
-            yield emdcfl.clustering(fed, dataset, seed, size, tolerance, about)
+        axes |= {"tolerance": str(tolerance), "scaling": emdcfl.federation(dataset, size, 0).get("scaling", "usual")}
+        yield from emdcfl.clusterings(dataset, changes["seeds"], size, tolerance, axes)
     for changes in whole.get("studies", ({},)):
         size = whole | changes
         fed, own = emdcfl.federation(dataset, size, 0), emdcfl.local(size, "weight_decay")

@@ -68,9 +68,8 @@ def _of_size(profile: str, size: Settings) -> Iterator[Job]:
         yield from emdcfl.rows(emdcfl.method(name, CLUSTERS, variant), dataset, seeds, size, variant)
     for tolerance in (emdcfl.TOLERANCE, "auto"):
         given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
-        for seed in range(1 if profile == "demo" else 3):
-            fed, about = emdcfl.federation(dataset, size, seed), {"features": "own models", "given": given}
-            yield emdcfl.clustering(fed, dataset, seed, size, tolerance, about)
+        about, seeds = {"features": "own models", "given": given}, 1 if profile == "demo" else 3
+        yield from emdcfl.clusterings(dataset, seeds, size, tolerance, about)
     for changes in size["figure"]:
         own = size | changes
         fed = emdcfl.federation(dataset, size | {"samples": own["samples"]}, 0)

@@ -77,10 +77,8 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
         for samples, tolerance, seeds in size.get("clusterings", ()):
             axes = {"model": size["model"]} | ({"images": samples} if samples else {}) | {"tolerance": str(tolerance)}
             name, own = dataset(data, version), size | {"samples": samples}
-            for seed in range(seeds):
-                keep = ("distance",) if seed == 0 and tolerance != "auto" else ()
-                fed = emdcfl.federation(name, own, seed)
-                yield emdcfl.clustering(fed, name, seed, own, tolerance, axes, keep)
+            keep = () if tolerance == "auto" else ("distance",)
+            yield from emdcfl.clusterings(name, seeds, own, tolerance, axes, keep)
 
 
 def told(name: str, version: str) -> int:

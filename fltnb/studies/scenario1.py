@@ -4,13 +4,13 @@ from itertools import product
 
 from ..results import Job
 from . import centroids
-from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, datasets, picture, rows, steps
+from .common import DATASETS, SCENARIO1_METHODS, SEEDS, VARIANTS, picture, rows, steps
 
 
 def jobs(profile: str) -> list[Job]:
     """FLT Tables 1 and 7, Figure 8: six methods in both variants, the switches that move them, and the study of k."""
     result = []
-    for dataset in datasets(profile):
+    for dataset in DATASETS[profile]:
         wanted = [(name, variant, {}) for variant, name in product(VARIANTS, SCENARIO1_METHODS)]
         if dataset != "cifar10":
             rules = ("participants", "last_aggregate")[profile != "demo" :]  # steps() has the first one
@@ -21,4 +21,4 @@ def jobs(profile: str) -> list[Job]:
             result += rows(name, dataset, variant, profile, SEEDS[profile], **switch)
         result += steps(dataset, profile) if profile != "demo" else []
     result += centroids.jobs(profile)
-    return result + [picture(dataset, variant, profile) for dataset in datasets(profile) for variant in VARIANTS]
+    return result + [picture(dataset, variant, profile) for dataset in DATASETS[profile] for variant in VARIANTS]

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import federations
 from ..results import Job
-from .common import SCENARIO1_METHODS, SEEDS, VARIANTS, Settings, Study, datasets, federation, picture, rows, steps
+from .common import DATASETS, SCENARIO1_METHODS, SEEDS, VARIANTS, Settings, Study, federation, picture, rows, steps
 
 # What the code behind the tables did differently from the text, each changed alone, all else as written
 _BOTH = [{"rule": "last_local"}, {"rule": "last_aggregate"}, {"momentum": 0.5}, {"partition": "as_run"}]
@@ -18,7 +18,7 @@ SWITCHES: dict[str, list[Settings]] = {
 
 def jobs(profile: str) -> list[Job]:
     """FLT Tables 2 and 8, Figure 9: six methods and the oracle in both variants, every switch alone; partitions."""
-    sets, seeds = datasets(profile), SEEDS[profile]
+    sets, seeds = DATASETS[profile], SEEDS[profile]
     trained = list(product(sets, VARIANTS))
     result = [job for one, name in product(trained, SCENARIO1_METHODS) for job in rows(name, *one, profile, seeds, 1)]
     for name, switches in SWITCHES.items():
