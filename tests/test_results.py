@@ -43,9 +43,8 @@ def finished(key="a" * 20, accuracy=50.0, axes=None, **numbers) -> Finished:
     axes = {"dataset": "digits", "method": "fedavg", "seed": 0} | (axes or {})
     curves = pd.DataFrame({"round": [0, 1], "split": ["test", "test"], "accuracy": [10.0, accuracy]})
     clients = pd.DataFrame({"client": [0, 1], "test": [40.0, 60.0]})
-    return Finished(
-        key, "training", axes, {"accuracy": accuracy, **numbers}, curves, clients, {"labels": np.arange(2)}, record
-    )
+    numbers = {"accuracy": accuracy, **numbers}
+    return Finished(key, "training", axes, numbers, curves, clients, {"labels": np.arange(2)}, record)
 
 
 def test_settings_that_mean_the_same_have_one_key():
