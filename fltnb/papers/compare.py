@@ -7,6 +7,7 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
@@ -63,11 +64,8 @@ def measured(
     shall have, such as ``k=2``.
     """
     found = _Found(results, paper, table, axes)
-    rows = [
-        line | {"variant": variant} | found.cell(line, variant)
-        for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside)
-        for variant in VARIANTS
-    ]
+    lines = _lines(numbers(paper, table).to_dict("records"), datasets, beside)
+    rows = [line | {"variant": one} | found.cell(line, one) for line, one in product(lines, VARIANTS)]
     return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOT_RUN])
 
 
@@ -133,12 +131,11 @@ class _Found:
             minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
             return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
         # in the printed setting, on the printed data, most trusted, nearest, with most seeds
-        order = {
-            group: (bool(group[0]), _on_stand_in(group[0]), PROFILES.index(group[1]), len(group[0]), -len(own))
-            for group, own in groups.items()
-        }
-        departs, profile = min(order, key=order.get)
-        best = groups[departs, profile]
+        order = [
+            (bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own), departs, own)
+            for (departs, profile), own in groups.items()
+        ]
+        *_, departs, best = min(order, key=lambda group: group[:5])
         rows, values = [row for row, _ in best], [value for _, value in best]
         if len({row["seed"] for row in rows}) < len(rows):
             models = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
@@ -209,15 +206,11 @@ def _lines(
 ) -> Iterator[dict[str, Any]]:
     """Yield the printed lines by data set, then lines without numbers for methods that the table does not have."""
     empty = {"value": "", "error": "", "note": "", "number": float("nan"), "number_error": float("nan")}
-    first = printed[0]
+    first = [one for one in printed if (one["dataset"], one["model"]) == (printed[0]["dataset"], printed[0]["model"])]
     for name in datasets or dict.fromkeys(line["dataset"] for line in printed):
         own = [line for line in printed if line["dataset"] == name]
         # a set that the paper does not use: the rows of the first one, without numbers
-        own = own or [
-            line | empty | {"dataset": name}
-            for line in printed
-            if (line["dataset"], line["model"]) == (first["dataset"], first["model"])
-        ]
+        own = own or [line | empty | {"dataset": name} for line in first]
         yield from own
         for method in beside:
             yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])

@@ -85,8 +85,7 @@ def sweep(
             first, *others = (fitted[distance] for fitted in made)
             for way, cut in scenario4.ways_to_cut(first, fed.n_clusters).items():
                 ari = adjusted_rand_index(fed.clusters, cut)
-                row = {"k": k, "distance": distance, "cut": way, "n_clusters": len(np.unique(cut)), "ari": ari}
-                found.append(row)
+                found.append({"k": k, "distance": distance, "cut": way, "n_clusters": len(np.unique(cut)), "ari": ari})
             labels[distance, k] = first.labels_
             again = np.mean([adjusted_rand_index(first.labels_, other.labels_) for other in others])
             scores.append({"k": k, "distance": distance, "stability": float(again), **own, **_graph(first)})

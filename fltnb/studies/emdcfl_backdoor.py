@@ -17,12 +17,11 @@ from ..federations import Federation, backdoor
 from ..methods import build
 from ..results import Job
 from . import emdcfl
-from .common import FEWER_SEEDS, Settings, Study
+from .common import FEWER_SEEDS, VARIANTS, Settings, Study
 
 CLUSTERS = 3  # targets, attackers, others
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
-LONGER = ("as_written", "as_run")  # FlexCFL in the published rounds, where fewer cannot show its fall
 LIGHT = ("oracle", "emdcfl", "fedavg", "fedprox", "pacfl")
 
 PUBLISHED = {"clients": 30, "samples": None, "batch_size": 64, "lr": 0.01}
@@ -77,7 +76,8 @@ def jobs(profile: str) -> list[Job]:
         for variant, method in wanted:
             how = emdcfl.method(method, CLUSTERS, variant)
             rows += emdcfl.rows(how, name, FEWER_SEEDS[profile], size, variant)
-        for variant in LONGER if profile == "small" and "methods" not in size else ():
+        # FlexCFL in the published rounds, where fewer cannot show its fall
+        for variant in VARIANTS if profile == "small" and "methods" not in size else ():
             long = {"rounds": emdcfl.TRAINING["rounds"]}
             rows += emdcfl.rows(emdcfl.method("flexcfl", CLUSTERS, variant), name, (0,), size | long, variant, **long)
         others += _alone(name, size)

@@ -162,22 +162,18 @@ def table5(networks: dict[str, str]) -> Study:
 
 
 def table9(federation: Settings, model: str, seed: int, **training: Any) -> Study:
-    """Table 9: mean parameter distance inside the clusters that EMD-CFL finds, and of all pairs."""
-    wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
-    jobs = [Job.distances(federation, model, training, how, seed=seed) for how in wanted]
-    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
-    return mean_distances(found["distance"], last["distance"], whole["distance"], found["clusters"])
-
-
-def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, clusters: np.ndarray) -> Study:
-    """Put three matrices (M, M) of distances (EMD-CFL's, of last layers, of whole models) into the form of Table 9.
+    """Table 9: mean distance of last layers and of whole models inside the clusters that EMD-CFL finds, and of all.
 
     Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
     the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
-    labels, _ = labels_at(emd, np.zeros(len(emd)), emdcfl.TOLERANCE)
+    wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
+    jobs = [Job.distances(federation, model, training, how, seed=seed) for how in wanted]
+    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
+    distance, clusters = found["distance"], found["clusters"]
+    labels, _ = labels_at(distance, np.zeros(len(distance)), emdcfl.TOLERANCE)
     rows = []
-    for name, matrix in (("hypothesis", last), ("full_model", whole)):
+    for name, matrix in (("hypothesis", last["distance"]), ("full_model", whole["distance"])):
         for scope, which in {"clusters": labels, "overall": clusters * 0, "true": clusters}.items():
             same = (which[:, None] == which) & ~np.eye(len(which), dtype=bool)
             mean = float(matrix[same].mean()) if same.any() else float("nan")
