@@ -116,18 +116,13 @@ def choosing_k(
     """
     fed, rows, end = federations.build(federation), [], sample["rounds"]
     for draw in range(sample["draws"]):
-        chosen = drawn(fed, sample["clients"], training["seed"], draw)
+        rng = stream(training["seed"], "method", *SECTION_52, draw)
+        few = some_clients(fed, np.sort(rng.choice(fed.n_clients, size=sample["clients"], replace=False)))
         for k in tried:
-            few = some_clients(fed, chosen)
             kept, done = watch(method | {"n_clusters": k}, few, (end,), **training | {"rounds": end})
             test = done.history[done.history["split"] == "test"]
             rows.append((draw, k, float(test["micro"].iloc[-1]), inside(*kept[end])))
     return {"tables": {"short": pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])}}
-
-
-def drawn(fed: Federation, n: int, seed: int, draw: int) -> np.ndarray:
-    """Clients of a small run, drawn without replacement, ascending."""
-    return np.sort(stream(seed, "method", *SECTION_52, draw).choice(fed.n_clients, size=n, replace=False))
 
 
 def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:

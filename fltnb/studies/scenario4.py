@@ -19,7 +19,6 @@ from .common import FEWER_SEEDS, SEEDS, VARIANTS, Settings, Study, clusterer, pi
 METHODS = ("fedavg", "pca_km_hc", "fedsem", "flt")  # rows of Table 4
 OURS = ("flt_given", "transport", "oracle")  # FLT told the number of clusters; our signatures; the true clusters
 DATASETS = {"demo": "digits", "small": "emnist_bymerge", "paper": "emnist_balanced"}
-N_CLUSTERS = {"digits": 5}  # 10 for EMNIST's 47 characters
 CLIENTS = {"demo": {"mlp": 40}, "small": {"mlp": 2400}, "paper": {"mlp": 2400, "leaf_cnn": 600}}
 FEW = {"demo": 40, "small": 240, "paper": 240}  # clients in Figures 6 and 7
 FEW_METHODS = ("flt", "fedsem", "pca_km_hc")
@@ -107,7 +106,7 @@ def pca(dataset: str) -> Settings:
 
 def method(name: str, dataset: str, variant: str) -> Settings:
     """Return the settings of one row of Table 4; there is no HC in the code's scenario 4."""
-    n_clusters, ours = N_CLUSTERS.get(dataset, 10), name == "transport"
+    n_clusters, ours = 5 if dataset == "digits" else 10, name == "transport"  # 10 for EMNIST's 47 characters
     given = {"n_clusters": n_clusters} if name == "flt_given" else {}
     found = transport(dataset) if ours else clusterer(dataset, variant, 5, **given)
     enc = encoder(dataset, finetune_epochs=0 if ours else 5)
