@@ -105,10 +105,8 @@ def course(federation: Settings, methods: dict[str, Settings], rounds: int, part
     """
     fed = federations.build(federation)
     parts = phases(fed)
-    drawn = []
-    for t in range(1, rounds + 1):
-        here = [phase.fed.n_clients for phase in parts if phase.round <= t][-1]
-        drawn.append(participants(here, participation, seed, t))
+    here = [[phase.fed.n_clients for phase in parts if phase.round <= t][-1] for t in range(1, rounds + 1)]
+    drawn = [participants(count, participation, seed, t) for t, count in enumerate(here, 1)]
     rows = []
     for name, settings in methods.items():
         method = room.build(settings)

@@ -70,16 +70,14 @@ def jobs(profile: str) -> list[Job]:
     """Return the rows of the table (some as run, too), clusterings alone, pictures, single classes."""
     rows, others = [], []
     for data, size in SIZES[profile].items():
-        wanted = [("as_written", name) for name in size.get("methods", emdcfl.METHODS)]
-        wanted += [("as_run", name) for name in emdcfl.DEPARTS if "methods" not in size and profile != "demo"]
-        name = f"backdoor_{data}"
-        for variant, method in wanted:
+        name, seeds, whole = f"backdoor_{data}", FEWER_SEEDS[profile], "methods" not in size
+        wanted = [("as_written", method, seeds, {}) for method in size.get("methods", emdcfl.METHODS)]
+        wanted += [("as_run", method, seeds, {}) for method in emdcfl.DEPARTS if whole and profile != "demo"]
+        if whole and profile == "small":  # FlexCFL in the published rounds, where fewer cannot show its fall
+            wanted += [(variant, "flexcfl", (0,), {"rounds": emdcfl.TRAINING["rounds"]}) for variant in VARIANTS]
+        for variant, method, seeds, long in wanted:
             how = emdcfl.method(method, CLUSTERS, variant)
-            rows += emdcfl.rows(how, name, FEWER_SEEDS[profile], size, variant)
-        # FlexCFL in the published rounds, where fewer cannot show its fall
-        for variant in VARIANTS if profile == "small" and "methods" not in size else ():
-            long = {"rounds": emdcfl.TRAINING["rounds"]}
-            rows += emdcfl.rows(emdcfl.method("flexcfl", CLUSTERS, variant), name, (0,), size | long, variant, **long)
+            rows += emdcfl.rows(how, name, seeds, size | long, variant, **long)
         others += _alone(name, size)
         if profile != "demo":
             clients = PUBLISHED["clients"] if data == "mnist" else size["clients"]
