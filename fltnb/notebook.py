@@ -49,13 +49,11 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
     """
     if profile == "stored":
         profile = os.environ.get("FLTNB_PROFILE") or profile
-    settings = Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
-
     os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")  # POT would import torch, for what no notebook uses
     warnings.filterwarnings("ignore", message="IProgress not found")  # some libraries ask tqdm for a notebook's bar
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
-    return settings
+    return Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -106,13 +107,11 @@ def _federations(profile: str) -> Iterator[Job]:
 
 
 def _axes(profile: str) -> Iterator[Job]:
-    for axis, levels in rival.LEVELS[profile].items():
-        for seed in BLIND[profile]:
-            for level in levels:
-                fed, _ = rival.graded(axis, level, profile, seed)
-                for name in ("merge_gain", "transport"):
-                    about = {"part": "axes", "difficulty": axis, "level": float(level)}
-                    yield _clustering(name, fed, noise=level * (axis == "noise"), **about)
+    for (axis, levels), seed in product(rival.LEVELS[profile].items(), BLIND[profile]):
+        for level, name in product(levels, ("merge_gain", "transport")):
+            fed, _ = rival.graded(axis, level, profile, seed)
+            about = {"part": "axes", "difficulty": axis, "level": float(level)}
+            yield _clustering(name, fed, noise=level * (axis == "noise"), **about)
 
 
 def _new(profile: str) -> Iterator[Job]:
