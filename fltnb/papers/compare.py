@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
@@ -78,8 +78,7 @@ class _Found:
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
         runs = empty if results is None else results.runs
         for name in axes:
-            if name not in runs.columns:
-                raise FltnbError(f"These results have no axis {name!r}: choose one of {', '.join(results.axes)}.")
+            choose(name, () if results is None else results.axes, "axis of these results")
         trainings = runs[runs["kind"] == "training"]
         self.main = self._index(trainings, trainings, axes)
         gaps = results.missing() if hasattr(results, "missing") else empty

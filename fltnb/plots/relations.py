@@ -133,8 +133,6 @@ def matrices(
         values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name)
         true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
         if values.ndim == 1:
-            if true is not None and len(true) != len(values):
-                raise FltnbError(f"{text}: {len(values)} clients do not fit {len(true)} true clusters.")
             count = len(np.unique(values))
             ari = "" if true is None else f", ARI {adjusted_rand_index(true, values):.2f}"
             text += f"\n{count} cluster{'s' * (count != 1)}{ari}"
