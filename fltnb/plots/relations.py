@@ -183,7 +183,7 @@ def pair_distances(
 
 
 def _matrix(ax: Axes, values, clusters, order, *, cmap: str = "Greys", limits=(0, 1), bar: str = "") -> None:
-    """Draw a matrix in an order, with a strip of the clusters' colours; with numbers where there are few clients."""
+    """Draw a matrix (M, M), in an order (M,) if given, with a strip of the clusters (M,) if known, numbers if few."""
     import seaborn as sns
     from matplotlib.patches import Rectangle
 

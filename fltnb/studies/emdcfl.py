@@ -68,9 +68,9 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
     settings["seed"], model = seed, size["model"]
     coloured = kind in ("backdoor", "pacs") or images == "cifar10"
-    # As the table's code: grey digits by MNIST's mean and deviation, everything in colour by ImageNet's; networks with
-    # ImageNet weights do that themselves here. Our own networks keep the package's usual scaling, except `cnn_small` on
-    # colours, where it stands for the paper's CNN.
+    # As the table's code: grey digits by MNIST's mean and deviation, everything in colour by ImageNet's, channel by
+    # channel; networks with ImageNet weights do that themselves here. Our own networks keep the usual scaling,
+    # except `cnn_small` on colours, where it stands for the paper's CNN.
     if model in NETWORKS:
         settings["scaling"] = "unit"
     elif model == "emdcfl_cnn" or (coloured and model == "cnn_small"):
