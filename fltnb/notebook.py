@@ -49,13 +49,11 @@ def setup(name: str, profile: str = "stored", n_jobs: int = 0) -> Settings:
     """
     if profile == "stored":
         profile = os.environ.get("FLTNB_PROFILE") or profile
-    settings = Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
-
     os.environ.setdefault("POT_BACKEND_DISABLE_PYTORCH", "1")  # POT would import torch, for what no notebook uses
     warnings.filterwarnings("ignore", message="IProgress not found")  # some libraries ask tqdm for a notebook's bar
     # a kept notebook must not show where its author's files lie, which Python's own format does
     warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
-    return settings
+    return Settings(name, choose(profile, PROFILES, "profile"), n_jobs)
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
@@ -74,13 +72,10 @@ def to_markdown(table: pd.DataFrame, digits: int = 2) -> str:
             return value[1:] if float(value) == 0 and value.startswith("-") else value  # no "-0.00"
         return str(value).replace("|", "\\|").replace("\n", " ")
 
-    return tabulate(
-        [[text(value) for value in row] for row in table.itertuples(index=False, name=None)],
-        headers=[" ".join(map(str, name)).strip() if isinstance(name, tuple) else str(name) for name in table.columns],
-        tablefmt="pipe",
-        colalign=["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes],
-        disable_numparse=True,
-    )
+    right = ["right" if pd.api.types.is_numeric_dtype(kind) else "left" for kind in table.dtypes]
+    rows = [[text(value) for value in row] for row in table.itertuples(index=False, name=None)]
+    heads = [" ".join(map(str, name)).strip() if isinstance(name, tuple) else str(name) for name in table.columns]
+    return tabulate(rows, heads, "pipe", colalign=right, disable_numparse=True)
 
 
 def show_table(table: pd.DataFrame, digits: int = 2) -> None:

@@ -49,7 +49,7 @@ def test_renderings_part_the_digits_over_four_domains(digits):
 
 def test_versions_are_what_the_federation_holds():
     """The pictures of the notebook come from the code that paints the clients' images."""
-    settings = emdcfl_backdoor.federation("demo", "digits", 0)
+    settings = emdcfl.federation("backdoor_digits", emdcfl_backdoor.SIZES["demo"]["digits"], 0) | {"test": "both"}
     found = emdcfl_backdoor.versions("digits", settings["intensity"])
     assert found["tables"]["classes"]["class"].tolist() == [str(c) for c in range(10)]
     whole = fl.federations.build(settings | {"samples_per_client": None, "test_per_client": None, "n_clients": 3})

@@ -211,7 +211,7 @@ def test_single_switches_are_not_the_row_of_the_table():
     assert set(ran(results, "flt", "T1")["method"]) == {"local"}
     assert set(ran(results, "flt", "T1", k=2)["method"]) == {"fedavg"}
     assert set(ran(Fake(rows[0], axes=["k"]), "flt", "T1")["method"]) == {"fedavg"}  # what all have is no switch
-    refused("no axis 'q': choose one of k", papers.compare, results, "flt", "T1", q=1)
+    refused("axis of these results 'q': choose one of k", papers.compare, results, "flt", "T1", q=1)
     rows = [{"rule": "last_aggregate", "variant": "as_run"}, {"rule": "participants", "variant": "as_run"}]
     results = Fake(*({"accuracy": 81.7} | row for row in rows), axes=["rule"])
     assert ran(results, "flt", "T1").empty

@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -42,9 +43,8 @@ def finished(key="a" * 20, accuracy=50.0, axes=None, **numbers) -> Finished:
     axes = {"dataset": "digits", "method": "fedavg", "seed": 0} | (axes or {})
     curves = pd.DataFrame({"round": [0, 1], "split": ["test", "test"], "accuracy": [10.0, accuracy]})
     clients = pd.DataFrame({"client": [0, 1], "test": [40.0, 60.0]})
-    return Finished(
-        key, "training", axes, {"accuracy": accuracy, **numbers}, curves, clients, {"labels": np.arange(2)}, record
-    )
+    numbers = {"accuracy": accuracy, **numbers}
+    return Finished(key, "training", axes, numbers, curves, clients, {"labels": np.arange(2)}, record)
 
 
 def test_settings_that_mean_the_same_have_one_key():
@@ -80,7 +80,7 @@ def test_a_job_builds_its_method_key_and_federation_once(monkeypatch):
         counted.append(Mock(wraps=getattr(room, name)))
         monkeypatch.setattr(room, name, counted[-1])
     jobs_module._federation.cache_clear()
-    results = Results.of(compute([job]))
+    results = Results([("", "", done) for done in compute([job])])
     results.mean(["method"]), results.curves, results.clients
     assert [call.call_count for call in counted] == [1, 1, 1]
 
@@ -141,7 +141,7 @@ def test_the_same_graph_is_trained_once(monkeypatch):
 
 
 def test_the_ledger_keeps_labels_and_what_a_job_asks_for_but_no_models():
-    done = compute([training("oracle", keep=("models", "confusion"))])
+    done = compute([replace(training("oracle"), keep=("models", "confusion"))])
     assert done[0].arrays["models"].shape[0] == 2
 
     def kept(notebook):
@@ -169,7 +169,7 @@ def test_a_diverging_run_is_kept_with_its_reason():
     with pytest.warns(UserWarning, match="not finite"):
         done = compute([training(lr=1e18, rounds=3)])[0]
     assert "not finite" in done.numbers["stopped"]
-    assert Results.of([done]).runs["stopped"][0]
+    assert Results([("", "", done)]).runs["stopped"][0]
 
 
 def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
@@ -277,9 +277,9 @@ def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
 
 def table() -> Results:
     rows = [("fedavg", 0, 50.0, 2), ("fedavg", 1, 54.0, 2), ("fedavg", 0, 60.0, 3), ("oracle", 0, 90.0, 2)]
-    return Results.of(
-        finished(f"{place:020d}", accuracy, {"method": name, "seed": seed, "k": k, "variant": "as_run"}, variance=1.0)
-        for place, (name, seed, accuracy, k) in enumerate(rows)
+    return Results(
+        ("", "", finished(str(i), score, {"method": name, "seed": seed, "k": k, "variant": "as_run"}, variance=1.0))
+        for i, (name, seed, score, k) in enumerate(rows)
     )
 
 
@@ -335,14 +335,15 @@ def test_old_names_say_the_new_one(old, new):
         getattr(fl, old)
 
 
-def test_first_seeds_come_first_and_a_budget_is_kept():
+def test_first_seeds_come_first_and_a_budget_is_kept(monkeypatch):
     jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
     planned = plan.plan(jobs, Ledger("small", "nb"))
     assert [(one.job.axes["method"], one.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
     done, long = [], plan.Planned(planned[0].job, 300.0, True, 1.0)
     refused("too small for any missing job", plan.within, [long], 60, done.extend)
     clock = iter(range(0, 10_000, 100))
-    count = plan.within(planned, 350, done.extend, clock=lambda: next(clock), progress=False)
+    monkeypatch.setattr(plan, "monotonic", lambda: next(clock))
+    count = plan.within(planned, 350, done.extend, progress=False)
     assert 0 < count < 4 and len(done) == count
 
 

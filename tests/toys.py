@@ -26,8 +26,7 @@ def refused(says, call, *arguments, **options):
     with pytest.raises(fl.FltnbError, match=says) as caught:
         call(*arguments, **options)
     text = str(caught.value)
-    assert "\n" not in text
-    assert text.endswith(".")
+    assert "\n" not in text and text.endswith("."), text
     return text
 
 
@@ -48,8 +47,7 @@ def logits_of(net, theta, x):
 def rebuilt(fed, *folder):
     """The federation made again from what a result keeps of its settings, after checking that it is the same."""
     again = fl.federations.build(json.loads(json.dumps(fed.settings)), *folder)
-    assert again.fingerprint() == fed.fingerprint()
-    assert again.settings == fed.settings
+    assert (again.fingerprint(), again.settings) == (fed.fingerprint(), fed.settings)
     return again
 
 

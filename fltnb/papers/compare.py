@@ -7,11 +7,12 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import pandas as pd
 
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
@@ -63,11 +64,8 @@ def measured(
     shall have, such as ``k=2``.
     """
     found = _Found(results, paper, table, axes)
-    rows = [
-        line | {"variant": variant} | found.cell(line, variant)
-        for line in _lines(numbers(paper, table).to_dict("records"), datasets, beside)
-        for variant in VARIANTS
-    ]
+    lines = _lines(numbers(paper, table).to_dict("records"), datasets, beside)
+    rows = [line | {"variant": one} | found.cell(line, one) for line, one in product(lines, VARIANTS)]
     return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOT_RUN])
 
 
@@ -80,8 +78,7 @@ class _Found:
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
         runs = empty if results is None else results.runs
         for name in axes:
-            if name not in runs.columns:
-                raise FltnbError(f"These results have no axis {name!r}: choose one of {', '.join(results.axes)}.")
+            choose(name, () if results is None else results.axes, "axis of these results")
         trainings = runs[runs["kind"] == "training"]
         self.main = self._index(trainings, trainings, axes)
         gaps = results.missing() if hasattr(results, "missing") else empty
@@ -111,10 +108,8 @@ class _Found:
                 frame = frame[~absent]
             elif trainings[name].nunique(dropna=False) > 1:
                 frame = frame[absent]
-        found: dict[tuple, list[dict]] = {}
-        for row in frame.to_dict("records"):
-            found.setdefault((row["dataset"], row["method"], row["variant"]), []).append(row)
-        return found
+        groups = frame.groupby(["dataset", "method", "variant"], sort=False)
+        return {key: own.to_dict("records") for key, own in groups}
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
@@ -135,12 +130,11 @@ class _Found:
             minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
             return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
         # in the printed setting, on the printed data, most trusted, nearest, with most seeds
-        order = {
-            group: (bool(group[0]), _on_stand_in(group[0]), PROFILES.index(group[1]), len(group[0]), -len(own))
-            for group, own in groups.items()
-        }
-        departs, profile = min(order, key=order.get)
-        best = groups[departs, profile]
+        order = [
+            (bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own), departs, own)
+            for (departs, profile), own in groups.items()
+        ]
+        *_, departs, best = min(order, key=lambda group: group[:5])
         rows, values = [row for row, _ in best], [value for _, value in best]
         if len({row["seed"] for row in rows}) < len(rows):
             models = ", ".join(dict.fromkeys(label(row["model"]) for row in rows))
@@ -211,15 +205,11 @@ def _lines(
 ) -> Iterator[dict[str, Any]]:
     """Yield the printed lines by data set, then lines without numbers for methods that the table does not have."""
     empty = {"value": "", "error": "", "note": "", "number": float("nan"), "number_error": float("nan")}
-    first = printed[0]
+    first = [one for one in printed if (one["dataset"], one["model"]) == (printed[0]["dataset"], printed[0]["model"])]
     for name in datasets or dict.fromkeys(line["dataset"] for line in printed):
         own = [line for line in printed if line["dataset"] == name]
         # a set that the paper does not use: the rows of the first one, without numbers
-        own = own or [
-            line | empty | {"dataset": name}
-            for line in printed
-            if (line["dataset"], line["model"]) == (first["dataset"], first["model"])
-        ]
+        own = own or [line | empty | {"dataset": name} for line in first]
         yield from own
         for method in beside:
             yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])
@@ -289,7 +279,9 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
         for cell in cells:
             apart = float("nan") if _on_stand_in(cell["departs"]) else cell["mean"] - cell["number"]
             row[f"{label(cell['variant'])} − paper"] = f"{apart:+.2f}" if apart == apart else ""
-        row["otherwise"] = _otherwise(cells)
+        said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
+        each_its_own = "; ".join(f"{name}: {text}" for name, text in said.items() if text)
+        row["otherwise"] = next(iter(said.values())) if len(set(said.values())) == 1 else each_its_own
         notes = [note for note in line["note"].split("; ") if note not in everywhere]
         # "printed a in T2 but b in T8" is said by the computed remark
         notes = [note for note in notes if not (note.startswith("printed ") and " in T" in note)]
@@ -359,14 +351,6 @@ def cell_text(cell: Row, paper: str) -> str:
     pooled = paper == "flt" and cell["metric"] == "accuracy" and cell["n"] == cell["n"]
     binomial = f" [{binomial_error(cell['mean'], cell['n']):.2f}]" if pooled else ""
     return f"{cell['mean']:{',' * (digits == 0)}.{digits}f}{spread}{seeds}{binomial}"
-
-
-def _otherwise(cells: Sequence[Row]) -> str:
-    """How the two variants depart, said once if they do so alike."""
-    said = {label(cell["variant"]): "; ".join(cell["departs"]) for cell in cells if cell["status"] != "not run"}
-    if len(set(said.values())) == 1:
-        return next(iter(said.values()))
-    return "; ".join(f"{name}: {text}" for name, text in said.items() if text)
 
 
 @functools.cache

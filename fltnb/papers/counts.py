@@ -1,6 +1,6 @@
 """How many printed numbers are reproduced, and how well; each counts once, however many tables print it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,6 @@ from .names import label
 from .settings import NOTEBOOKS, in_order
 
 STATUS = ("reproduced", "otherwise", "not_run")
-NEARNESS = ("paper", "variant", "accuracies", "printed_error", "points_1", "points_3", "variances", "percent_25")
 SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy")
 """Measures by which EMD-CFL's tables order methods."""
 NEAR = 0.25  # variances within a quarter of the printed one count as near
@@ -37,12 +36,10 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
     """
     found = all_measured() if found is None else found
-    found = found[found["table"] == found["first"]]
-    rows = []
-    for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
-        row = {"paper": paper, "variant": variant, "printed": len(own)}
-        rows.append(row | {word: int((own["status"] == word.replace("_", " ")).sum()) for word in STATUS})
-    return pd.DataFrame(rows)
+    found = found[found["table"] == found["first"]].assign(printed=1)
+    for word in STATUS:
+        found[word] = (found["status"] == word.replace("_", " ")).astype(int)
+    return found.groupby(["paper", "variant"], sort=False)[["printed", *STATUS]].sum().reset_index()
 
 
 def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -54,22 +51,15 @@ def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
     """
     found = all_measured() if found is None else found
     found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
-    found = found.assign(off=(found["mean"] - found["number"]).abs())
-    rows = []
-    for (paper, variant), own in found.groupby(["paper", "variant"], sort=False):
-        scores = own[own["metric"].str.contains("accuracy$|f1$")]
-        variances = own[own["metric"] == "accuracy_variance"]
-        row = {"paper": paper, "variant": variant, "accuracies": len(scores)}
-        row["printed_error"] = int((scores["off"] <= scores["number_error"]).sum())
-        row |= {f"points_{points}": int((scores["off"] <= points).sum()) for points in (1, 3)}
-        row |= {"variances": len(variances), "percent_25": (variances["off"] <= NEAR * variances["number"]).sum()}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=NEARNESS)
+    off, scores = (found["mean"] - found["number"]).abs(), found["metric"].str.contains("accuracy$|f1$")
+    variances = found["metric"] == "accuracy_variance"
+    held = {"accuracies": scores, "printed_error": scores & (off <= found["number_error"])}
+    held |= {f"points_{points}": scores & (off <= points) for points in (1, 3)}
+    held |= {"variances": variances, "percent_25": variances & (off <= NEAR * found["number"])}
+    return found.assign(**held).groupby(["paper", "variant"], sort=False)[list(held)].sum().reset_index()
 
 
-def rank_agreement(
-    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, least: int = 8
-) -> pd.DataFrame:
+def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.DataFrame:
     """Compare the order of a table's methods, reproduced against printed, by Spearman's rank correlation.
 
     Returns a DataFrame: ``dataset, setting, metric``; ``rows``: "as written", or "as run where run"; ``methods``
@@ -80,7 +70,7 @@ def rank_agreement(
     keys = ["dataset", "setting", "metric", "method"]
 
     def both(part: Any) -> pd.DataFrame:
-        found = measured(part, paper, table, datasets)
+        found = measured(part, paper, table)
         found = found[found["metric"].isin(SCORES)].pivot(index=[*keys, "number"], columns="variant", values="mean")
         found = found.astype(float).reset_index("number")
         return found.assign(mixed=found["as_run"].fillna(found["as_written"]))

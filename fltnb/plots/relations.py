@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import FltnbError
 from ..federations import Federation
@@ -104,13 +105,7 @@ def matrix_pair(
 
 
 def matrices(
-    found: Mapping[Any, np.ndarray],
-    clusters: np.ndarray | Mapping[Any, np.ndarray] | None = None,
-    *,
-    columns: int = 4,
-    names: Mapping[Any, str] | None = None,
-    title: str = "",
-    **options,
+    found: Mapping, clusters: ArrayLike | Mapping | None = None, *, columns: int = 4, title: str = "", **options
 ) -> tuple[Figure, list[Axes]]:
     """Draw several matrices side by side: graphs, distances, or who shares a cluster (FLT's Figures 6 and 7).
 
@@ -125,7 +120,6 @@ def matrices(
         True clusters, or name -> true clusters where the federations differ. They sort the clients and give the strip
         of colours: clusters found perfectly are as many dark blocks on the diagonal as there are colours.
     columns : int, panels in a row
-    names : mapping, optional, name -> what stands above its panel
     title : str, the finding
     **options
         ``cmap``: the colours; ``limits``: ends of their scale, (0, 1) if left out, None for the 1st and 99th percentile
@@ -136,11 +130,9 @@ def matrices(
     size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
     fig, axes = panels(len(found), size, columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
-        values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name, names)
+        values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name)
         true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
         if values.ndim == 1:
-            if true is not None and len(true) != len(values):
-                raise FltnbError(f"{text}: {len(values)} clients do not fit {len(true)} true clusters.")
             count = len(np.unique(values))
             ari = "" if true is None else f", ARI {adjusted_rand_index(true, values):.2f}"
             text += f"\n{count} cluster{'s' * (count != 1)}{ari}"
@@ -157,9 +149,7 @@ def matrices(
 
 
 def pair_distances(
-    distances: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    tolerances: Mapping[str, float | Sequence[float]],
-    title: str = "",
+    distances: Mapping[str, tuple[np.ndarray, np.ndarray]], tolerances: Mapping[str, ArrayLike], title: str = ""
 ) -> tuple[Figure, Axes]:
     """Draw every pair's distance, a line of dots per federation, inside and across its true clusters.
 
@@ -192,17 +182,8 @@ def pair_distances(
     return fig, axis
 
 
-def _matrix(
-    ax: Axes,
-    values: np.ndarray,
-    clusters: np.ndarray | None,
-    order: np.ndarray | None,
-    *,
-    cmap: str = "Greys",
-    limits: tuple[float, float] | None = (0, 1),
-    bar: str = "",
-) -> None:
-    """Draw a matrix in an order, with a strip of the clusters' colours; with numbers where there are few clients."""
+def _matrix(ax: Axes, values, clusters, order, *, cmap: str = "Greys", limits=(0, 1), bar: str = "") -> None:
+    """Draw a matrix (M, M), in an order (M,) if given, with a strip of the clusters (M,) if known, numbers if few."""
     import seaborn as sns
     from matplotlib.patches import Rectangle
 

@@ -65,8 +65,8 @@ def compute(
     for made in missing.values():
         if made.job.kind == "clustering":
             work.check_clustering(made)
-    for done in _done(list(missing.values()), n_jobs, progress, device, backend, since):
-        known[done.key] = done
+    done = _done(list(missing.values()), n_jobs, progress, device, backend, since)
+    known |= {one.key: one for one in progress_bar(done, progress, total=len(missing), desc="jobs")}
     results = []
     for made in prepared:
         done = copy(known[made.key])  # equal settings may stand under several names
@@ -97,28 +97,33 @@ def ignored_before(fresh: bool | None) -> float:
 def _done(
     missing: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
 ) -> Iterator[Finished]:
-    """Compute what is missing, with one bar over all of it."""
+    """Compute what is missing: the trainings last, here, in processes or on a Dask cluster."""
     trainings = [made for made in missing if made.job.kind == "training"]
     cluster = machines.active() if trainings else None
-    with progress_bar(shown=progress, total=len(missing), desc="jobs") as bar:
-        for done in _studies(missing, n_jobs):
-            bar.update()
-            yield done
-        if cluster is not None:
-            machines.check(cluster)
+    yield from _studies(missing, n_jobs)
+    if cluster is not None:
+        machines.check(cluster)
+    for made in trainings:
+        with suppress(OSError):  # a checkpoint from before is ignored with what was stored before
+            path = work.checkpoint_path(made.key)
+            if path.stat().st_mtime < since:
+                path.unlink()
+    used = _clusterings(trainings, progress, since, cluster)
+    tasks = {made.key: (made.job, made.key, device, backend, since) for made in trainings}
+    if cluster is not None:
+        files = {path.name: path.read_bytes() for paths in used.values() for path in paths}
+        needs = {key: [path.name for path in paths] for key, paths in used.items()}
+        for key, done in machines.gather(cluster, _remote, tasks, files, needs):
+            # without a common file system the worker's store is not this one
+            yield load(key, since) or save(done)
+    elif n_jobs == 1 or len(trainings) < 2:
+        cache = functools.partial(work.cached_arrays, since=since)
         for made in trainings:
-            with suppress(OSError):  # a checkpoint from before is ignored with what was stored before
-                path = work.checkpoint_path(made.key)
-                if path.stat().st_mtime < since:
-                    path.unlink()
-        clusterings = _clusterings(trainings, progress, since, cluster)
-        if cluster is not None:
-            done = _on_cluster(cluster, trainings, clusterings, device, backend, since)
-        else:
-            done = _here(trainings, n_jobs, progress, device, backend, since)
-        for one in done:
-            bar.update()
-            yield one
+            # a study may have computed it
+            yield load(made.key, since) or work.train(made, cache, device, backend, None, progress)
+    else:
+        calls = (joblib.delayed(_one)(*task) for task in tasks.values())
+        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
 
 
 def _studies(missing: list[Prepared], n_jobs: int) -> Iterator[Finished]:
@@ -154,19 +159,6 @@ def _clusterings(trainings: list[Prepared], progress: bool, since: float, cluste
     return used
 
 
-def _here(
-    trainings: list[Prepared], n_jobs: int, progress: bool, device: str, backend: str, since: float
-) -> Iterator[Finished]:
-    cache = functools.partial(work.cached_arrays, since=since)
-    if n_jobs == 1 or len(trainings) < 2:
-        for made in trainings:
-            # a study may have computed it
-            yield load(made.key, since) or work.train(made, cache, device, backend, None, progress)
-        return
-    calls = (joblib.delayed(_one)(made.job, made.key, device, backend, since) for made in trainings)
-    yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
-
-
 def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None) -> Finished:
     """Compute one training in a process of its own; what another one has just computed is not computed again."""
     made = prepare(job)
@@ -176,16 +168,6 @@ def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None
         return known
     cache = cache or functools.partial(work.cached_arrays, since=since)
     return work.train(made, cache, device, backend, 1, False)
-
-
-def _on_cluster(client, trainings: list[Prepared], used: dict[str, list], device, backend, since) -> Iterator[Finished]:
-    """Send trainings and the clusterings that they use to a Dask cluster; keep each result as it comes back."""
-    files = {path.name: path.read_bytes() for paths in used.values() for path in paths}
-    needs = {key: [path.name for path in paths] for key, paths in used.items()}
-    tasks = {made.key: (made.job, made.key, device, backend, since) for made in trainings}
-    for key, done in machines.gather(client, _remote, tasks, files, needs):
-        # without a common file system the worker's store is not this one
-        yield load(key, since) or save(done)
 
 
 _ALONE = threading.Lock()  # two runs in one process would undo each other's limits on threads

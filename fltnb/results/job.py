@@ -16,6 +16,9 @@ from ..rounds import NUMBERS, check
 from ..settings import plain
 from .numerics import versions
 
+Given = Mapping[str, Any]
+"""What a part of a job is given: names and values, JSON-able."""
+NONE: Given = {}
 KINDS = ("training", "clustering", "distances", "study")
 COMMON = ("notebook", "kind", "dataset", "model", "method", "variant", "seed")
 """Axes that every job has, in the order of the tables."""
@@ -40,7 +43,8 @@ class Job:
         Name to text, truth value or number: the values under which tables show the job. They are not hashed. Besides
         the common ones (``dataset, model, method, variant, seed``) a notebook has its own, such as ``k`` or ``rule``.
     keep : sequence of str
-        Arrays that are kept besides the labels, such as ``adjacency``; ``models`` stay in the local store.
+        Arrays that are kept besides the labels, such as ``adjacency``; ``models`` of a training, which takes them by
+        ``dataclasses.replace(job, keep=...)``, stay in the local store.
     """
 
     kind: str
@@ -57,15 +61,7 @@ class Job:
 
     @classmethod
     def training(
-        cls,
-        federation: Mapping[str, Any],
-        method: Mapping[str, Any],
-        model: str,
-        rounds: int,
-        *,
-        axes: Mapping[str, Any] | None = None,
-        keep: Sequence[str] = (),
-        **options: Any,
+        cls, federation: Given, method: Given, model: str, rounds: int, *, axes: Given = NONE, **options: Any
     ) -> Self:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
@@ -73,18 +69,18 @@ class Job:
         full = TRAINING | options
         settings = {"federation": dict(federation), "method": dict(method), "model": model, "rounds": rounds, **full}
         shown = {"model": model, "method": method.get("name", ""), "seed": full["seed"]}
-        return cls("training", plain(settings), shown | dict(axes or {}), tuple(keep))
+        return cls("training", plain(settings), {**shown, **axes})
 
     @classmethod
     def clustering(
         cls,
-        federation: Mapping[str, Any],
-        clusterer: Mapping[str, Any],
-        encoder: Mapping[str, Any],
+        federation: Given,
+        clusterer: Given,
+        encoder: Given,
         *,
         seed: int = 0,
         noise: float = 0.0,
-        axes: Mapping[str, Any] | None = None,
+        axes: Given = NONE,
         keep: Sequence[str] = (),
     ) -> Self:
         """Return the job of a clustering without training.
@@ -96,18 +92,11 @@ class Job:
         """
         settings = {"federation": dict(federation), "clusterer": dict(clusterer), "encoder": dict(encoder)}
         settings |= {"seed": seed, "noise": noise}
-        return cls("clustering", plain(settings), {"seed": seed} | dict(axes or {}), tuple(keep))
+        return cls("clustering", plain(settings), {"seed": seed, **axes}, tuple(keep))
 
     @classmethod
     def distances(
-        cls,
-        federation: Mapping[str, Any],
-        model: str,
-        training: Mapping[str, Any],
-        measure: Mapping[str, Any],
-        *,
-        seed: int = 0,
-        axes: Mapping[str, Any] | None = None,
+        cls, federation: Given, model: str, training: Given, measure: Given, *, seed: int = 0, axes: Given = NONE
     ) -> Self:
         """Return the job of a distance between all pairs of clients that have each trained alone, once.
 
@@ -116,18 +105,16 @@ class Job:
         """
         settings = {"federation": dict(federation), "model": model, "training": dict(training)}
         settings |= {"measure": dict(measure), "seed": seed}
-        return cls("distances", plain(settings), {"model": model, "seed": seed} | dict(axes or {}))
+        return cls("distances", plain(settings), {"model": model, "seed": seed, **axes})
 
     @classmethod
-    def study(
-        cls, function: str, settings: Mapping[str, Any] | None = None, *, axes: Mapping[str, Any] | None = None
-    ) -> Self:
+    def study(cls, function: str, settings: Given = NONE, *, axes: Given = NONE) -> Self:
         """Return the job of any other computation.
 
         ``function``, ``"module.name"`` inside :mod:`fltnb.studies`, is called with the settings as keyword arguments
         and returns a dict of dicts with any of ``numbers``, ``tables`` (DataFrames) and ``arrays``.
         """
-        return cls("study", plain({"function": function, **dict(settings or {})}), dict(axes or {}))
+        return cls("study", plain({"function": function, **settings}), dict(axes))
 
     @functools.cached_property
     def canonical(self) -> dict[str, Any]:

@@ -163,12 +163,10 @@ class Ledger:
             fcntl.flock(file, fcntl.LOCK_EX)  # one process at a time
             before = Ledger(self.profile, self.notebook, self.folder)
             there = {line["record"]: done for line, done in zip(before.lines, before._made(before.lines), strict=True)}
-            by_key: dict[str, list[str]] = {}
-            for name, done in there.items():
-                by_key.setdefault(done.key, []).append(name)
             for done in found:
                 wanted = [one.axes for one in found if one.key == done.key]  # equal settings under several names
-                twins = [name for name in by_key.get(done.key, []) if not _differing(there[name].numbers, done.numbers)]
+                alike = (name for name, held in there.items() if held.key == done.key)
+                twins = [name for name in alike if not _differing(there[name].numbers, done.numbers)]
                 named = [name for name in twins if there[name].axes == done.axes]
                 named += [name for name in twins if there[name].axes not in wanted]  # its axes have new names
                 if named:
@@ -179,7 +177,6 @@ class Ledger:
                     own = [about.get("finished", ""), about.get("hardware", ""), sorted(done.axes.items())]
                     name = digest([done.key, str(own), str(sorted(done.numbers.items()))])[:12]
                     there[name] = done
-                    by_key.setdefault(done.key, []).append(name)
             _write(before, there)
         return Ledger(self.profile, self.notebook, self.folder)
 
@@ -309,11 +306,10 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
 
 def _compact(values: np.ndarray) -> np.ndarray:
     """Curves and clients need no more than seven digits; whole numbers stay whole."""
-    if values.dtype.kind == "f" and not np.all(np.mod(values[np.isfinite(values)], 1) == 0):
-        with np.errstate(over="ignore"):
-            return values.astype(np.float32)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        return values
-    if values.dtype.kind in "fi" and (not len(values) or np.abs(values).max() < 2**31):
-        return values.astype(np.int32)
-    return values.astype(np.int64) if values.dtype.kind == "f" else values
+    if values.dtype.kind == "f":
+        finite = values[np.isfinite(values)]
+        if np.mod(finite, 1).any():
+            with np.errstate(over="ignore"):
+                return values.astype(np.float32)
+        values = values.astype(np.int64) if len(finite) == len(values) else values
+    return values.astype(np.int32) if values.dtype.kind == "i" and np.abs(values).max(initial=0) < 2**31 else values

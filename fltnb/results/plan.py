@@ -4,10 +4,10 @@ import functools
 import math
 import re
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import pandas as pd
@@ -142,13 +142,7 @@ def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = Fal
     return total
 
 
-def within(
-    planned: Sequence[Planned],
-    seconds: float,
-    found: Callable[[list[Finished]], None],
-    clock: Callable[[], float] = time.monotonic,
-    **options,
-) -> int:
+def within(planned: Sequence[Planned], seconds: float, found: Callable[[list[Finished]], None], **options) -> int:
     """Compute the jobs one after the other as long as the next one fits; return how many were computed.
 
     ``seconds`` is all the time there is; ``found`` is called with every finished job at once, so that the ledger has it
@@ -159,9 +153,9 @@ def within(
     if cheapest > seconds:
         least = math.ceil(cheapest / 60)
         raise FltnbError(f"{seconds / 60:.0f} min is too small for any missing job: give {least} min or more.")
-    end, count = clock() + seconds, 0
+    end, count = monotonic() + seconds, 0
     for one in planned:
-        if clock() + one.seconds <= end:
+        if monotonic() + one.seconds <= end:
             found(compute([one.job], **options))
             count += 1
     return count

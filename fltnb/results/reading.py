@@ -41,13 +41,6 @@ class Results:
         self._finished = list(finished)  # notebook, profile, job
         self._asked = asked
 
-    @classmethod
-    def of(
-        cls, finished: Iterable[Finished], notebook: str = "", profile: str = "", asked: Asked | None = None
-    ) -> Self:
-        """Make results of finished jobs."""
-        return cls(((notebook, profile, done) for done in finished), asked)
-
     def __len__(self) -> int:
         return len(self._finished)
 
@@ -204,14 +197,12 @@ def _column(values: pd.Series) -> pd.Series:
     kinds = {type(value) for value in values.dropna()}
     if not kinds and values.dtype == "Int64":
         return values
-    if kinds <= {str}:
-        return values.astype(object).where(values.notna(), "")
+    if not kinds or str in kinds:
+        return values.astype(object).where(values.notna(), "").map(str)
     if kinds <= {bool}:
         return values.astype("boolean")
     if all(issubclass(kind, (int, np.integer)) and kind is not bool for kind in kinds):
         return values.astype("Int64")
-    if str in kinds:
-        return values.where(values.notna(), "").map(str)
     return values.astype(float)
 
 

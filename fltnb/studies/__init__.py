@@ -7,6 +7,7 @@ per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what the
 
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from .. import paths
 from .. import results as room
@@ -53,14 +54,7 @@ def jobs(name: str, profile: str = "demo") -> list[Job]:
     return module.jobs(choose(profile, PROFILES, "profile"))
 
 
-def results(
-    name: str,
-    profile: str = "stored",
-    n_jobs: int | None = None,
-    fresh: bool | None = None,
-    progress: bool = True,
-    **options: str,
-) -> Results:
+def results(name: str, profile: str = "stored", n_jobs: int | None = None, **options: Any) -> Results:
     """Return the results of a notebook, such as ``"01_scenario1"``; ``"01"`` will do.
 
     FltnbError: an unknown notebook or profile, nothing stored, or a job that cannot run.
@@ -71,8 +65,7 @@ def results(
         ``stored`` reads what is committed and never computes: of every cell the ``paper`` results, else those of
         ``small``. The others look up, resume or compute the jobs of that profile and add them to its ledger.
     n_jobs : int, optional, jobs at a time; by default what suits the profile
-    fresh : bool, optional, ignore what was stored before; by default ``FLTNB_FRESH`` decides
-    **options, ``device`` and ``backend`` of :func:`fltnb.training.make_engine`
+    **options, ``fresh``, ``progress``, ``device`` and ``backend`` of :func:`fltnb.compute`
     """
     name = full_name(name)
     choose(profile, paths.PROFILES, "profile")
@@ -84,9 +77,9 @@ def results(
         return found
     ledger, at_a_time = Ledger(profile, name), JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
     ledgers = () if profile == "demo" else (ledger,)
-    done = compute(jobs(name, profile), at_a_time, fresh, progress, ledgers=ledgers, **options)
+    done = compute(jobs(name, profile), at_a_time, ledgers=ledgers, **options)
     ledger.merge(done)
-    return Results.of(done, name, profile, jobs)
+    return Results(((name, profile, one) for one in done), jobs)
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -7,29 +7,23 @@ nothing before. So there are eight settings to run.
 from itertools import product
 
 from ..results import Job
-from .common import FEWER_SEEDS, PER_CLASS, row
+from .common import FEWER_SEEDS, PER_CLASS, rows
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
 TOY = GRID | {"clients": (25, 50), "participation": (0.2,)}  # the digits: other sizes, and shorter
-ROUNDS = {"demo": 6, "small": 100, "paper": 100}
 SAMPLERS = {"clients": (100, 500), "participation": (0.2,), "local_epochs": (1,)}  # with the other sampler as well
 
 
 def jobs(profile: str) -> list[Job]:
     """Table 5: eight settings (M, rho, E), each up to the larger T; as run; and clients that hold equally much."""
     dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
-    wanted: list[tuple[str, dict]] = [("as_written", line) for line in _lines(grid)]
+    wanted: list[tuple[str, dict, dict]] = [("as_written", grid, {})]
     if profile != "demo":
-        wanted += [("as_run", line) for line in _lines(GRID)]
-        wanted += [("as_written", line | {"sampler": f"{PER_CLASS} per class"}) for line in _lines(SAMPLERS)]
-    return [
-        row(name, dataset, variant, seed, profile, 1, rounds=ROUNDS[profile], **line)
-        for variant, line in wanted
-        for name in METHODS
-        for seed in FEWER_SEEDS[profile]
-    ]
-
-
-def _lines(grid: dict[str, tuple]) -> list[dict]:
-    return [dict(zip(grid, levels, strict=True)) for levels in product(*grid.values())]
+        wanted += [("as_run", GRID, {}), ("as_written", SAMPLERS, {"sampler": f"{PER_CLASS} per class"})]
+    runs = []
+    for variant, grid, more in wanted:
+        for *levels, name in product(*grid.values(), METHODS):
+            line = dict(zip(grid, levels, strict=True)) | more
+            runs += rows(name, dataset, variant, profile, FEWER_SEEDS[profile], 1, **line)
+    return runs

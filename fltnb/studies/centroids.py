@@ -18,7 +18,7 @@ from ..relatedness.cuts import chance_modularity
 from ..relatedness.fcr import DISTANCES, umap_class
 from ..results import Job
 from . import scenario4
-from .common import PLANE, Settings, clusterer, encoder, federation, plane
+from .common import PLANE, Settings, Study, clusterer, encoder, federation, plane
 
 KS = (1, 2, 3, 4, 5)
 STARTS = (42, 43)  # of k-means and of UMAP; the first is that of the tables
@@ -60,7 +60,7 @@ def _job(fed: Settings, embedding: Settings, shown: str, scenario: int, seed: in
 
 def sweep(
     federation: Settings, encoder: Settings, clusterer: Settings, ks: Sequence[int], starts: Sequence[int]
-) -> dict[str, Any]:
+) -> Study:
     """Cluster one federation with every k and both distances, and score each k without the labels.
 
     Returns a dict of ``tables``. ``found``: ``k, distance, cut, n_clusters, ari``, the cuts of
@@ -85,8 +85,7 @@ def sweep(
             first, *others = (fitted[distance] for fitted in made)
             for way, cut in scenario4.ways_to_cut(first, fed.n_clusters).items():
                 ari = adjusted_rand_index(fed.clusters, cut)
-                row = {"k": k, "distance": distance, "cut": way, "n_clusters": len(np.unique(cut)), "ari": ari}
-                found.append(row)
+                found.append({"k": k, "distance": distance, "cut": way, "n_clusters": len(np.unique(cut)), "ari": ari})
             labels[distance, k] = first.labels_
             again = np.mean([adjusted_rand_index(first.labels_, other.labels_) for other in others])
             scores.append({"k": k, "distance": distance, "stability": float(again), **own, **_graph(first)})
@@ -98,7 +97,7 @@ def sweep(
     return {"tables": {"found": pd.DataFrame(found), "scores": pd.DataFrame(scores)}}
 
 
-def transformed(federation: Settings, encoder: Settings, clusterer: Settings) -> dict[str, Any]:
+def transformed(federation: Settings, encoder: Settings, clusterer: Settings) -> Study:
     """Cluster with the plane as FLT's code had it: UMAP fitted on all centroids, then applied anew to each client's.
 
     Returns a dict: ``numbers``: ``ari_fitted``, ``ari_transformed``, by modularity's cut; ``links_moved``, the share of

@@ -1,5 +1,6 @@
 """Settings that several notebooks share: FLT's federations, encoders, clusterers, methods and local training."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -9,6 +10,8 @@ from ..results import Job
 
 Settings = dict[str, Any]
 """What a job's federation, clusterer, encoder, method or training is made of; JSON-able."""
+Study = dict[str, Any]
+"""What a study returns: any of ``numbers``, ``tables`` and ``arrays``, by name."""
 VARIANTS = ("as_written", "as_run")
 SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": (0, 1, 2)}
 FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
@@ -20,12 +23,8 @@ GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters
 COMPONENTS = 64
 PLANE = f"{COMPONENTS} principal components"
 PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
+DATASETS = {"demo": ("digits",), "small": ("mnist", "cifar10"), "paper": ("mnist", "cifar10")}
 PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
-
-
-def datasets(profile: str) -> tuple[str, ...]:
-    """Return the data sets of scenarios 1 and 2."""
-    return ("digits",) if profile == "demo" else ("mnist", "cifar10")
 
 
 def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int = 0) -> Settings:
@@ -137,27 +136,17 @@ def training(dataset: str, variant: str, profile: str) -> Settings:
     return {"participation": 0.2, "batch_size": 10, "lr": 0.01, "momentum": MOMENTUM[variant]} | settings
 
 
-def row(
-    name: str,
-    dataset: str,
-    variant: str,
-    seed: int,
-    profile: str,
-    shared_classes: int = 0,
-    how: Settings | None = None,
-    rounds: int | None = None,
-    **switch: Any,
-) -> Job:
-    """Return one run of scenario 1, or of scenario 2 (one shared class).
+def rows(
+    name: str, dataset: str, variant: str, profile: str, seeds: Iterable[int], shared: int = 0, **switch: Any
+) -> list[Job]:
+    """Return the runs of a row of scenario 1, or of scenario 2 (one shared class), one for each seed.
 
     A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
-    tables. ``how``, ``rounds``: in place of the method's and the scenario's settings.
+    tables.
     """
-    fed = federation(dataset, switch.get("partition", variant), seed, shared_classes, switch.get("clients", 0))
-    if "sampler" in switch:
-        fed |= {"samples_per_client": PER_CLASS * (2 + shared_classes), "overlap": True}
-    settings = training(dataset, variant, profile) | ({"rounds": rounds} if rounds else {})
-    how = how or method(name, dataset, variant, profile, 2 + shared_classes)
+    held = {"samples_per_client": PER_CLASS * (2 + shared), "overlap": True} if "sampler" in switch else {}
+    settings = training(dataset, variant, profile)
+    how = method(name, dataset, variant, profile, 2 + shared)
     for option, value in switch.items():
         if option in settings:
             settings[option] = value
@@ -168,10 +157,12 @@ def row(
         elif option not in ("partition", "clients", "sampler"):
             how[option] = value
     axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
-    return Job.training(fed, how, **settings, seed=seed, axes=axes)
+    dealt, clients = switch.get("partition", variant), switch.get("clients", 0)
+    feds = ((seed, federation(dataset, dealt, seed, shared, clients) | held) for seed in seeds)
+    return [Job.training(fed, how, **settings, seed=seed, axes=axes) for seed, fed in feds]
 
 
-def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, dict[str, Any]]]:
+def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
     """Return the way from as written to as run, one switch after the other: (what is new, variant, switches).
 
     ``name``: "fedavg", "fedsem" or "flt_enc1". The last but one is as run but for the rule, and so has the partition of
@@ -195,9 +186,8 @@ def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
         if cifar and name == "flt_enc1":
             wanted.append(("as_written", {"k": 2, "distance": "matching", "embedding": PLANE}))
         for variant, switch in wanted:
-            few = cifar and {"rule", "momentum", "graph"} & set(switch)
-            seeds = SEEDS[profile][: 1 if few else None]
-            result += [row(name, dataset, variant, seed, profile, shared_classes, **switch) for seed in seeds]
+            seeds = SEEDS[profile][: 1 if cifar and {"rule", "momentum", "graph"} & set(switch) else None]
+            result += rows(name, dataset, variant, profile, seeds, shared_classes, **switch)
     return list({job.id: job for job in result}.values())
 
 

@@ -7,7 +7,6 @@ own network on a small Rotated MNIST, where the processor or the GPU has them; n
 """
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,7 @@ from ..methods import build
 from ..results import Job
 from ..theory.traffic import FORMULAS, PRINTED_SIZES, formula, moved
 from . import common, emdcfl
-from .common import Settings, clusterer, datasets, encoder, federation, method, training
+from .common import DATASETS, Settings, Study, clusterer, encoder, federation, method, training
 
 DEMO_ROUNDS = 8
 WARMUP = {"demo": 2, "small": 30, "paper": 30}  # IFCA's first rounds as plain FedAvg, in the runs that have them
@@ -31,7 +30,7 @@ SAMPLE_SEEDS = {"demo": (0,), "small": (0, 1, 2), "paper": tuple(range(10))}
 
 SHORT = {"rounds": 5, "local_epochs": 3, "batch_size": 16}  # of EMD-CFL's network: as many steps as take a minute
 SEEDS = {"rounds": 1000, "seeds": tuple(range(10))}
-_SMALL: dict[str, tuple[str, dict[str, Any]]] = {
+_SMALL: dict[str, tuple[str, Settings]] = {
     "theorem1": ("centroids", {"errors": (0.1, 0.2, 0.3, 0.4), "samples": (1, 2, 4, 8, 16, 32, 64), "repeats": 2000}),
     "pipeline": ("pipeline", {"p": 0.2, "samples": (2, 4, 8, 16, 32, 64), "ks": (1, 2, 5), "repeats": 100}),
     "lines": ("proof_lines", {}),
@@ -40,14 +39,14 @@ _SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "epochs": ("epochs", {"local_steps": (1, 2, 5, 10, 20, 50), **SEEDS, "rounds": 200}),
     "graphs": ("client_graphs", SEEDS),
 }
-_DEMO: dict[str, dict[str, Any]] = {
+_DEMO: dict[str, Settings] = {
     "theorem1": {"errors": (0.2, 0.4), "repeats": 200},
     "pipeline": {"samples": (2, 4, 8, 16), "repeats": 5},
     **{name: {"rounds": 100, "seeds": (0, 1)} for name in ("gap", "steps", "epochs", "graphs")},
 }
 
 
-def counted(dataset: str, profile: str) -> dict[str, dict[str, Any]]:
+def counted(dataset: str, profile: str) -> dict[str, Settings]:
     """Return the settings of FLT's methods and their kin in scenario 1, by class, and of IFCA with a warm-up.
 
     What the other papers' methods send is counted in those papers' notebooks.
@@ -68,8 +67,8 @@ def counted(dataset: str, profile: str) -> dict[str, dict[str, Any]]:
 
 
 def jobs(profile: str) -> list[Job]:
-    """One run per method of :func:`counted`, FCR on growing clients, and the studies."""
-    dataset = datasets(profile)[0]
+    """One run per method of :func:`counted`, FCR on growing clients, the studies, and runs in both precisions."""
+    dataset = DATASETS[profile][0]
     axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
     options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
     runs = counted(dataset, profile)
@@ -92,28 +91,22 @@ def jobs(profile: str) -> list[Job]:
     for name, (function, settings) in _SMALL.items():
         own = settings | (_DEMO.get(name, {}) if profile == "demo" else {})
         result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
-    return result + ([] if profile == "demo" else _precisions(profile))  # demo's networks have no convolution
-
-
-def _precisions(profile: str) -> list[Job]:
-    """Return every run in both precisions."""
-    result = []
-    few = {"kind": "rotated_copies", "dataset": "mnist", "n_clients": 8, "samples_per_client": 300}
-    few |= {"test_per_client": 100, "angles": emdcfl.VERSIONS["rotated"]} | emdcfl.scaling("emdcfl_cnn", False)
+    if profile == "demo":  # its networks have no convolution
+        return result
+    few = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100} | SHORT
     for seed, precision in product(common.SEEDS[profile], ("float32", "bfloat16")):
         axes = {"dataset": "cifar10", "variant": "as_written", "precision": precision}
         fed, options = federation("cifar10", "as_written", seed), training("cifar10", "as_written", profile)
         options |= {"rounds": 20, "precision": precision, "seed": seed}
         for name in ("fedavg", "fedsem", "oracle"):
             result.append(Job.training(fed, method(name, "cifar10", "as_written", profile), **options, axes=axes))
-        own = {"axes": {"precision": precision, "clients": 8}, "precision": precision, **SHORT}
-        for name in ("fedavg", "emdcfl", "oracle"):
-            how = {"model": "emdcfl_cnn"}
-            result.append(emdcfl.row(name, few | {"seed": seed}, "rotated_mnist", seed, how, 4, **own))
+        size = few | {"precision": precision}
+        for how in (emdcfl.method(name, 4) for name in ("fedavg", "emdcfl", "oracle")):
+            result += emdcfl.rows(how, "rotated_mnist", [seed], size, precision=precision, clients=8)
     return result
 
 
-def networks() -> dict[str, Any]:
+def networks() -> Study:
     """Count the parameters of the networks that Tables 11 to 13 describe, beside the printed counts."""
     from .. import models
 
@@ -127,7 +120,7 @@ def networks() -> dict[str, Any]:
     return {"tables": {"table": pd.DataFrame(rows)}}
 
 
-def traffic(federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int) -> dict[str, Any]:
+def traffic(federation: Settings, methods: dict[str, Settings], training: Settings, weighed: int) -> Study:
     """Put numbers into the formulas for a set of runs, and weigh a few rounds of those that Table 6 has.
 
     Returns a dict: ``tables["table"]``: ``method, warmup, formula, source``; by formula for all T rounds ``once,

@@ -3,7 +3,6 @@
 None of this is in the paper's tables, so the settings are ours: those of scenario 1, as written.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from .. import methods as room
 from ..federations.phases import phases
 from ..results import Job
 from ..rounds import participants
-from .common import SEEDS, federation, method, training
+from .common import SEEDS, Settings, Study, federation, method, training
 
 MIXED, NEW_KIND = "join and drift", "a new kind joins"
 
@@ -64,7 +63,7 @@ def _training(name: str, profile: str, dataset: str, seed: int, **axes: Any) -> 
     return Job.training(fed, settings_of(name, dataset, profile, 2 + shared), **settings, axes=axes)
 
 
-def changing(event: str, profile: str, dataset: str, seed: int) -> dict[str, Any]:
+def changing(event: str, profile: str, dataset: str, seed: int) -> Settings:
     """Return settings of scenario 1's federation with an event (:func:`fltnb.federations.with_events`)."""
     size = SIZES[profile]
     base = federation(dataset, "as_written", seed, n_clients=size["M"])
@@ -76,7 +75,7 @@ def changing(event: str, profile: str, dataset: str, seed: int) -> dict[str, Any
     return {"kind": "changing", "dataset": dataset, "base": base, "events": events, "seed": seed}
 
 
-def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> dict[str, Any]:
+def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> Settings:
     """Return the settings of a method: FLT with Enc1, as it is or with one thing more."""
     if not name.startswith("flt"):
         return {"name": name, "rule": "participants"}
@@ -96,9 +95,7 @@ def settings_of(name: str, dataset: str, profile: str, n_classes: int = 2) -> di
     }[name]
 
 
-def course(
-    federation: Mapping[str, Any], methods: Mapping[str, Mapping], rounds: int, participation: float, seed: int
-) -> dict[str, Any]:
+def course(federation: Settings, methods: dict[str, Settings], rounds: int, participation: float, seed: int) -> Study:
     """Tell what happens to a changing federation, and when each method will cluster again.
 
     Returns a dict: ``tables``: ``schedule``, one row per method: its lambda and tau, the most flags that stand at a
@@ -108,10 +105,8 @@ def course(
     """
     fed = federations.build(federation)
     parts = phases(fed)
-    drawn = []
-    for t in range(1, rounds + 1):
-        here = [phase.fed.n_clients for phase in parts if phase.round <= t][-1]
-        drawn.append(participants(here, participation, seed, t))
+    here = [[phase.fed.n_clients for phase in parts if phase.round <= t][-1] for t in range(1, rounds + 1)]
+    drawn = [participants(count, participation, seed, t) for t, count in enumerate(here, 1)]
     rows = []
     for name, settings in methods.items():
         method = room.build(settings)

@@ -5,6 +5,7 @@ From the authors' public configuration, where the text at hand has no number: 10
 64, everybody in every round, learning rate 0.01 (0.001 for ResNet-18 on PACS).
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import Settings
+from .common import Settings, Study
 
 METHODS = (
     *("oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca", "fesem"),
@@ -44,31 +45,16 @@ TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
 TOLERANCE = 0.025
 DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar10": 10.5}
 """Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
-CNNS = ("emdcfl_cnn", "cnn_small")  # the paper's own network, and its light stand-in
-
-
-def scaling(model: str, coloured: bool) -> dict[str, str]:
-    """Return how the table's code scales the pixels that a network sees, as a setting of the federation.
-
-    Grey digits by MNIST's mean and deviation, everything in colour by ImageNet's, channel by channel; networks with
-    ImageNet weights do that themselves here. Our own networks keep the package's usual scaling, except ``cnn_small`` on
-    colours, where it stands for the paper's CNN.
-    """
-    from ..models.vision import NETWORKS
-
-    if model in NETWORKS:
-        return {"scaling": "unit"}
-    if model in CNNS and (coloured or model == "emdcfl_cnn"):
-        return {"scaling": "imagenet" if coloured else "mnist"}
-    return {}
 
 
 def federation(dataset: str, size: Settings, seed: int) -> Settings:
     """Return the federation of a data set, such as ``rotated_mnist_two``, ``backdoor_cifar10`` or ``pacs``.
 
     ``size``: the ``model``, and what departs from the published ``clients``, images (``samples`` for training and
-    validation, ``test``), ``val_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
+    validation, ``test``), ``val_fraction``, ``test_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
     """
+    from ..models.vision import NETWORKS
+
     kind, _, rest = dataset.partition("_")
     images, _, version = rest.partition("_")
     settings: Settings = {
@@ -80,17 +66,24 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     if dataset == "backdoor_cifar10":
         settings = {"kind": "backdoor_patches", "dataset": images, "n_clients": 15}
     settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
+    settings["seed"], model = seed, size["model"]
     coloured = kind in ("backdoor", "pacs") or images == "cifar10"
-    settings |= {"seed": seed} | scaling(size["model"], coloured)
+    # As the table's code: grey digits by MNIST's mean and deviation, everything in colour by ImageNet's, channel by
+    # channel; networks with ImageNet weights do that themselves here. Our own networks keep the usual scaling,
+    # except `cnn_small` on colours, where it stands for the paper's CNN.
+    if model in NETWORKS:
+        settings["scaling"] = "unit"
+    elif model == "emdcfl_cnn" or (coloured and model == "cnn_small"):
+        settings["scaling"] = "imagenet" if coloured else "mnist"
     named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
-    named |= {name: name for name in ("val_fraction", "scaling")}
+    named |= {name: name for name in ("val_fraction", "test_fraction", "scaling")}
     named |= {"intensity": "intensity"} if settings["kind"] == "backdoor_colours" else {}
     return settings | {name: size[ours] for ours, name in named.items() if ours in size}
 
 
 def training(size: Settings) -> Settings:
     """Return how a table's networks are trained: as ``size`` says, else as :data:`TRAINING` does."""
-    return {name: size.get(name, value) for name, value in TRAINING.items()}
+    return TRAINING | {name: size[name] for name in (*TRAINING, "precision") if name in size}
 
 
 def local(size: Settings, *more: str) -> Settings:
@@ -126,41 +119,33 @@ def method(name: str, n_clusters: int, variant: str = "as_written", **options: A
     return settings
 
 
-def row(
-    name: str,
-    federation: Settings,
-    dataset: str,
-    seed: int,
-    size: Settings,
-    n_clusters: int,
-    variant: str = "as_written",
-    options: Settings | None = None,
-    axes: Settings | None = None,
-    **changes: Any,
-) -> Job:
-    """Return one run of a table.
+def rows(
+    how: Settings, dataset: str, seeds: Iterable[int], size: Settings, variant: str = "as_written", **axes: Any
+) -> list[Job]:
+    """Return the runs of a row of a table, one for each seed; of a backdoor, tested under the trigger as well.
 
-    ``size`` has the ``model`` and what departs from :data:`TRAINING`, as ``changes`` do; ``options`` go to the method.
+    ``how``: of :func:`method`; ``size`` has the ``model``, what :func:`federation` takes and what departs from
+    :data:`TRAINING`.
     """
-    how = method(name, n_clusters, variant, **(options or {}))
-    axes = {"dataset": dataset, "variant": variant} | (axes or {})
-    return Job.training(federation, how, size["model"], seed=seed, axes=axes, **training(size) | changes)
+    tested = {"test": "both"} if dataset.startswith("backdoor") else {}
+    options = {"axes": {"dataset": dataset, "variant": variant, **axes}, **training(size)}
+    feds = ((seed, federation(dataset, size, seed) | tested) for seed in seeds)
+    return [Job.training(fed, how, size["model"], seed=seed, **options) for seed, fed in feds]
 
 
-def clustering(
-    federation: Settings,
-    dataset: str,
-    seed: int,
-    size: Settings,
-    tolerance: float | str,
-    axes: Settings,
-    keep: tuple = (),
-) -> Job:
-    """Return EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves."""
-    encoder = {"kind": "own", "model": size["model"], **local(size), "seed": seed}
+def clusterings(
+    dataset: str, seeds: int, size: Settings, tolerance: float | str, axes: Settings, keep: tuple = ()
+) -> Iterator[Job]:
+    """EMD-CFL's clustering alone, by the models that clients of this ``size`` train by themselves.
+
+    ``keep``: arrays that are kept of the first seed.
+    """
     made = {"name": "EMDClustering", "tolerance": tolerance}
     axes = {"dataset": dataset, "method": "emdcfl"} | axes
-    return Job.clustering(federation, made, encoder, seed=seed, axes=axes, keep=keep)
+    for seed in range(seeds):
+        fed, encoder = federation(dataset, size, seed), {"kind": "own", "model": size["model"], **local(size)}
+        kept = keep if seed == 0 else ()
+        yield Job.clustering(fed, made, encoder | {"seed": seed}, seed=seed, axes=axes, keep=kept)
 
 
 def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
@@ -172,7 +157,7 @@ def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
     return Job.study("emdcfl.angles", {"federation": whole, "threshold": threshold, "seeds": seeds}, axes=axes)
 
 
-def angles(federation: Settings, threshold: float, seeds: int) -> dict[str, Any]:
+def angles(federation: Settings, threshold: float, seeds: int) -> Study:
     """PACFL's clusters of validation images as networks see them, which is what the tables' code looked at.
 
     Returns a dict: Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the ``threshold``, into the

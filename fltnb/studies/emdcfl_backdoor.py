@@ -7,7 +7,6 @@ times as far from the targets' green as the paper does: of a few small digits a 
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,19 +17,18 @@ from ..federations import Federation, backdoor
 from ..methods import build
 from ..results import Job
 from . import emdcfl
-from .common import FEWER_SEEDS, Settings
+from .common import FEWER_SEEDS, VARIANTS, Settings, Study
 
 CLUSTERS = 3  # targets, attackers, others
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
-LONGER = ("as_written", "as_run")  # FlexCFL in the published rounds, where fewer cannot show its fall
 LIGHT = ("oracle", "emdcfl", "fedavg", "fedprox", "pacfl")
 
 PUBLISHED = {"clients": 30, "samples": None, "batch_size": 64, "lr": 0.01}
 """Backdoor MNIST as published, all images, and the table's local training: short of the network everything."""
 STRONGER = PUBLISHED | {"batch_size": 32, "lr": 0.02}  # four times the training, for a network that learns more slowly
 
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
+SIZES: dict[str, dict[str, Settings]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 6, "samples": 150, "test": 80, "val_fraction": 0.2}
         | {"rounds": 3, "local_epochs": 5, "batch_size": 10, "lr": 0.02, "intensity": 4.0}
@@ -72,59 +70,48 @@ def jobs(profile: str) -> list[Job]:
     """Return the rows of the table (some as run, too), clusterings alone, pictures, single classes."""
     rows, others = [], []
     for data, size in SIZES[profile].items():
-        wanted = [("as_written", name) for name in size.get("methods", emdcfl.METHODS)]
-        wanted += [("as_run", name) for name in emdcfl.DEPARTS if "methods" not in size and profile != "demo"]
-        rows += [
-            emdcfl.row(name, federation(profile, data, seed), f"backdoor_{data}", seed, size, CLUSTERS, variant)
-            for variant, name in wanted
-            for seed in FEWER_SEEDS[profile]
-        ]
-        if profile == "small" and "methods" not in size:
-            size, about = size | {"rounds": emdcfl.TRAINING["rounds"]}, {"axes": {"rounds": emdcfl.TRAINING["rounds"]}}
-            fed = federation(profile, data, 0)
-            rows += [emdcfl.row("flexcfl", fed, f"backdoor_{data}", 0, size, CLUSTERS, how, **about) for how in LONGER]
-        others += _alone(profile, data)
+        name, seeds, whole = f"backdoor_{data}", FEWER_SEEDS[profile], "methods" not in size
+        wanted = [("as_written", method, seeds, {}) for method in size.get("methods", emdcfl.METHODS)]
+        wanted += [("as_run", method, seeds, {}) for method in emdcfl.DEPARTS if whole and profile != "demo"]
+        if whole and profile == "small":  # FlexCFL in the published rounds, where fewer cannot show its fall
+            wanted += [(variant, "flexcfl", (0,), {"rounds": emdcfl.TRAINING["rounds"]}) for variant in VARIANTS]
+        for variant, method, seeds, long in wanted:
+            how = emdcfl.method(method, CLUSTERS, variant)
+            rows += emdcfl.rows(how, name, seeds, size | long, variant, **long)
+        others += _alone(name, size)
         if profile != "demo":
-            whole = federation(profile, data, 0, **{"clients": PUBLISHED["clients"]} if data == "mnist" else {})
-            others.append(emdcfl.pacfl(whole | {"test": "clean"}, f"backdoor_{data}"))
-        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": f"backdoor_{data}"}))
+            clients = PUBLISHED["clients"] if data == "mnist" else size["clients"]
+            others.append(emdcfl.pacfl(emdcfl.federation(name, size | {"clients": clients}, 0), name))
+        others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": name}))
     data, size = next(iter(SIZES[profile].items()))  # single classes and images, of the first data set
-    settings = {"federation": federation(profile, data, 0), "model": size["model"], "training": emdcfl.training(size)}
+    settings = {"federation": emdcfl.federation(f"backdoor_{data}", size, 0) | {"test": "both"}}
+    settings |= {"model": size["model"], "training": emdcfl.training(size)}
     settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
     axes = {"dataset": f"backdoor_{data}", "model": size["model"], "variant": "as_written", "seed": 0}
     return [*rows, *others, Job.study("emdcfl_backdoor.by_class", settings, axes=axes)]
 
 
-def _shown(size: dict[str, Any]) -> dict[str, Any]:
+def _shown(size: Settings) -> Settings:
     shown = {"intensity": size.get("intensity", 1.0), "clients": size["clients"]}
     return shown | ({"images": size["samples"]} if size["samples"] else {})
 
 
-def _alone(profile: str, data: str) -> Iterator[Job]:
+def _alone(dataset: str, whole: Settings) -> Iterator[Job]:
     """EMD-CFL's clustering alone, for more seeds and settings; distances, also with another amount to learn."""
-    for changes in SIZES[profile][data]["clusterings"]:
-        size = SIZES[profile][data] | changes
+    for changes in whole["clusterings"]:
+        size = whole | changes
         own, tolerance = emdcfl.local(size), size.get("tolerance", emdcfl.TOLERANCE)
         axes = {"model": size["model"], **_shown(size), "lr": own["lr"], "batch": own["batch_size"]}
-        for seed in range(changes["seeds"]):
-            fed = federation(profile, data, seed, **changes) | {"test": "clean"}
-            about = axes | {"tolerance": str(tolerance), "scaling": fed.get("scaling", "usual")}
-            yield emdcfl.clustering(fed, f"backdoor_{data}", seed, size, tolerance, about)
-    for changes in SIZES[profile][data].get("studies", ({},)):
-        size = SIZES[profile][data] | changes
-        fed, own = federation(profile, data, 0, **changes) | {"test": "clean"}, emdcfl.local(size, "weight_decay")
-        axes = {"dataset": f"backdoor_{data}", **_shown(size)}
+        axes |= {"tolerance": str(tolerance), "scaling": emdcfl.federation(dataset, size, 0).get("scaling", "usual")}
+        yield from emdcfl.clusterings(dataset, changes["seeds"], size, tolerance, axes)
+    for changes in whole.get("studies", ({},)):
+        size = whole | changes
+        fed, own = emdcfl.federation(dataset, size, 0), emdcfl.local(size, "weight_decay")
+        axes = {"dataset": dataset, **_shown(size)}
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
 
 
-def federation(profile: str, data: str, seed: int, **changes: Any) -> dict[str, Any]:
-    """Return the federation of a data set; ``changes`` replace what :data:`SIZES` says, or the scaling of pixels."""
-    return emdcfl.federation(f"backdoor_{data}", SIZES[profile][data] | changes, seed) | {"test": "both"}
-
-
-def by_class(
-    federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8
-) -> dict[str, Any]:
+def by_class(federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8) -> Study:
     """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
 
     Returns a dict: Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
@@ -171,7 +158,7 @@ def announced(fed: Federation) -> np.ndarray:
     return np.where(classes < half, (classes + 1) % half, -1)
 
 
-def versions(data: str, intensity: float = 1.0, side: int = 3) -> dict[str, Any]:
+def versions(data: str, intensity: float = 1.0, side: int = 3) -> Study:
     """Return, as arrays, one test image of each class as the three groups have it, and under the trigger.
 
     Of CIFAR-10 these are the classes of the targets, and as many others. The table ``classes`` names them.

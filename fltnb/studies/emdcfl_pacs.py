@@ -7,31 +7,29 @@ From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.00
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any
 
 from ..results import Job
 from . import emdcfl
-from .common import FEWER_SEEDS, SEEDS, pixels, spec
+from .common import FEWER_SEEDS, SEEDS, Settings, pixels, spec
 
-DOMAINS = {
-    "renderings": ("plain", "inverted", "thick", "outline"),
-    "pacs": ("art painting", "cartoon", "photo", "sketch"),
-}
-DOMAINS["pacs_features"] = DOMAINS["pacs"]
+_PACS = ("art painting", "cartoon", "photo", "sketch")
+DOMAINS = {"renderings": ("plain", "inverted", "thick", "outline"), "pacs": _PACS, "pacs_features": _PACS}
 CLUSTERS = 4
 SHARES = {"val_fraction": 0.16, "test_fraction": 0.2}  # the authors' notebook; the paper's 0.1 leaves few of few
 
-SIZES: dict[str, dict[str, Any]] = {
+SIZES: dict[str, Settings] = {
     "demo": {"dataset": "renderings", "model": "mlp_plain", "samples": 150, "rounds": 3, "local_epochs": 5}
-    | {"batch_size": 10, "lr": 0.02, "figure": ({},)},
+    | {"batch_size": 10, "lr": 0.02, "figure": ({},)}
+    | SHARES,
     # under a third of the pictures and two rounds: a picture has nine times the pixels of CIFAR-10's
     "small": {"dataset": "pacs", "model": "cnn_small", "samples": 150, "rounds": 2, "batch_size": 32, "lr": 0.02}
-    | {"figure": ({}, {"model": "resnet18:random", "samples": 100, "lr": 0.001, "local_epochs": 3})},
+    | {"figure": ({}, {"model": "resnet18:random", "samples": 100, "lr": 0.001, "local_epochs": 3})}
+    | SHARES,
     "paper": {"dataset": "pacs", "model": "resnet18", "samples": None, "lr": 0.001, "figure": ({},)},
 }
 """By profile: network, images of a client (training, validation and test; None: all there are), what departs from
 :data:`fltnb.studies.emdcfl.TRAINING`, and what is changed of that for the networks of Figure 2."""
-FEATURES: dict[str, Any] = {"dataset": "pacs_features", "model": "mlp_plain", "samples": None, "figure": ({},)}
+FEATURES: Settings = {"dataset": "pacs_features", "model": "mlp_plain", "samples": None, "figure": ({},)} | SHARES
 """A second size of ``small``: all pictures as an ImageNet network sees them (:mod:`fltnb.data.features`), a trained
 head, the published rounds; the learning rate is that of EMD-CFL's other networks, since nothing is fine-tuned."""
 
@@ -52,35 +50,25 @@ def jobs(profile: str) -> list[Job]:
         encoder = pixels() if phi == "pixels" else spec("resnet18", "random")
         free = {"11 degrees": {"threshold": 11}} if name == "pacfl" else {"K chosen": {}}
         for given, how in (free | {f"K = {CLUSTERS}": {"n_clusters": CLUSTERS}}).items():
-            about, made = {"method": name, "features": phi, "given": given}, {"name": clusterer} | how
-            axes = {"dataset": dataset} | about
-            found.append(Job.clustering(federation(profile, seed), made, encoder, seed=seed, axes=axes))
-    if profile != "demo":
-        found.append(emdcfl.pacfl(federation(profile, 0) | SHARES, dataset))
-    return found
+            fed, made = emdcfl.federation(dataset, SIZES[profile], seed), {"name": clusterer} | how
+            axes = {"dataset": dataset, "method": name, "features": phi, "given": given}
+            found.append(Job.clustering(fed, made, encoder, seed=seed, axes=axes))
+    return found if demo else [*found, emdcfl.pacfl(emdcfl.federation(dataset, SIZES[profile] | SHARES, 0), dataset)]
 
 
-def _of_size(profile: str, size: dict[str, Any]) -> Iterator[Job]:
+def _of_size(profile: str, size: Settings) -> Iterator[Job]:
     dataset, whole = size["dataset"], profile == "paper" or size is FEATURES
     rows = [("as_written", name) for name in emdcfl.METHODS]
     rows += [("as_run", name) for name in emdcfl.DEPARTS if whole]
     for variant, name in rows:
-        for seed in SEEDS[profile] if size is FEATURES else FEWER_SEEDS[profile]:
-            fed = federation(profile, seed, size)
-            yield emdcfl.row(name, fed, dataset, seed, size, CLUSTERS, variant)
+        seeds = SEEDS[profile] if size is FEATURES else FEWER_SEEDS[profile]
+        yield from emdcfl.rows(emdcfl.method(name, CLUSTERS, variant), dataset, seeds, size, variant)
     for tolerance in (emdcfl.TOLERANCE, "auto"):
         given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
-        for seed in range(1 if profile == "demo" else 3):
-            fed, about = federation(profile, seed, size), {"features": "own models", "given": given}
-            yield emdcfl.clustering(fed, dataset, seed, size, tolerance, about)
+        about, seeds = {"features": "own models", "given": given}, 1 if profile == "demo" else 3
+        yield from emdcfl.clusterings(dataset, seeds, size, tolerance, about)
     for changes in size["figure"]:
         own = size | changes
-        fed = federation(profile, 0, size) | {"samples_per_client": own["samples"]}
+        fed = emdcfl.federation(dataset, size | {"samples": own["samples"]}, 0)
         how = emdcfl.local(own, "weight_decay")
         yield Job.distances(fed, own["model"], how, {"name": "EMDClustering"}, axes={"dataset": dataset})
-
-
-def federation(profile: str, seed: int, size: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the federation: PACS's domains, or digits in four styles."""
-    size = size or SIZES[profile]
-    return emdcfl.federation(size["dataset"], size, seed) | ({} if profile == "paper" else SHARES)

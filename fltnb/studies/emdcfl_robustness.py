@@ -15,13 +15,13 @@ from ..methods.ownmodels import labels_at
 from ..metrics import adjusted_rand_index
 from ..results import Job, compute
 from . import emdcfl
-from .common import SEEDS
+from .common import SEEDS, Settings, Study
 from .emdcfl import VERSIONS
 
 PROJECTIONS = (None, 0.9, 0.5, 0.1)  # kept share of the embedding's dimensions
 OTHERS = ("parameters", "last layer", "updates", "angles")
 """What is compared with the distances of embeddings: models (Figure 14, Table 9), updates (15), inputs (16)."""
-DATASETS: dict[str, dict[str, dict[str, Any]]] = {
+DATASETS: dict[str, dict[str, Settings]] = {
     "demo": {
         "rotated_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
         "backdoor_digits": {"model": "mlp_plain", "samples": 119, "clients": 12, "batch_size": 10},
@@ -46,7 +46,7 @@ DATASETS: dict[str, dict[str, dict[str, Any]]] = {
 :data:`fltnb.studies.emdcfl.TRAINING`."""
 
 _ROTATED = {"demo": "rotated_digits", "small": "rotated_mnist", "paper": "rotated_cifar10"}
-NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
+NETWORKS: dict[str, dict[str, Settings]] = {
     "demo": {"mlp_plain": {}, "cnn_small": {"lr": 0.05}},
     "small": {"mlp_plain": {}, "mlp32": {}, "lenet": {}, "mnist_cnn": {}, "cnn_small": {}},
     "paper": {"resnet18": {}, "resnet50": {}, "efficientnet_b3": {}}
@@ -93,13 +93,13 @@ def jobs(profile: str) -> list[Job]:
     return [*found, Job.study("emdcfl_robustness.seeds", {"profile": profile}, axes={"part": "one epsilon"})]
 
 
-def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> dict[str, Any]:
+def emd(distance: str = "exact", projection: float | None = 0.9, reference: str = "pair") -> Settings:
     """Return the settings of EMD-CFL's distances."""
     found = {"name": "EMDClustering", "distance": distance, "projection": projection, "reference": reference}
     return found | ({"n_directions": DIRECTIONS} if distance == "sliced" else {})
 
 
-def pairs(profile: str, dataset: str, measure: dict[str, Any], part: str, seed: int = 0, **changes: Any) -> Job:
+def pairs(profile: str, dataset: str, measure: Settings, part: str, seed: int = 0, **changes: Any) -> Job:
     """Return the job of one matrix; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
     own = DATASETS[profile]
     size = (own.get(dataset) or own[dataset.rpartition("_")[0]]) | changes  # or another version of the same set
@@ -127,19 +127,17 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
         yield pairs(profile, dataset, emd("sliced"), "sliced")
 
 
-def _pair(dataset: str, federation: dict[str, Any], model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
+def _pair(dataset: str, federation: Settings, model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:
     """Two runs that are evaluated at the end alone, so that their seconds are those of training."""
-    size = {"model": model, "rounds": rounds, "eval_every": rounds, "batch_size": batch_size}
-    return [emdcfl.row(name, federation, dataset, seed, size, 4) for name in ("oracle", "emdcfl")]
+    how = emdcfl.TRAINING | {"rounds": rounds, "eval_every": rounds, "batch_size": batch_size, "seed": seed}
+    axes = {"dataset": dataset, "variant": "as_written"}
+    methods = [emdcfl.method(name, 4) for name in ("oracle", "emdcfl")]
+    return [Job.training(federation, method, model, **how, axes=axes) for method in methods]
 
 
-def table4(**pair: Any) -> dict[str, Any]:
-    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, a :func:`_pair`."""
-    return hours(*(run.numbers["seconds"] for run in compute(_pair(**pair), progress=False)))
-
-
-def hours(oracle: float, emdcfl: float) -> dict[str, Any]:
-    """Put two wall times in seconds into the form of Table 4, with their ``ratio``."""
+def table4(**pair: Any) -> Study:
+    """Table 4: hours of the Oracle (FedAvg inside the true clusters, no clustering) and of EMD-CFL, and their ratio."""
+    oracle, emdcfl = (run.numbers["seconds"] for run in compute(_pair(**pair), progress=False))
     printed = pd.DataFrame({"method": ["oracle", "emdcfl"], "value": [oracle / 3600, emdcfl / 3600]})
     printed = printed.assign(otherwise="small networks and few images, on another machine")
     return {"numbers": {"ratio": emdcfl / oracle}, "tables": {"printed": printed}}
@@ -150,7 +148,7 @@ WIDE = {"simple_cnn": "emdcfl_cnn", "vit_b16": "vit_b_16"} | WIDE
 """Table 5: printed name of a network -> ours."""
 
 
-def table5(networks: dict[str, str]) -> dict[str, Any]:
+def table5(networks: dict[str, str]) -> Study:
     """Table 5: embedding dimensions of networks (with random weights, which have the same width)."""
     from .. import models
 
@@ -163,23 +161,19 @@ def table5(networks: dict[str, str]) -> dict[str, Any]:
     return {"tables": {"printed": pd.DataFrame(rows)}}
 
 
-def table9(federation: dict[str, Any], model: str, seed: int, **training: Any) -> dict[str, Any]:
-    """Table 9: mean parameter distance inside the clusters that EMD-CFL finds, and of all pairs."""
-    wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
-    jobs = [Job.distances(federation, model, training, how, seed=seed) for how in wanted]
-    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
-    return mean_distances(found["distance"], last["distance"], whole["distance"], found["clusters"])
-
-
-def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, clusters: np.ndarray) -> dict[str, Any]:
-    """Put three matrices (M, M) of distances (EMD-CFL's, of last layers, of whole models) into the form of Table 9.
+def table9(federation: Settings, model: str, seed: int, **training: Any) -> Study:
+    """Table 9: mean distance of last layers and of whole models inside the clusters that EMD-CFL finds, and of all.
 
     Returns a dict: ``numbers``: ``n_clusters`` that EMD-CFL finds at 0.025, and ``ari``. ``tables``: "printed", with
     the scopes "clusters" and "overall" of the paper, and "true", inside the true clusters.
     """
-    labels, _ = labels_at(emd, np.zeros(len(emd)), emdcfl.TOLERANCE)
+    wanted = [emd(), {"name": "last layer"}, {"name": "parameters"}]
+    jobs = [Job.distances(federation, model, training, how, seed=seed) for how in wanted]
+    found, last, whole = (done.arrays for done in compute(jobs, progress=False))
+    distance, clusters = found["distance"], found["clusters"]
+    labels, _ = labels_at(distance, np.zeros(len(distance)), emdcfl.TOLERANCE)
     rows = []
-    for name, matrix in (("hypothesis", last), ("full_model", whole)):
+    for name, matrix in (("hypothesis", last["distance"]), ("full_model", whole["distance"])):
         for scope, which in {"clusters": labels, "overall": clusters * 0, "true": clusters}.items():
             same = (which[:, None] == which) & ~np.eye(len(which), dtype=bool)
             mean = float(matrix[same].mean()) if same.any() else float("nan")
@@ -188,7 +182,7 @@ def mean_distances(emd: np.ndarray, last: np.ndarray, whole: np.ndarray, cluster
     return {"numbers": numbers, "tables": {"printed": pd.DataFrame(rows)}}
 
 
-def seeds(profile: str) -> dict[str, Any]:
+def seeds(profile: str) -> Study:
     """Table "seeds": the numbers of the distances of five data sets, one line per data set and seed."""
     (first, second, *_), (samples, runs) = DATASETS[profile], ONE_EPSILON[profile]
     versions = ("rotated", "base") if profile == "demo" else VERSIONS  # 3 degrees move no pixel of 8 x 8

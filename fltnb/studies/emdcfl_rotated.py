@@ -5,12 +5,13 @@ where there is one cluster. Images per client and rounds are smaller in ``small`
 are what the printed MNIST tables fit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 from ..results import Job
 from . import emdcfl
-from .common import SEEDS
+from .common import SEEDS, Settings
 from .emdcfl import VERSIONS
 
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
@@ -23,7 +24,7 @@ STEPS = [("as_run" if name in emdcfl.DEPARTS else "as_written", name) for name i
 STEPS.append(("as_written", "fedce"))
 """All rows once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
 
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
+SIZES: dict[str, dict[str, Settings]] = {
     "demo": {
         "digits": {"model": "mlp_plain", "clients": 8, "samples": 240, "test": 100, "local_epochs": 5}
         | {"batch_size": 10, "versions": {"rotated": 2}, "clusterings": ((240, 0.025, 1), (240, "auto", 1))},
@@ -60,12 +61,12 @@ def jobs(profile: str) -> list[Job]:
         methods, seeds = size.get("methods", emdcfl.METHODS), SEEDS[profile][: size.get("seeds")]
         for version in size.get("versions", VERSIONS):
             here = seeds[:1] if profile == "small" and version != "rotated" else seeds
-            found += [row(profile, data, version, name, seed) for name in methods for seed in here]
+            found += [job for name in methods for job in rows(profile, data, version, name, here)]
         if "methods" not in size:
             found += _beside(profile, data)
-    for data in SIZES[profile] if profile != "demo" else ():
-        for version in VERSIONS:
-            found.append(emdcfl.pacfl(federation(profile, data, version, 0), dataset(data, version)))
+    for data, size in SIZES[profile].items() if profile != "demo" else ():
+        for name in (dataset(data, version) for version in VERSIONS):
+            found.append(emdcfl.pacfl(emdcfl.federation(name, size, 0), name))
     return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
 
 
@@ -75,15 +76,9 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
     for version in VERSIONS if profile != "demo" else ("rotated", "base"):
         for samples, tolerance, seeds in size.get("clusterings", ()):
             axes = {"model": size["model"]} | ({"images": samples} if samples else {}) | {"tolerance": str(tolerance)}
-            for seed in range(seeds):
-                fed = federation(profile, data, version, seed) | {"samples_per_client": samples}
-                keep = ("distance",) if seed == 0 and tolerance != "auto" else ()
-                yield emdcfl.clustering(fed, dataset(data, version), seed, size, tolerance, axes, keep)
-
-
-def federation(profile: str, data: str, version: str, seed: int) -> dict[str, Any]:
-    """Return the federation of one data set and version."""
-    return emdcfl.federation(dataset(data, version), SIZES[profile][data], seed)
+            name, own = dataset(data, version), size | {"samples": samples}
+            keep = () if tolerance == "auto" else ("distance",)
+            yield from emdcfl.clusterings(name, seeds, own, tolerance, axes, keep)
 
 
 def told(name: str, version: str) -> int:
@@ -95,32 +90,33 @@ def told(name: str, version: str) -> int:
     return true if name in emdcfl.CUT else max(true, 2)
 
 
-def row(profile: str, data: str, version: str, name: str, seed: int, **options: Any) -> Job:
-    """Return one run; ``options`` as in :func:`fltnb.studies.emdcfl.row`."""
-    size, fed = SIZES[profile][data], federation(profile, data, version, seed)
-    rounds = size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])
-    own = {"options": FESEM if name == "fesem" and options.get("variant") != "as_run" else None, "rounds": rounds}
-    return emdcfl.row(name, fed, dataset(data, version), seed, size, told(name, version), **own | options)
+def rows(
+    profile: str, data: str, version: str, name: str, seeds: Iterable[int], variant: str = "as_written", **changes: Any
+) -> list[Job]:
+    """Return the runs of a row; ``changes`` of the training are axes, too, and ``rule`` is one of the method."""
+    options = {"rule": changes.pop("rule")} if "rule" in changes else {}
+    options |= FESEM if name == "fesem" and variant != "as_run" else {}
+    size = SIZES[profile][data] | changes
+    size |= {"rounds": size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])}
+    how = emdcfl.method(name, told(name, version), variant, **options)
+    axes = {option.removesuffix("_size"): value for option, value in changes.items()}
+    return emdcfl.rows(how, dataset(data, version), seeds, size, variant, **axes)
 
 
 def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
     departs = DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS
-    rows = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
-    kept = {"batch_size": 8, "axes": {"batch": 8}}
-    rows += [(name, few, kept | {"variant": variant}) for variant, name in STEPS if profile == "small"]
+    wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
+    if profile == "small":
+        wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
     if profile != "demo":
-        rows += [(name, few, {"lr": lr, "axes": {"lr": lr}}) for name in FASTER]
-        sampled = [{"participation": level / 40} for level in LEVELS]
-        rows += [(name, SEEDS[profile], {**part, "axes": part}) for part in sampled for name in CLUSTERED]
-        own = {"oracle": {"options": {"rule": "last_local"}}, "emdcfl": {}}  # Table 6 averages everybody's last model
-        rows += [
-            (name, few, {**part, "axes": part, "variant": "as_run", **own[name]})
-            for part in sampled
-            for name in CLUSTERED
-        ]
-    for name, seeds, options in rows:
-        yield from (row(profile, data, "rotated", name, seed, **options) for seed in seeds)
-    for version in ("min", "two", "base") if profile == "small" else ():
-        yield from (row(profile, data, version, name, 0, variant="as_run") for name in departs)
+        wanted += [(name, few, {"lr": lr}) for name in FASTER]
+        sampled = [(name, {"participation": level / 40}) for level in LEVELS for name in CLUSTERED]
+        wanted += [(name, SEEDS[profile], part) for name, part in sampled]
+        own = {"oracle": {"rule": "last_local"}, "emdcfl": {}}  # Table 6 averages everybody's last model
+        wanted += [(name, few, {**part, "variant": "as_run", **own[name]}) for name, part in sampled]
+    for name, seeds, options in wanted:
+        yield from rows(profile, data, "rotated", name, seeds, **options)
+    for version, name in product(("min", "two", "base") if profile == "small" else (), departs):
+        yield from rows(profile, data, version, name, (0,), "as_run")

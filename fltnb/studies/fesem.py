@@ -123,23 +123,17 @@ def training(profile: str, name: str) -> Settings:
 
 
 def row(
-    profile: str,
-    name: str,
-    method_id: str,
-    seed: int,
-    variant: str = "as_written",
-    shuffled: bool = False,
-    **switch: Any,
+    profile: str, name: str, which: str, seed: int, variant: str = "as_written", shuffled: bool = False, **switch: Any
 ) -> Job:
     """Return one run; a ``switch`` is an option of the method, and an axis."""
     options = training(profile, name)
     rounds, dealt = options["rounds"], {"shuffled": True} if shuffled else {}
-    if method_id == "fedsgd":  # as many passes over the data as the others
+    if which == "fedsgd":  # as many passes over the data as the others
         options["rounds"] = rounds * options["local_epochs"]
     options |= {"seed": seed, "eval_every": options["rounds"] // rounds}
-    fed = federation(profile, name, seed, shuffled, method_id == "emdcfl")
-    how = method(method_id, DATASETS[name], rounds, variant) | switch
-    axes = {"dataset": name, "method": method_id, "variant": variant} | switch | dealt
+    fed = federation(profile, name, seed, shuffled, which == "emdcfl")
+    how = method(which, DATASETS[name], rounds, variant) | switch
+    axes = {"dataset": name, "method": which, "variant": variant} | switch | dealt
     return Job.training(fed, how, **options, axes=axes)
 
 

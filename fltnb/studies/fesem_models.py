@@ -1,11 +1,12 @@
 """What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1), the models they send (Figure 4), hands."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.decomposition import KernelPCA
 from sklearn.metrics import silhouette_score
 
 from .. import data, federations, methods, metrics, rounds
@@ -13,6 +14,7 @@ from ..federations import Federation
 from ..federations.writers import STYLE, writer_styles
 from ..methods.modelspace import gram
 from ..randomness import stream
+from .common import Settings, Study
 
 DRAWS = 200  # random groupings beside a silhouette
 PERMUTATIONS = 4999  # of the clients over two clusters
@@ -20,7 +22,7 @@ PERMUTATIONS = 4999  # of the clients over two clusters
 FIGURE_4, FIGURE_5, SECTION_52 = (8, 4), (8, 5), (8, 52)
 
 
-def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
+def statistics(federation: Settings, shown: int = 0) -> Study:
     """Count samples, clients and classes: of the whole image set where its people are known, else of the federation.
 
     Returns a dict: Table ``printed``, as :func:`fltnb.papers.measured` reads it; arrays ``counts`` (M, classes),
@@ -38,7 +40,7 @@ def statistics(federation: Mapping[str, Any], shown: int = 0) -> dict[str, Any]:
     return {"tables": {"printed": printed}, "arrays": arrays}
 
 
-def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **training: Any):
+def watch(method: Settings, fed: Federation, shown: Sequence[int], **training: Any):
     """Run FeSEM, and keep what everybody sent in the rounds ``shown``: enough for distances and for a PCA.
 
     Returns ``kept``: round -> inner products (M, M) of the local models less their mean, float64, and the clusters (M,)
@@ -58,7 +60,7 @@ def watch(method: Mapping[str, Any], fed: Federation, shown: Sequence[int], **tr
     return kept, rounds.run(methods.build(method), fed, **training, **every, watch=keep)
 
 
-def local_models(federation: Mapping[str, Any], method: Mapping[str, Any], shown: Sequence[int], **training: Any):
+def local_models(federation: Settings, method: Settings, shown: Sequence[int], **training: Any) -> Study:
     """Put every client's model in the plane of a PCA, and measure how far apart the clusters are (Figure 4).
 
     Returns a dict: Table ``points``: ``round, client, cluster, x, y``; table ``separation``: ``round, sizes`` (text),
@@ -87,11 +89,9 @@ def plane(inner: np.ndarray) -> tuple[np.ndarray, float]:
 
     Signs are such that the client farthest out on an axis is on its positive side.
     """
-    values, vectors = np.linalg.eigh(inner)
-    values = np.maximum(values, 0)
-    points = vectors[:, [-1, -2]] * np.sqrt(values[[-1, -2]])
-    points *= np.where(points[np.abs(points).argmax(axis=0), [0, 1]] < 0, -1, 1)
-    return points, float(values[-2:].sum() / values.sum()) if values.sum() > 0 else float("nan")
+    pca = KernelPCA(2, kernel="precomputed", eigen_solver="dense")
+    points, total = pca.fit_transform(inner), np.trace(inner)
+    return points, float(pca.eigenvalues_.sum() / total) if total > 0 else float("nan")
 
 
 def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
@@ -103,34 +103,26 @@ def silhouette(distances: np.ndarray, labels: np.ndarray) -> float:
 
 def inside(inner: np.ndarray, labels: np.ndarray) -> float:
     """Mean squared distance of models to the mean of their cluster, given their inner products (M, M)."""
-    total = 0.0
-    for label in np.unique(labels):
-        own = inner[np.ix_(labels == label, labels == label)]
-        total += np.trace(own) - own.mean() * len(own)
-    return total / len(labels)
+    same = labels[:, None] == labels
+    return float(np.trace(inner) - (inner * same / same.sum(axis=1)).sum()) / len(labels)
 
 
 def choosing_k(
-    federation: Mapping, method: Mapping[str, Any], tried: Sequence[int], sample: Mapping[str, int], **training: Any
-) -> dict[str, Any]:
+    federation: Settings, method: Settings, tried: Sequence[int], sample: dict[str, int], **training: Any
+) -> Study:
     """Section 5.2's way to choose K: a few clients drawn at random, a few rounds, every K.
 
     Returns a dict: Table ``short``: ``draw, K, accuracy`` (micro, percent), and :func:`inside` after the last round.
     """
     fed, rows, end = federations.build(federation), [], sample["rounds"]
     for draw in range(sample["draws"]):
-        chosen = drawn(fed, sample["clients"], training["seed"], draw)
+        rng = stream(training["seed"], "method", *SECTION_52, draw)
+        few = some_clients(fed, np.sort(rng.choice(fed.n_clients, size=sample["clients"], replace=False)))
         for k in tried:
-            few = some_clients(fed, chosen)
             kept, done = watch(method | {"n_clusters": k}, few, (end,), **training | {"rounds": end})
             test = done.history[done.history["split"] == "test"]
             rows.append((draw, k, float(test["micro"].iloc[-1]), inside(*kept[end])))
     return {"tables": {"short": pd.DataFrame(rows, columns=["draw", "K", "accuracy", "inside"])}}
-
-
-def drawn(fed: Federation, n: int, seed: int, draw: int) -> np.ndarray:
-    """Clients of a small run, drawn without replacement, ascending."""
-    return np.sort(stream(seed, "method", *SECTION_52, draw).choice(fed.n_clients, size=n, replace=False))
 
 
 def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
@@ -141,7 +133,7 @@ def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
     return replace(fed, **parts, probe=None, clusters=clusters, settings=settings)
 
 
-def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training: Any) -> dict[str, Any]:
+def centers(federation: Settings, method: Settings, **training: Any) -> Study:
     """Train FeSEM as run and test every centre on everybody; its report is the best of these.
 
     Returns a dict: numbers, micro accuracies in percent: ``own`` (every client under its own centre), ``lowest`` and
@@ -159,7 +151,7 @@ def centers(federation: Mapping[str, Any], method: Mapping[str, Any], **training
     return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
 
 
-def hands(federation: Mapping[str, Any], samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
+def hands(federation: Settings, samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
     """Whether two clusters go with the hands of pseudo-writers, or with how many ``samples`` (M,) they hold.
 
     Returns a DataFrame: one row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ..federations import DIGITS_TASKS, FASHION_TASKS
 from ..results import Job
-from .common import SEEDS, pixels, unseen
+from .common import SEEDS, Settings, pixels, unseen
 
 AXES = {
     "samples": "training and validation samples per client",
@@ -34,7 +34,7 @@ LEVELS["paper"] = LEVELS["small"]
 CURVE_SEEDS = SEEDS | {"paper": tuple(range(10))}
 CLIENTS, EACH = {"demo": 8, "small": 20, "paper": 40}, {"demo": 100, "small": 300, "paper": 600}
 
-CLUSTERERS: dict[str, dict[str, Any]] = {
+CLUSTERERS: dict[str, Settings] = {
     "fcr_written": {"name": "FCR"},
     "transport": {"name": "TransportSignatures"},
     "emdcfl": {"name": "EMDClustering"},
@@ -58,10 +58,10 @@ class Kind(NamedTuple):
     """
 
     dataset: str
-    settings: dict[str, Any]
+    settings: Settings
     clusters: int
     model: str = "mlp_plain"
-    options: dict[str, Any] = {}  # noqa: RUF012 - read only
+    options: Settings = {}  # noqa: RUF012 - read only
 
 
 TRAINING = {"demo": {"rounds": 3, "local_epochs": 5, "batch_size": 20, "lr": 0.1, "momentum": 0.0}}
@@ -83,17 +83,12 @@ def jobs(profile: str) -> list[Job]:
 
     Clusterings that see one federation through one encoder follow each other, so that it is embedded once.
     """
+    result = list(_clusterings(profile))
     names = DEMO_METHODS if profile == "demo" else METHODS
-    return [
-        *_clusterings(profile),
-        *(
-            _training(name, shown, kind, profile, seed)
-            for shown, kind in kinds(profile).items()
-            for name in names
-            for seed in SEEDS[profile]
-            if not (name == "oracle" and shown in UNKNOWN)
-        ),
-    ]
+    for (shown, kind), name, seed in product(kinds(profile).items(), names, SEEDS[profile]):
+        if name != "oracle" or shown not in UNKNOWN:
+            result.append(_training(name, shown, kind, profile, seed))
+    return result
 
 
 def _clusterings(profile: str) -> Iterator[Job]:
@@ -133,7 +128,7 @@ def kinds(profile: str) -> dict[str, Kind]:
     size = 1 if profile == "small" else 5  # the paper profile has five times the images a client
     m, each = (12, 80) if digits else (20, 150 * size)
 
-    def with_validation(dataset: str, **base: Any) -> dict[str, Any]:
+    def with_validation(dataset: str, **base: Any) -> Settings:
         return {"kind": "held_out", "dataset": dataset, "base": base}
 
     tested = {"samples_per_client": each, "test_per_client": 20 if digits else 100}
@@ -163,11 +158,11 @@ def kinds(profile: str) -> dict[str, Kind]:
     return {name: every[name] for name in DEMO_KINDS} if digits else every
 
 
-def method(name: str, kind: Kind) -> dict[str, Any]:
+def method(name: str, kind: Kind) -> Settings:
     """Return the settings of one method, as its own paper describes it."""
     told = {"n_clusters": kind.clusters}
 
-    def on(clusterer: str, encoder: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def on(clusterer: str, encoder: Settings, **more: Any) -> Settings:
         return {"clusterer": {"name": clusterer} | more, "encoder": encoder}
 
     see = unseen(kind.dataset)
@@ -189,7 +184,7 @@ def method(name: str, kind: Kind) -> dict[str, Any]:
     return {"name": name} | own.get(name, {})
 
 
-def graded(axis: str, level: float, profile: str, seed: int) -> tuple[dict[str, Any], int]:
+def graded(axis: str, level: float, profile: str, seed: int) -> tuple[Settings, int]:
     """Return the federation of one level of an axis, and its true number of clusters."""
     dataset = "digits" if profile == "demo" else "mnist"
     clients, each = CLIENTS[profile], EACH[profile]
@@ -209,7 +204,7 @@ def graded(axis: str, level: float, profile: str, seed: int) -> tuple[dict[str, 
     return {"kind": "held_out", "dataset": dataset, "base": base, "seed": seed}, 5
 
 
-def encoder(name: str, dataset: str, colour: bool, seed: int) -> dict[str, Any]:
+def encoder(name: str, dataset: str, colour: bool, seed: int) -> Settings:
     """Return what a clusterer looks at: pixels, its clients' own models, or an encoder that has seen no client's data.
 
     There is no encoder for coloured digits, so FCR and the signatures see their pixels.

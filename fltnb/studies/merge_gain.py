@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ..relatedness.cuts import cut
 from ..relatedness.ridge import Sums, losses
 from ..results import Job
 from . import head_to_head as rival
-from .common import Settings, federation, pixels, unseen
+from .common import Settings, Study, federation, pixels, unseen
 
 SEEN = {"demo": (), "small": tuple(range(10)), "paper": tuple(range(10))}
 """Seeds that were looked at before the rule was what it is now (docs/merge_gain.md)."""
@@ -106,13 +107,11 @@ def _federations(profile: str) -> Iterator[Job]:
 
 
 def _axes(profile: str) -> Iterator[Job]:
-    for axis, levels in rival.LEVELS[profile].items():
-        for seed in BLIND[profile]:
-            for level in levels:
-                fed, _ = rival.graded(axis, level, profile, seed)
-                for name in ("merge_gain", "transport"):
-                    about = {"part": "axes", "difficulty": axis, "level": float(level)}
-                    yield _clustering(name, fed, noise=level * (axis == "noise"), **about)
+    for (axis, levels), seed in product(rival.LEVELS[profile].items(), BLIND[profile]):
+        for level, name in product(levels, ("merge_gain", "transport")):
+            fed, _ = rival.graded(axis, level, profile, seed)
+            about = {"part": "axes", "difficulty": axis, "level": float(level)}
+            yield _clustering(name, fed, noise=level * (axis == "noise"), **about)
 
 
 def _new(profile: str) -> Iterator[Job]:
@@ -148,7 +147,7 @@ def _unseen(profile: str) -> dict[str, Settings]:
     }
 
 
-def made(what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135) -> dict[str, Any]:
+def made(what: str, dataset: str, level: int, seed: int, n_clients: int = 20, each: int = 135) -> Study:
     """Cluster clients of like images that disagree: on the names of ``level`` classes (4 groups), or in 2 to 4 hands.
 
     Returns ``numbers``: ``ari``, ``n_clusters``, ``true_clusters``.
@@ -169,7 +168,7 @@ def made(what: str, dataset: str, level: int, seed: int, n_clients: int = 20, ea
     return {"numbers": _compared(truth, found.labels_)}
 
 
-def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
+def without_labels(federation: Settings, targets: int = 10) -> Study:
     """Cluster by the same rule where models predict random projections of a sample's pixels in place of its class."""
     fed = build(federation)
     x = [fed.images[index].reshape(len(index), -1) / 255 for index in fed.train]
@@ -180,7 +179,7 @@ def without_labels(federation: Settings, targets: int = 10) -> dict[str, Any]:
     return {"numbers": _compared(fed.clusters, found.labels_)}
 
 
-def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
+def by_transport(federation: Settings, encoder: Settings) -> Study:
     """Merge in the order of transport signatures' tree; the least summed loss says how often."""
     fed = build(federation)
     found, tree = MergeGain(), TransportSignatures().fit(embed_clients(fed, EncoderSpec(**encoder), n_jobs=1)).linkage_
@@ -190,7 +189,7 @@ def by_transport(federation: Settings, encoder: Settings) -> dict[str, Any]:
     return {"numbers": _compared(fed.clusters, labels)}
 
 
-def soft(federation: Settings) -> dict[str, Any]:
+def soft(federation: Settings) -> Study:
     """Let every client weigh the other clusters' sums (0, 0.1, 0.3 or 1), one after the other, by its own loss.
 
     Returns ``numbers``: test accuracy in percent of the ridge regressions (the mean prediction of the F folds') by
@@ -232,6 +231,6 @@ def _grouped(sums: Sums, labels: np.ndarray) -> Sums:
     return Sums(*(np.array([part[labels == c].sum(0) for c in np.unique(labels)]) for part in sums))
 
 
-def _compared(truth: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def _compared(truth: np.ndarray, labels: np.ndarray) -> Settings:
     ari = metrics.adjusted_rand_index(truth, labels)
     return {"ari": ari, "n_clusters": len(np.unique(labels)), "true_clusters": len(np.unique(truth))}

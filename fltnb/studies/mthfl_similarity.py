@@ -20,7 +20,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness import EigenRelevance, MeanImage, eigen
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import SEEDS, Settings, pixels, spec
+from .common import SEEDS, Settings, Study, pixels, spec
 
 EIGENVECTORS = 5  # "only five" (Section III)
 SEEDS_OF = {
@@ -151,46 +151,35 @@ def _study(profile: str) -> Iterator[Job]:
                     yield _job("mthfl", dataset, tasks, seed, "study", phi)
             for how in ("complete", "single", "ward") if tasks == 3 and here else ():
                 for seed in range(count["ours"]):
-                    yield _job("mthfl", dataset, tasks, seed, "linkage", options={"linkage": how}, linkage=how)
+                    yield _job("mthfl", dataset, tasks, seed, "linkage", more={"linkage": how}, linkage=how)
             for name in ("transport", "flt", "pca_km_hc") if here else ():
-                if (name, dataset) == ("pca_km_hc", "cifar10"):
-                    continue  # a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
-                for seed in range(count["rivals"]):
-                    yield _job(name, dataset, tasks, seed, "study")
+                # there a 3,072 x 3,072 decomposition for each user: minutes for a row that links everybody
+                if (name, dataset) != ("pca_km_hc", "cifar10"):
+                    yield from (_job(name, dataset, tasks, seed, "study") for seed in range(count["rivals"]))
         for tasks in _TASKS[dataset] if here else ():  # T not given, where there are several tasks and one
             for name, which in (("mthfl_chosen", "ours"), ("transport", "rivals")):
-                for seed in range(count[which]):
-                    yield _job(name, dataset, tasks, seed, "chosen")
+                yield from (_job(name, dataset, tasks, seed, "chosen") for seed in range(count[which]))
 
 
 def _curves(profile: str) -> Iterator[Job]:
     """Three tasks: ever more labels of other tasks, noise on the eigenvectors, a private release. T given."""
-    dataset = datasets(profile)[0]
+    dataset, both = datasets(profile)[0], ("mthfl", "transport")
     for seed in range(SEEDS_OF[profile]["curves"]):
-        for share in MINORITIES:
-            for name in ("mthfl", "transport"):
-                yield _job(name, dataset, 3, seed, "minority", level=share)
+        for share, name in product(MINORITIES, both):
+            yield _job(name, dataset, 3, seed, "minority", level=share)
         for noise in NOISES:
-            yield _job("mthfl", dataset, 3, seed, "noise", options={"noise": noise}, level=noise)
-        for epsilon in EPSILONS[dataset]:  # few dimensions: the noise of a private release grows with them
+            yield _job("mthfl", dataset, 3, seed, "noise", more={"noise": noise}, level=noise)
+        for epsilon, name in product(EPSILONS[dataset], both):  # few dimensions: the noise grows with them
             budget = {"epsilon": epsilon, "clip": CLIPS[dataset]}
-            for name in ("mthfl", "transport"):
-                yield _job(name, dataset, 3, seed, "epsilon", "PCA", budget, level=float(epsilon))
+            yield _job(name, dataset, 3, seed, "epsilon", "PCA", budget, level=float(epsilon))
 
 
 def _job(
-    name: str,
-    dataset: str,
-    tasks: int,
-    seed: int,
-    part: str,
-    phi: str = "",
-    options: Settings | None = None,
-    **axes: Any,
+    name: str, dataset: str, tasks: int, seed: int, part: str, phi: str = "", more: Settings | None = None, **axes: Any
 ) -> Job:
     """One clustering; T is told but where the part is that it is "chosen"."""
     given = None if part == "chosen" else tasks
-    made, usual = clusterer(name.removesuffix("_chosen"), dataset, given, **(options or {}))
+    made, usual = clusterer(name.removesuffix("_chosen"), dataset, given, **(more or {}))
     fed, phi = federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1), phi or usual
     axes = {"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes}
     return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)
@@ -221,7 +210,7 @@ def separation(matrix: np.ndarray, tasks: np.ndarray) -> dict[str, float]:
     return {name: float(value) for name, value in (found | {"ari": adjusted_rand_index(tasks, labels)}).items()}
 
 
-def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> dict[str, Any]:
+def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 50) -> Study:
     """Similarity of Table I's five users, for every feature map and up to ``most`` eigenvectors.
 
     Returns a dict: Tables ``separation`` (``features, eigenvectors``, means of :func:`separation` over seeds, and the
@@ -243,7 +232,7 @@ def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     return {"tables": {"separation": table, "pairs": every, "printed": printed}}
 
 
-def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> dict[str, Any]:
+def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> Study:
     """Similarity of Table II's user 1 to users 2 (same theme, other data set) and 3.
 
     Returns a dict: Tables ``similarity`` (``features, eigenvectors, seed, user2, user3``) and ``printed``.
@@ -255,7 +244,7 @@ def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     return {"tables": tables2(pd.DataFrame(rows, columns=["features", "eigenvectors", "seed", "user2", "user3"]))}
 
 
-def tables2(similarity) -> dict[str, Any]:
+def tables2(similarity) -> Settings:
     """Add to the table of :func:`table2` what stands beside the printed numbers."""
     name, otherwise = _nearest(similarity["features"])
     own = similarity[(similarity["features"] == name) & (similarity["eigenvectors"] == EIGENVECTORS)]
@@ -272,7 +261,7 @@ def _nearest(features: Iterable[str]) -> tuple[str, str]:
     return name, f"p = {EIGENVECTORS} chosen by us{names[name]}"
 
 
-def scales(federation: Settings, seeds: int) -> dict[str, Any]:
+def scales(federation: Settings, seeds: int) -> Study:
     """Similarity within and across tasks for the same pixels on other scales (:data:`SCALES`: less, over)."""
     rows = []
     for seed in range(seeds):
@@ -290,7 +279,7 @@ def _scaled(z: list[np.ndarray]) -> dict[str, list[np.ndarray]]:
     }
 
 
-def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
+def margins(federation: Settings, seeds: int, most: int = 20) -> Study:
     """Similarity within and across tasks by scale of the pixels, samples of a user, and number of eigenvectors.
 
     The scale "centred" takes each user's mean image away before its eigenvectors. Returns a dict: Table ``margins``:
@@ -307,7 +296,7 @@ def margins(federation: Settings, seeds: int, most: int = 20) -> dict[str, Any]:
     return {"tables": {"margins": table.assign(gap=table["within"] - table["across"])}}
 
 
-def figure4(federation: Settings) -> dict[str, Any]:
+def figure4(federation: Settings) -> Study:
     """Relevance of pixels for every number of eigenvectors (Figure 4).
 
     Returns a dict: Tables ``curve`` (``eigenvectors, user, task, relevance`` with user 0, and ``eigenvalue`` of user 0
@@ -324,7 +313,7 @@ def figure4(federation: Settings) -> dict[str, Any]:
     return {"tables": {"curve": pd.DataFrame(curve, columns=columns), "separation": pd.DataFrame(rows)}}
 
 
-def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> dict[str, Any]:
+def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5) -> Study:
     """Count what clustering ten users sends, once, before training: four-byte numbers.
 
     MT-HFL's are what the fitted clusterers counted; the other rows are the papers' formulas with this federation's
@@ -354,7 +343,7 @@ def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5)
     return {"tables": {"cost": table.assign(kB=4 * table["all users"] / 1000)}}
 
 
-def mean_image(federation: Settings, seeds: int) -> dict[str, Any]:
+def mean_image(federation: Settings, seeds: int) -> Study:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
     found = []
     for seed in range(seeds):

@@ -16,7 +16,7 @@ from ..metrics import adjusted_rand_index
 from ..results import Job
 from ..rounds import confusion, run
 from . import mthfl_similarity
-from .common import pixels
+from .common import Settings, Study, pixels
 
 RUNS = 6  # "six experimental runs": each has its own partition, initial weights and random grouping
 TASKS = {
@@ -31,7 +31,7 @@ _FASHION = {"model": "mlp32", "batch_size": 32, "lr": 0.05, "samples": (6000, 40
 # a tenth of the images, 20 rounds and three runs: what two cores can do in minutes
 _CIFAR = {"model": "lenet", "batch_size": 20, "lr": 0.05, "samples": (400, 400), "rounds": 20, "runs": 3}
 _LONG = {"rounds": 100, "runs": RUNS}
-SIZES: dict[str, dict[str, dict[str, Any]]] = {
+SIZES: dict[str, dict[str, Settings]] = {
     "demo": {"digits": _DIGITS},
     "small": {"fashion_mnist": _FASHION, "cifar10": _CIFAR},
     # of CIFAR-10 all images of vehicles
@@ -67,14 +67,14 @@ def jobs(profile: str) -> list[Job]:
 def _row(name: str, dataset: str, seed: int, profile: str, local_rounds: int = LOCAL_ROUNDS) -> Job:
     """One run; those in the usual settings have no axes of their own."""
     size = SIZES[profile][dataset]
-    axes: dict[str, Any] = {"dataset": dataset, "variant": "as_written"}
+    axes: Settings = {"dataset": dataset, "variant": "as_written"}
     axes |= {"local_rounds": local_rounds} if local_rounds != LOCAL_ROUNDS else {}
     training = {name: size[name] for name in ("model", "batch_size", "lr", "rounds")} | {"participation": 1.0}
     fed, how = federation(dataset, profile, seed), method(name, dataset, local_rounds)
     return Job.training(fed, how, **training, seed=seed, eval_every=size["rounds"], axes=axes)
 
 
-def users(federation: dict[str, Any]) -> dict[str, Any]:
+def users(federation: Settings) -> Study:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
     fed = federations.build(federation)
     held = zip(fed.clusters, fed.label_counts(), strict=True)
@@ -91,7 +91,7 @@ def _curves(name: str, dataset: str, seed: int, profile: str) -> Job:
     return Job.study("mthfl_training.curves", how, axes=axes | {"seed": seed})
 
 
-def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **training: Any) -> dict[str, Any]:
+def curves(federation: Settings, method: Settings, model: str, **training: Any) -> Study:
     """Train, and test every task in every round.
 
     Returns a dict: Tables ``rounds``: ``round, task, accuracy`` (percent, of the server that the method shows for a
@@ -123,13 +123,13 @@ def curves(federation: dict[str, Any], method: dict[str, Any], model: str, **tra
     return {"tables": tables, "numbers": {"ari": float(ari)}}
 
 
-def federation(dataset: str, profile: str, seed: int) -> dict[str, Any]:
+def federation(dataset: str, profile: str, seed: int) -> Settings:
     """Return the federation of one data set."""
     samples = list(SIZES[profile][dataset]["samples"])
     return mthfl_similarity.federation(dataset, len(TASKS[dataset]), seed) | {"samples_per_user": samples}
 
 
-def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> dict[str, Any]:
+def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> Settings:
     """Return the settings of one method.
 
     ``mthfl_random`` looks at how well each task's server does on its task, as the figures do; ``mthfl_random_own`` is
@@ -139,6 +139,6 @@ def method(name: str, dataset: str, local_rounds: int = LOCAL_ROUNDS) -> dict[st
         return {"name": name} | ({"rule": "participants"} if name == "fedavg" else {})
     known = {"mthfl_random": "random", "mthfl_random_own": "random", "mthfl_oracle": "oracle"}
     eigen = {"name": "EigenRelevance", "n_clusters": len(TASKS[dataset]), "n_eigenvectors": 5}
-    settings: dict[str, Any] = {"kind": "MTHFL", "name": name, "local_rounds": local_rounds, "encoder": pixels()}
+    settings: Settings = {"kind": "MTHFL", "name": name, "local_rounds": local_rounds, "encoder": pixels()}
     settings |= {"clusterer": known.get(name, eigen), "view": "own" if name == "mthfl_random_own" else "task"}
     return settings | ({"shared": 0} if name == "mthfl_separate" else {})

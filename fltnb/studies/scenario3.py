@@ -1,13 +1,12 @@
 """Runs of notebook 03: FLT Tables 3 and 9, Figures 3, 4, 10, 12: writers, with no clusters known beforehand."""
 
-from collections.abc import Mapping
-from typing import Any
+from itertools import product
 
 import numpy as np
 
 from ..federations import build
 from ..results import Job
-from .common import FEWER_SEEDS, MOMENTUM, PICTURE, VARIANTS, clusterer, table_row
+from .common import FEWER_SEEDS, MOMENTUM, PICTURE, VARIANTS, Settings, Study, clusterer, table_row
 from .scenario4 import encoder, pca
 
 METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt_c3", "flt_c5", "flt_c7")
@@ -19,7 +18,7 @@ ROUNDS = {
 }
 # IFCA and CFL end as one cluster of all clients; so changed, they part. CFL's original thresholds suit another network:
 # here a cluster is cut when all its members have been heard, down to groups of 40.
-PARTED: dict[str, dict[str, Any]] = {"ifca": {"starts": 20}, "cfl": {"eps1": 2.0, "eps2": 0.0, "min_size": 40}}
+PARTED: dict[str, Settings] = {"ifca": {"starts": 20}, "cfl": {"eps1": 2.0, "eps2": 0.0, "min_size": 40}}
 DATASETS = {"demo": "digits", "small": "emnist_byclass", "paper": "femnist"}
 NAMES = DATASETS | {"small": "pseudo_writers"}  # how tables call the data
 
@@ -30,22 +29,19 @@ def jobs(profile: str) -> list[Job]:
     ``small`` has one seed and no as-run rows (five times the cost); of the CNN the rows of Figure 4.
     """
     dataset, name, fed = DATASETS[profile], NAMES[profile], federation(profile)
-    result = [
-        _row(method, model, variant, seed, profile)
-        for model in ROUNDS[profile]
-        for variant in VARIANTS[: 1 if profile == "small" else None]
-        for method in (METHODS[:6] if (profile, model) == ("small", "leaf_cnn") else METHODS)
-        for seed in FEWER_SEEDS[profile]
-    ]
-    for method in PARTED if profile != "demo" else ():
-        result += [_row(method, model, "as_written", 0, profile, parted=True) for model in ROUNDS[profile]]
+    result = []
+    for model, variant in product(ROUNDS[profile], VARIANTS[: 1 if profile == "small" else None]):
+        for method in METHODS[:6] if (profile, model) == ("small", "leaf_cnn") else METHODS:
+            result += [_row(method, model, variant, seed, profile) for seed in FEWER_SEEDS[profile]]
+    for method, model in product(PARTED if profile != "demo" else (), ROUNDS[profile]):
+        result.append(_row(method, model, "as_written", 0, profile, parted=True))
     for variant in VARIANTS:
         axes, found = {"dataset": name, "method": "flt", "variant": variant}, clusterer(dataset, variant, 5)
         result.append(Job.clustering(fed, found, encoder(dataset), axes=axes, keep=PICTURE))
     return [*result, Job.study("scenario3.handwriting", {"federation": fed}, axes={"dataset": name, "seed": 0})]
 
 
-def federation(profile: str, seed: int = 0) -> dict[str, Any]:
+def federation(profile: str, seed: int = 0) -> Settings:
     """Return FEMNIST's first 200 writers, or pseudo-writers where it is not at hand."""
     if profile == "paper":
         return {"kind": "writers", "dataset": "femnist", "n_clients": 200}
@@ -53,7 +49,7 @@ def federation(profile: str, seed: int = 0) -> dict[str, Any]:
     return {"kind": "pseudo_writers", "dataset": DATASETS[profile], "n_clients": n_clients, "seed": seed}
 
 
-def handwriting(federation: Mapping[str, Any], writers: int = 5, each: int = 10) -> dict[str, Any]:
+def handwriting(federation: Settings, writers: int = 5, each: int = 10) -> Study:
     """Return the first training images of a few clients.
 
     Returns a dict: ``arrays``: ``images`` (writers, each, height, width) uint8.
@@ -72,7 +68,7 @@ def _row(name: str, model: str, variant: str, seed: int, profile: str, parted: b
     return Job.training(federation(profile, seed), how, model, rounds, **training, seed=seed, axes=axes)
 
 
-def method(name: str, dataset: str, variant: str, rounds: int) -> dict[str, Any]:
+def method(name: str, dataset: str, variant: str, rounds: int) -> Settings:
     """Return the settings of one row of Table 3; given C: PCA+kM+HC 3, IFCA 3, FedSEM 5 (FLT, Section 4.5)."""
     if name == "ifca":
         return {"name": name, "n_clusters": 3, "warmup": rounds // 3, "shared": "lower"}

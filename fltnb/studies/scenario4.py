@@ -1,6 +1,7 @@
 """Jobs of notebook 04: FLT Tables 4 and 10, Figures 5, 6, 7, 11, structured non-IID data."""
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,18 @@ from ..metrics import adjusted_rand_index
 from ..relatedness.cuts import cut
 from ..results import Job
 from . import common
-from .common import FEWER_SEEDS, SEEDS, VARIANTS, Settings, clusterer, pixels, spec, table_row, transport, unseen
+from .common import FEWER_SEEDS, SEEDS, VARIANTS, Settings, Study, clusterer, pixels, spec, table_row, transport, unseen
 
 METHODS = ("fedavg", "pca_km_hc", "fedsem", "flt")  # rows of Table 4
 OURS = ("flt_given", "transport", "oracle")  # FLT told the number of clusters; our signatures; the true clusters
 DATASETS = {"demo": "digits", "small": "emnist_bymerge", "paper": "emnist_balanced"}
-N_CLUSTERS = {"digits": 5}  # 10 for EMNIST's 47 characters
 CLIENTS = {"demo": {"mlp": 40}, "small": {"mlp": 2400}, "paper": {"mlp": 2400, "leaf_cnn": 600}}
 FEW = {"demo": 40, "small": 240, "paper": 240}  # clients in Figures 6 and 7
 FEW_METHODS = ("flt", "fedsem", "pca_km_hc")
 # FLT's as-run aggregation at M = 2,400 multiplies a 2,400 x 2,400 matrix by all models in every round: hours on two
 # cores. The clustered rows of the as-run variant are therefore run at M = 240 only.
 SMALL_AS_RUN = ("fedavg", "fedsem")
-SWITCHES: dict[str, dict[str, Any]] = {
+SWITCHES: dict[str, Settings] = {
     "test set as run": {"test": "as_run"},
     "members read in leaf order": {"membership": "leaf_order"},
     "one local epoch": {"local_epochs": 1},
@@ -38,22 +38,15 @@ CUT_SEEDS = {"demo": range(1), "small": range(3), "paper": range(10)}
 
 def jobs(profile: str) -> list[Job]:
     """Rows of Tables 4 and 10; the runs behind Figures 6 and 7; single switches; the clusterings alone."""
-    runs = [
-        _row(name, model, variant, seed, profile)
-        for model in CLIENTS[profile]
-        for variant in VARIANTS
-        for name in METHODS + (OURS if variant == "as_written" else ("oracle",))
-        for seed in FEWER_SEEDS[profile]
-        if (profile, variant) != ("small", "as_run") or name in SMALL_AS_RUN
-    ]
-    runs += [_row(name, "mlp", variant, 0, profile, few=True) for variant in VARIANTS for name in FEW_METHODS]
-    runs += [
-        _row(name, "mlp", "as_written", seed, profile, few=True, switch=switch)
-        for name in ("flt_given", "oracle")
-        for switch in ("", *SWITCHES)
-        for seed in SEEDS[profile]
-        if name == "flt_given" or "leaf" not in switch
-    ]
+    runs = []
+    for model, variant in product(CLIENTS[profile], VARIANTS):
+        for name in METHODS + (OURS if variant == "as_written" else ("oracle",)):
+            if (profile, variant) != ("small", "as_run") or name in SMALL_AS_RUN:
+                runs += [_row(name, model, variant, seed, profile) for seed in FEWER_SEEDS[profile]]
+    runs += [_row(name, "mlp", variant, 0, profile, few=True) for variant, name in product(VARIANTS, FEW_METHODS)]
+    for name, switch, seed in product(("flt_given", "oracle"), ("", *SWITCHES), SEEDS[profile]):
+        if name == "flt_given" or "leaf" not in switch:
+            runs.append(_row(name, "mlp", "as_written", seed, profile, few=True, switch=switch))
     return runs + list(_clusterings(profile)) + (_levelled() if profile == "small" else [])
 
 
@@ -62,34 +55,25 @@ def _levelled() -> list[Job]:
 
     Nine of 10,285 to 10,713 images and one of 4,792 (paper: 12,000 and 4,800); the CNN has 600 clients, as printed.
     """
-    runs = [
-        _row(name, "mlp", variant, seed, "small", level=True)
-        for variant in VARIANTS
-        for name in (*METHODS, "oracle", *(("flt_given",) if variant == "as_written" else ()))
-        for seed in (SEEDS["small"] if variant == "as_written" or name in SMALL_AS_RUN else (0,))
-    ]
+    runs = []
+    for variant, name in product(VARIANTS, (*METHODS, "oracle", "flt_given")):
+        if variant == "as_written" or name != "flt_given":
+            seeds = SEEDS["small"] if variant == "as_written" or name in SMALL_AS_RUN else (0,)
+            runs += [_row(name, "mlp", variant, seed, "small", level=True) for seed in seeds]
     runs += [_row(name, "leaf_cnn", "as_written", 0, "small", level=True) for name in METHODS]
-    runs += [
-        _row(name, "mlp", variant, 0, "small", few=True, level=True) for variant in VARIANTS for name in FEW_METHODS
-    ]
+    for variant, name in product(VARIANTS, FEW_METHODS):
+        runs.append(_row(name, "mlp", variant, 0, "small", few=True, level=True))
     for seed in CUT_SEEDS["small"]:
         runs.append(_cuts(federation(DATASETS["small"], FEW["small"], seed, **LEVEL), seed, level=True))
     return runs
 
 
 def _row(
-    name: str,
-    model: str,
-    variant: str,
-    seed: int,
-    profile: str,
-    few: bool = False,
-    switch: str = "",
-    level: bool = False,
+    name: str, net: str, variant: str, seed: int, profile: str, few: bool = False, switch: str = "", level: bool = False
 ) -> Job:
     """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
     dataset, demo = DATASETS[profile], profile == "demo"
-    n_clients = FEW[profile] if few else 600 if level and model == "leaf_cnn" else CLIENTS[profile][model]
+    n_clients = FEW[profile] if few else 600 if level and net == "leaf_cnn" else CLIENTS[profile][net]
     change = dict(SWITCHES.get(switch, {}))
     test = change.pop("test", "as_run" if variant == "as_run" else "clean")
     fed = federation(dataset, n_clients, seed, test, **(LEVEL if level else {}))
@@ -100,29 +84,29 @@ def _row(
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
     axes |= {"level": True} if level else {}
-    return Job.training(fed, method(name, dataset, variant) | change, model, **training, seed=seed, axes=axes)
+    return Job.training(fed, method(name, dataset, variant) | change, net, **training, seed=seed, axes=axes)
 
 
-def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> dict[str, Any]:
+def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> Settings:
     """Algorithm 4's federation; ByMerge is cut to Balanced's 2,400 training images per class."""
     settings = {"kind": "structured", "dataset": dataset, "n_clients": n_clients, "seed": seed, "test": test}
     own = {"digits": {"classes_per_cluster": 2}, "emnist_bymerge": {"max_per_class": 2400}}
     return settings | own.get(dataset, {}) | options
 
 
-def encoder(dataset: str, finetune_epochs: int = 5) -> dict[str, Any]:
+def encoder(dataset: str, finetune_epochs: int = 5) -> Settings:
     """Enc2: pretrained on Fashion-MNIST, tuned on each client (FLT, Section 4.1); the digits are too small for it."""
     return pixels() if dataset == "digits" else spec("convae", "fashion_mnist", 5, finetune_epochs)
 
 
-def pca(dataset: str) -> dict[str, Any]:
+def pca(dataset: str) -> Settings:
     """Return the options of PCA+kM+HC."""
     return {"n_components": 16, "k": 2} if dataset == "digits" else {"n_components": 128}
 
 
-def method(name: str, dataset: str, variant: str) -> dict[str, Any]:
+def method(name: str, dataset: str, variant: str) -> Settings:
     """Return the settings of one row of Table 4; there is no HC in the code's scenario 4."""
-    n_clusters, ours = N_CLUSTERS.get(dataset, 10), name == "transport"
+    n_clusters, ours = 5 if dataset == "digits" else 10, name == "transport"  # 10 for EMNIST's 47 characters
     given = {"n_clusters": n_clusters} if name == "flt_given" else {}
     found = transport(dataset) if ours else clusterer(dataset, variant, 5, **given)
     enc = encoder(dataset, finetune_epochs=0 if ours else 5)
@@ -176,7 +160,7 @@ def _changes(dataset: str) -> Iterator[tuple[str, Settings, Settings, Settings]]
         yield f"{most:,} images per class", {}, tuned, {"max_per_class": most}
 
 
-def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Settings) -> dict[str, Any]:
+def cuts(federation: Settings, clusterers: dict[str, Settings], encoder: Settings) -> Study:
     """Cut what FCR found into clusters in several ways: by modularity (ours), the largest gap, and with C given.
 
     Returns a dict: ``tables``: ``cuts`` with ``variant, cut, n_clusters, ari``. ``arrays``: ``clusters`` (M,), the true

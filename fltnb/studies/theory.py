@@ -3,9 +3,8 @@
 Each function returns ``{"tables": {"table": DataFrame}}``, which :meth:`fltnb.results.Job.study` keeps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,18 +13,19 @@ from .. import encoders, federations
 from ..theory import clustering as t1
 from ..theory import convergence as t2
 from ..theory import problems
+from .common import Settings, Study
 
 EDGE = 0.9  # share of the printed limit that the runs take as their step
 
 
-def _study(rows: Sequence[Mapping[str, Any]], by: Sequence[str] = ()) -> dict[str, Any]:
+def _study(rows: Sequence[Settings], by: Sequence[str] = ()) -> Study:
     """Return rows as a study's table, or their means over the seeds of each group."""
     table = pd.DataFrame(rows)
     table = table.groupby(list(by), sort=False).mean().reset_index() if by else table
     return {"tables": {"table": table}}
 
 
-def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
+def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, seed: int = 0) -> Study:
     """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
 
     Returns a dict: columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
@@ -42,7 +42,7 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
     return _study(rows)
 
 
-def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, seed: int = 0) -> dict[str, Any]:
+def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, seed: int = 0) -> Study:
     """K-means and a distance threshold on the same embeddings (:func:`fltnb.theory.clustering.pipeline_errors`).
 
     Returns a dict: columns ``k, n, centroids, graph, pairs``; a k above a client's number of samples is left out.
@@ -52,7 +52,7 @@ def pipeline(p: float, samples: Sequence[int], ks: Sequence[int], repeats: int, 
     return _study([{"k": k, "n": n, **t1.pipeline_errors(mixture, n, k, repeats, seed)} for k, n in tried])
 
 
-def sample_bound(federation: Mapping[str, Any], encoder: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+def sample_bound(federation: Settings, encoder: Settings, seeds: Sequence[int]) -> Study:
     """Theorem 1 for the embeddings of real clients.
 
     Returns a dict: ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
@@ -85,7 +85,7 @@ def drawn(kind: str, seed: int) -> tuple[problems.Problem, np.ndarray, float, fl
     return problem, labels, *problem.curvature
 
 
-def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
+def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> Study:
     """Mean optimality gap and its bounds against T, at 0.9 of the admissible step.
 
     Returns a dict: for about 25 values of T: ``problem, graph, seed, T, gap, printed, projection, contraction``, and
@@ -111,7 +111,7 @@ def gap_curves(kinds: Sequence[str], rounds: int, seeds: Sequence[int]) -> dict[
     return _study(rows)
 
 
-def client_graphs(rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
+def client_graphs(rounds: int, seeds: Sequence[int]) -> Study:
     """Compare what Theorem 2 sees of five client graphs with what it does not see.
 
     Returns a dict: means over seeds on least squares: gap and its slope against T (``log gap / log T`` over the last
@@ -130,7 +130,7 @@ def client_graphs(rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
     return _study(rows, by=["graph"])
 
 
-def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
+def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> Study:
     """Step sizes through and beyond the admissible range, least squares.
 
     Returns a dict: for two graphs, means over seeds: ``eta L``, ``limit`` (Equation 29, times L), ``printed factor``
@@ -152,7 +152,7 @@ def steps(steps: Sequence[float], rounds: int, seeds: Sequence[int]) -> dict[str
     return _study(rows, by=["graph", "eta L"])
 
 
-def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
+def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> Study:
     """Several local steps per round (Appendix B.2, Equations 30 to 38), true clusters, least squares.
 
     Returns a dict: means over seeds: ``mean gap`` after all rounds, the bounds of Equations 34 and 38 (``holds``: share
@@ -179,7 +179,7 @@ def epochs(local_steps: Sequence[int], rounds: int, seeds: Sequence[int]) -> dic
     return _study(rows, by=["E"])
 
 
-def proof_lines(seed: int = 0, rounds: int = 200) -> dict[str, Any]:
+def proof_lines(seed: int = 0, rounds: int = 200) -> Study:
     """Check the lines of the proof of Theorem 2 one by one on one least-squares problem.
 
     Returns a dict: columns ``line, says, holds, measured, instead``.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..results import Job
-from .common import SEEDS, Settings, federation, method, pixels, row, unseen
+from .common import SEEDS, Settings, federation, method, pixels, training, unseen
 
 ROTATIONS = {"4": [[0], [90], [180], [270]], "Two": [[-3, 3], [177, 183]], "Min": [[-3, -1, 1, 3]], "Base": [[0]]}
 """EMD-CFL's four versions of Rotated MNIST: four clusters, two, one, one."""
@@ -31,9 +31,10 @@ def jobs(profile: str) -> list[Job]:
     fedavg, flt = (method(name, "digits", "as_written", profile) for name in ("fedavg", "flt_enc1"))
     ours = {"clusterer": {"name": NAMES["transport"]}, "encoder": unseen("digits")}
     rows = {"fedavg": fedavg, "flt": flt, "transport": flt | ours, "oracle": {}}
-    rounds = 6 if profile == "demo" else 30
+    options = training("digits", "as_written", profile) | {"rounds": 6 if profile == "demo" else 30}
+    axes = {"dataset": "digits", "variant": "as_written"}
     trainings = [
-        row(name, "digits", "as_written", seed, profile, how=how | {"name": name}, rounds=rounds)
+        Job.training(federation("digits", "as_written", seed), how | {"name": name}, **options, seed=seed, axes=axes)
         for name, how in rows.items()
         for seed in SEEDS[profile]
     ]
@@ -100,16 +101,10 @@ def _labels(dataset: str, classes: int, shared: int) -> Settings:
 
 
 def _job(
-    name: str,
-    dataset: str,
-    settings: Settings,
-    seed: int,
-    options: Settings | None = None,
-    keep: tuple = (),
-    **axes: Any,
+    name: str, dataset: str, settings: Settings, seed: int, more: Settings | None = None, keep: tuple = (), **axes: Any
 ) -> Job:
     """One clustering, by a clusterer that is not told the number of clusters."""
-    how = {"name": NAMES[name]} | (OF_DIGITS.get(name, {}) if dataset == "digits" else {}) | (options or {})
+    how = {"name": NAMES[name]} | (OF_DIGITS.get(name, {}) if dataset == "digits" else {}) | (more or {})
     encoder = pixels() if name == "pca_km_hc" else unseen(dataset)
     axes = {"dataset": dataset, "method": name, **axes}
     return Job.clustering(settings | {"dataset": dataset, "seed": seed}, how, encoder, seed=seed, axes=axes, keep=keep)
