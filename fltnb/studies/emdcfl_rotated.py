@@ -96,8 +96,8 @@ def rows(
     """Return the runs of a row; ``changes`` of the training are axes, too, and ``rule`` is one of the method."""
     options = {"rule": changes.pop("rule")} if "rule" in changes else {}
     options |= FESEM if name == "fesem" and variant != "as_run" else {}
-    size = SIZES[profile][data] | changes
-    size |= {"rounds": size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])}
+    size = SIZES[profile][data]
+    size = size | {"rounds": size.get("versions", {}).get(version, emdcfl.TRAINING["rounds"])} | changes
     how = emdcfl.method(name, told(name, version), variant, **options)
     axes = {option.removesuffix("_size"): value for option, value in changes.items()}
     return emdcfl.rows(how, dataset(data, version), seeds, size, variant, **axes)
@@ -110,6 +110,7 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
     wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
     if profile == "small":
         wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
+        yield from rows("paper", data, "rotated", "oracle", few, rounds=1, precision="bfloat16")
     if profile != "demo":
         wanted += [(name, few, {"lr": lr}) for name in FASTER]
         sampled = [(name, {"participation": level / 40}) for level in LEVELS for name in CLUSTERED]
