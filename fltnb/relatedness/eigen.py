@@ -5,7 +5,6 @@ this is Eq. (2), where every user multiplies its own Gram matrix with the other'
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
@@ -25,7 +24,6 @@ REASONABLE = 0.5  # mean silhouette of reasonable structure (Kaufman and Roussee
 _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
 
 
-@dataclass(eq=False, repr=False)
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors (arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2).
 

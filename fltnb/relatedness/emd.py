@@ -3,7 +3,6 @@
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Literal
 
@@ -28,7 +27,6 @@ SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
 Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
 
-@dataclass(eq=False, repr=False)
 class EMDClustering(ClientClusterer):
     r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 

@@ -1,7 +1,5 @@
 """Mean image: clients by their mean samples alone, the baseline that a clusterer has to beat. This project's own."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
@@ -10,7 +8,6 @@ from .base import ClientClusterer, Sketch
 from .eigen import by_silhouette
 
 
-@dataclass(eq=False, repr=False)
 class MeanImage(ClientClusterer):
     """Cluster clients by average linkage of their mean samples, d numbers each; nothing is drawn.
 

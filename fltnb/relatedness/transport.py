@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +24,6 @@ PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
-@dataclass(eq=False, repr=False)
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
