@@ -8,7 +8,6 @@ from typing import Any
 
 from .. import encoders, relatedness
 from ..errors import FltnbError, choose
-from ..settings import checked
 from .base import RULES, VARIANTS, Context, Method, mix
 from .cfl import CFL, FedCluster
 from .coldstart import CFLGP, FedClust, FlexCFL
@@ -55,7 +54,6 @@ def build(settings: dict[str, Any]) -> Method:
         cls = cls._as_run or cls
     if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
-    checked(cls, options, f"method {cls.name}")
     return cls(**options)
 
 
