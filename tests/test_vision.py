@@ -345,7 +345,7 @@ def test_refusals(monkeypatch):
     for name in ("pool", "stacked"):
         refused(f"serial back end only, not in '{name}'", make_engine, fed, model, TrainSpec(batch_size=8), name)
     for size, says in (
-        (64, "single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"),
+        (64, "Client 0 with 65 .*normalisation.*another batch_size than 64"),
         (1, " than 1,"),
     ):
         refused(says, make_engine, fed, model, TrainSpec(batch_size=size))
