@@ -476,8 +476,8 @@ def test_bad_input_is_refused_in_one_sentence():
     refused("whole numbers of at least 0", scores.f1, [[1, -1], [0, 0]])
     refused("average over clients 'weighted'", scores.f1, [[1, 1], [0, 2]], "weighted")
     refused("choice of classes 'some'", scores.f1, [[1, 1], [0, 2]], classes="some")
-    refused("4 rows, one per client", rounds.confusion, *models_and_rows(3))
-    refused("rows must lie between 0 and 0", rounds.confusion, *models_and_rows([0, 0, 0, 1]))
+    refused("1 rows for 4 clients: give one", rounds.confusion, *models_and_rows(3))
+    refused("no row 1: they run from 0 to 0", rounds.confusion, *models_and_rows([0, 0, 0, 1]))
 
 
 def models_and_rows(rows):
