@@ -335,10 +335,9 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
 
 
 def _save(path, settings, done: _Progress) -> None:
-    about = {"settings": settings, "state": sorted(done.state), "labels_at": list(done.labels_at)}
-    arrays = {f"state/{name}": value for name, value in done.state.items()}
-    arrays |= {f"labels_at/{round}": labels for round, labels in done.labels_at.items()}
-    meta = np.array(json.dumps(vars(done) | about))
+    held = {"state": done.state, "labels_at": done.labels_at}
+    arrays = {f"{part}/{name}": value for part, own in held.items() for name, value in own.items()}
+    meta = json.dumps(vars(done) | {"settings": settings} | {part: list(own) for part, own in held.items()})
     write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
@@ -351,12 +350,10 @@ def _load(path, settings) -> _Progress | None:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
-            state = {name.removeprefix("state/"): file[name] for name in file.files if name.startswith("state/")}
-            labels_at = {round: file[f"labels_at/{round}"] for round in meta["labels_at"]}
-        if sorted(state) != meta["state"]:
-            raise ValueError("parts of it are missing")
+            for part in ("state", "labels_at"):
+                meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}
         same = meta.pop("settings") == json.loads(json.dumps(settings))
-        done = _Progress(**meta | {"state": state, "labels_at": labels_at})
+        done = _Progress(**meta)
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         warnings.warn(f"Checkpoint {path} is damaged ({error}): this run starts from round 1.", stacklevel=2)
         return None
