@@ -329,6 +329,8 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
         method.foresee(parts, drawn)
     net = models.make(model, fed.input_shape, fed.n_classes)
+    if method.layered and net.large:
+        raise FltnbError(f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: choose another one.")
     for phase in parts:
         net.check(phase.fed, spec.batch_size)
     return spec, net

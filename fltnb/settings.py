@@ -21,39 +21,29 @@ from .errors import FltnbError, choose
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A whole number of at least ``least``."""
-
-    least: int = 0
-
-    def __call__(self, name: str, value: Any) -> int:
-        """Return the value as Python's int, or refuse it."""
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < self.least:
-            raise FltnbError(f"{name} must be a whole number of at least {self.least}, not {value!r}.")
-        return int(value)
-
-
-@dataclass(frozen=True)
 class Within:
-    """A finite number from ``low`` (left out itself where ``above``) to ``high`` (left out where ``below``)."""
+    """A finite, or ``whole``, number from ``low`` (left out itself where ``above``) to ``high`` (where ``below``)."""
 
     low: float = 0.0
     high: float = math.inf
     above: bool = False
     below: bool = False
+    whole: bool = False
 
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        kind = numbers.Integral if self.whole else numbers.Real
+        real = isinstance(value, kind) and not isinstance(value, bool) and (self.whole or math.isfinite(value))
         ends = (self.above and value == self.low) or (self.below and value == self.high)
         if not real or not self.low <= value <= self.high or ends:
             low = f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
             high = "" if self.high == math.inf else f" and {'below' if self.below else 'at most'} {self.high:g}"
             bounds = "" if self.low == -math.inf else low + high
-            raise FltnbError(f"{name} must be a number{bounds}, not {value!r}.")
+            raise FltnbError(f"{name} must be a {'whole ' * self.whole}number{bounds}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 
 
+Whole = functools.partial(Within, whole=True)
 Natural = Annotated[int, Whole(0)]
 Count = Annotated[int, Whole(1)]
 NonNegative = Annotated[float, Within()]

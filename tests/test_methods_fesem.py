@@ -460,15 +460,9 @@ def test_the_low_macro_f1_of_the_paper_is_that_of_rare_classes():
     assert scores.f1(counts, "macro", "all") < found["pooled_f1"]
 
 
-def start_with(method, name):
-    return method.start(
-        SimpleNamespace(n_clients=4, sizes=np.ones(4)), models.make(name, (3, 32, 32), 10), m.Context(0)
-    )
-
-
 def test_bad_input_is_refused_in_one_sentence():
-    refused("not 'resnet18:random'", start_with, m.FedDANE(), "resnet18:random")
-    refused("not of 'resnet18:random'", start_with, m.FeSEMMA(2), "resnet18:random")
+    for method in (m.FedDANE(), m.FeSEMMA(2)):
+        refused("of fltnb.models.NAMES, not 'resnet18:random'", rounds.check, method, digits(), "resnet18:random")
     refused("5 clusters for 4 clients", run, m.RobustTKM(5), digits())
     refused("trim must be a number of at least 0 and below 0.5", m.RobustTKM, 2, 0.5)
     refused(re.escape("C at least 2, not (1, 1)"), scores.f1, [[3]])

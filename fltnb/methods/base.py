@@ -68,11 +68,12 @@ class Method:
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
-    ``tests_served`` is False where :meth:`evaluate` tests something else than the one model that a client is served.
+    ``tests_served`` is False where :meth:`evaluate` tests something else than the one model that a client is served;
+    ``layered`` is True where a method needs the list of layers that torchvision's networks lack.
     """
 
     name = "method"
-    tests_served = True
+    tests_served, layered = True, False
     models_down = models_up = 1
     AS_RUN: ClassVar[Mapping[str, Any]] = {}  # what the variant "as_run" means for options that are not given
     _as_run: ClassVar["type[Method] | None"] = None
