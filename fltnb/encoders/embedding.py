@@ -1,6 +1,7 @@
 """Embed every client's training samples, after fine-tuning on that client if asked."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
@@ -48,17 +49,12 @@ def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
     # after an error they would go on computing, and crash the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
     threads = torch.get_num_threads()
-    done = bar(shown=progress, total=fed.n_clients, desc="Embedding clients", unit="client")
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
-            out = []
-            for future in [pool.submit(_client, fed, spec, weights, i) for i in range(fed.n_clients)]:
-                out.append(future.result())
-                done.update()
-            return out
+            done = pool.map(partial(_client, fed, spec, weights), range(fed.n_clients))
+            return list(bar(done, progress, total=fed.n_clients, desc="Embedding clients", unit="client"))
         finally:
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C: at most the clients at work are waited for
-            done.close()
             torch.set_num_threads(threads)
 
 
