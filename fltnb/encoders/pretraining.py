@@ -81,9 +81,8 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     """
     if spec.kind in ("pixels", "efficientnet"):
         return {}
-    folder = paths.store() / "encoders"
     if spec.kind == "resnet18":
-        return _resnet18(spec, folder / "resnet18_imagenet.safetensors")
+        return _resnet18(spec)
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
@@ -93,7 +92,7 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     if spec.kind in NETWORK_KINDS:
         settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
-    path = folder / f"{key}.safetensors"
+    path = paths.store() / "encoders" / f"{key}.safetensors"
     weights = read_weights(path)
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
@@ -144,8 +143,8 @@ def _fit_network(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool
     return weights
 
 
-def _resnet18(spec: EncoderSpec, path: Path) -> Weights:
-    """Weights without the classifier: those that torchvision publishes, kept in a file, or what the seed draws."""
+def _resnet18(spec: EncoderSpec) -> Weights:
+    """Weights without the classifier: those that torchvision publishes, which torch keeps, or what the seed draws."""
     import torch
     from torchvision.models import ResNet18_Weights
 
@@ -155,14 +154,10 @@ def _resnet18(spec: EncoderSpec, path: Path) -> Weights:
     if spec.pretrain == "random":  # shows what the architecture alone does
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(spec.seed, "encoder"))
-            return {name: value.numpy() for name, value in ResNet18().state_dict().items()}
-    kept = read_weights(path)
-    if kept is None:
-        published = ResNet18_Weights.IMAGENET1K_V1
-        state = download(published, "choose kind='convae' or kind='pixels'")
-        kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
-        write_weights(path, kept, {"kind": "resnet18", "origin": published.url})
-    return kept
+            state = ResNet18().state_dict()
+    else:
+        state = download(ResNet18_Weights.IMAGENET1K_V1, "choose kind='convae' or kind='pixels'")
+    return {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
 
 
 def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:

@@ -7,10 +7,9 @@ from ..errors import choose
 from ..settings import brief, checked
 from .base import ClientClusterer, sketch_bytes
 from .centroids import PCAKMeans
-from .eigen import EigenRelevance
+from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
 from .fcr import FCR
-from .mean import MeanImage
 from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .ridge import Gain, clustering_gain
