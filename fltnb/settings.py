@@ -13,7 +13,6 @@ import math
 import numbers
 import types
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -73,16 +72,10 @@ def check(name: str, value: Any, kind: Any) -> Any:
 
 
 @functools.cache
-def _signature(made: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
-    """Parameters of a class or function by name, and what their annotations mean."""
-    kept, hints = {}, {}
-    scope = inspect.unwrap(made.__init__ if isinstance(made, type) else made)
-    for name, one in inspect.signature(made).parameters.items():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            kept[name], hint = one, one.annotation
-            with suppress(NameError):  # a type that is imported for type checkers alone: nothing to check here
-                hints[name] = eval(hint, scope.__globals__) if isinstance(hint, str) else hint
-    return kept, hints
+def _signature(made: Callable) -> dict[str, inspect.Parameter]:
+    """Parameters of a class or function by name, with their annotations, but for those that are positional only."""
+    known = inspect.signature(made, eval_str=True).parameters
+    return {name: one for name, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
 
 
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -90,7 +83,7 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
 
     FltnbError, calling it ``what``: an option is unknown, missing, or not what its annotation says.
     """
-    known, hints = _signature(made)
+    known = _signature(made)
     for name in options:
         choose(name, known, f"option of {what}")
     full = {}
@@ -98,17 +91,16 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
         if name not in options and one.default is one.empty:
             meaning = " (K, the number of clusters)" if name == "n_clusters" else ""
             raise FltnbError(f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it to {dict(options)}.")
-        full[name] = check(name, options[name], hints.get(name)) if name in options else one.default
+        full[name] = check(name, options[name], one.annotation) if name in options else one.default
     return full
 
 
 def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, in the order of the signature."""
-    known, _ = _signature(made)
+    """Return the options that differ from their defaults, in the order of the signature; 1.0 is 1, True is not."""
     return {
         name: options[name]
-        for name, one in known.items()
-        if name in options and (one.default is one.empty or not _equal(options[name], one.default))
+        for name, one in _signature(made).items()
+        if name in options and repr(plain(options[name], whole=True)) != repr(plain(one.default, whole=True))
     }
 
 
@@ -120,9 +112,3 @@ def plain(value: Any, whole: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(one, whole) for one in value]
     return int(value) if whole and isinstance(value, float) and value.is_integer() else value
-
-
-def _equal(value: Any, default: Any) -> bool:
-    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
-        return len(value) == len(default) and all(map(_equal, value, default))
-    return value == default and isinstance(value, bool) == isinstance(default, bool)

@@ -8,7 +8,7 @@ import numpy as np
 from ..errors import FltnbError
 from ..federations import Federation, to_inputs
 from ..randomness import stream
-from .pretraining import NETWORK_KINDS, SOURCES, EncoderSpec, pretrain
+from .pretraining import EncoderSpec, pretrain
 
 ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not depend on a client's neighbours
 
@@ -31,15 +31,11 @@ def embed_clients(
     """
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)
-    if spec.kind in (*SOURCES, *NETWORK_KINDS):
-        return _with_network(fed, spec, weights, progress, n_jobs)
     pixels = (to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train)
     if spec.kind == "pixels":
         return list(pixels)
-    return [(x - weights["mean"]) @ weights["components"].T for x in pixels]
-
-
-def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
+    if spec.kind == "pca":
+        return [(x - weights["mean"]) @ weights["components"].T for x in pixels]
     import torch
     from joblib import cpu_count
 

@@ -28,7 +28,7 @@ def kind(make: Callable[..., Federation], like: Callable | None = None, **defaul
 
     ``like`` is another kind whose options this one has, with some ``defaults`` of its own.
     """
-    name, signature = make.__name__, inspect.signature(like or make)
+    name, signature = make.__name__, inspect.signature(like or make, eval_str=True)
     options = [one.replace(default=defaults.get(one.name, one.default)) for one in signature.parameters.values()]
     make.__signature__ = signature.replace(parameters=options)
 
