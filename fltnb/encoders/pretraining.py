@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -187,14 +188,10 @@ def read_weights(path: Path) -> Weights | None:
 
     if not path.exists():
         return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            intact = (file.metadata() or {}).get("digest") == _digest(weights)
-    except (SafetensorError, OSError, ValueError):
-        intact = False
-    if intact:
-        return weights
+    with suppress(SafetensorError, OSError, ValueError), safe_open(path, framework="numpy") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        if (file.metadata() or {}).get("digest") == _digest(weights):
+            return weights
     warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
     return None
 

@@ -46,12 +46,9 @@ def build(settings: dict[str, Any]) -> Method:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    if isinstance(options.get("clusterer"), dict):
-        options["clusterer"] = relatedness.build(options["clusterer"])
-    if isinstance(options.get("encoder"), dict):
-        options["encoder"] = encoders.build(options["encoder"])
-    if options.get("variant") == "as_run":
-        cls = cls._as_run or cls
+    for part, room in (("clusterer", relatedness), ("encoder", encoders)):
+        if isinstance(options.get(part), dict):
+            options[part] = room.build(options[part])
     if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
     return cls(**options)

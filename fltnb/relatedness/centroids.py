@@ -116,10 +116,8 @@ class PCAKMeans(CentroidClusterer):
 
 def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
     """(M, max k, d) array of the clients' points, NaN where a client has fewer."""
-    out = np.full((len(points), max(map(len, points)), points[0].shape[1]), np.nan, dtype=points[0].dtype)
-    for row, p in zip(out, points, strict=True):
-        row[: len(p)] = p
-    return out
+    most = max(map(len, points))
+    return np.stack([np.pad(own, ((0, most - len(own)), (0, 0)), constant_values=np.nan) for own in points])
 
 
 def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
