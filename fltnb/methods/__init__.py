@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import encoders, relatedness
 from ..errors import FltnbError, choose
-from .base import RULES, VARIANTS, Context, Method, mix
+from .base import RULES, Context, Method, mix
 from .cfl import CFL, FedCluster
 from .coldstart import CFLGP, FedClust, FlexCFL
 from .dynamic import DynamicFLT
@@ -29,7 +29,7 @@ _MADE += (MTHFL, FedSGD, FedDist, FedDistWS, FedDANE, FedCluster, HypoCluster, R
 METHODS = {cls.__name__: cls for cls in _MADE}
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
-__all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]
+__all__ = ["RULES", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]
 __all__ += METHODS
 
 

@@ -28,7 +28,6 @@ State = dict[str, np.ndarray]
 
 Rule = Literal["participants", "last_local", "last_aggregate"]
 RULES = get_args(Rule)
-VARIANTS = get_args(Variant)
 PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT's Tables 1 and 2 (docs/differences.md)
 
 

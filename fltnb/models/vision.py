@@ -181,9 +181,7 @@ class VisionModel(Model):
         """
         if self.imagenet and (fed.mean, fed.std) != SCALINGS["unit"]:
             has = f"pixels in [0, 1], but the federation scales them with mean {fed.mean} and std {fed.std}"
-            raise FltnbError(
-                f"Model {self.name!r} expects {has}: take fed.scaled('unit'), or the setting scaling='unit'."
-            )
+            raise FltnbError(f"Model {self.name!r} expects {has}: take fed.scaled('unit'), or scaling='unit'.")
         sizes = np.asarray(fed.sizes)
         lonely = np.flatnonzero((sizes % batch_size == 1) | (batch_size == 1))
         if len(lonely) and self.needs_two:
