@@ -118,8 +118,7 @@ class DynamicFLT(FLT):
 
     def start(self, fed: Federation, model, context: Context) -> State:
         """Cluster the clients for the first time; nobody has changed."""
-        nobody = {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
-        return super().start(fed, model, context) | nobody
+        return super().start(fed, model, context) | {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients as they are now."""

@@ -63,11 +63,6 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
     return Evaluation(correct, total, loss)
 
 
-def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
-    """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
-    return outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
-
-
 def outputs(engine: Engine, answer, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Return ``answer(params, x)`` (K, n, ...) of K models, float64, in the engine's threads: sums never vary."""
     import torch

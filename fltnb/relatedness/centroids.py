@@ -35,11 +35,14 @@ class CentroidClusterer(ClientClusterer):
             if not 1 <= number <= size:
                 raise FltnbError(f"{number} centroids cannot be formed from the {size} samples of client {i}: lower k.")
 
-    def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
-        """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
+    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
+        """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it.
+
+        K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list.
+        """
         k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
-        fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(z)
-        weights = np.bincount(fitted.labels_, minlength=k) / len(z)
+        fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(x)
+        weights = np.bincount(fitted.labels_, minlength=k) / len(x)
         return {"centroids": fitted.cluster_centers_, "_weights": weights}
 
     def _take(self, sketches: Sequence[Sketch]) -> list[np.ndarray]:
@@ -97,7 +100,7 @@ class PCAKMeans(CentroidClusterer):
 
     def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
         """Return ``centroids`` (k_i, n_components) of pixels (n_i, d), in the shared :meth:`basis` if there is one."""
-        return self._kmeans((basis or self.basis(x)).transform(x), client)
+        return super().sketch((basis or self.basis(x)).transform(x), client)
 
     def basis(self, x: np.ndarray):
         """Principal axes (scikit-learn's PCA) of pixels (n, d)."""

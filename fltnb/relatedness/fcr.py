@@ -14,7 +14,6 @@ from sklearn.neighbors import NearestNeighbors
 from ..errors import FltnbError
 from ..randomness import integer
 from ..settings import Count, Whole
-from .base import Sketch
 from .centroids import CentroidClusterer, matching_distances, min_distances, stack_ragged
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
@@ -62,10 +61,6 @@ class FCR(CentroidClusterer):
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
             raise FltnbError(f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4.")
-
-    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
-        """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it."""
-        return self._kmeans(x, client)
 
     def _relate(self, sketches, answers) -> None:
         centres, seed = self._take(sketches), integer(int(self.random_state), "umap")
