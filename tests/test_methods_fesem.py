@@ -160,7 +160,8 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
         g = np.average(own, axis=0, weights=SIZES)
         once = start - 0.1 * g
         expected = [once - 0.1 * (engine.gradient(once, i) + g - own[i] + 0.7 * (once - start)) for i in range(4)]
-        found = [engine.corrected(start, i, 1, g - own[i]).theta[0] for i in range(4)]
+        engine.shift = dict(enumerate(g - own))
+        found = engine.train(start[None], [0] * 4, range(4), 1).theta
     assert np.allclose(found, expected, rtol=0, atol=1e-12)
     assert np.allclose(run(m.FedDANE(0.7), fed, rounds=1).theta[0], np.average(expected, axis=0, weights=SIZES))
     with engine_of(fed, "cnn_small", lr=1.0, batch_size=1000) as engine:  # its gradient is what one step moves by

@@ -98,7 +98,13 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
         weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
-        write_weights(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
+        from safetensors.numpy import save
+
+        settings |= {"pretrain": spec.pretrain, "origin": images.origin}
+        # one digest over everything: safetensors itself notices a cut file but not a flipped bit
+        notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
+        kept = {name: np.ascontiguousarray(value) for name, value in weights.items()}
+        paths.write_atomically(path, lambda file: file.write(save(kept, metadata=notes)))
     return weights
 
 
@@ -170,16 +176,6 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) ->
     solver = "covariance_eigh" if x.shape[0] > x.shape[1] else "full"
     fitted = PCA(spec.latent, svd_solver=solver).fit(x)
     return {"mean": fitted.mean_.astype(np.float32), "components": fitted.components_.astype(np.float32)}
-
-
-def write_weights(path: Path, weights: Weights, settings: dict) -> None:
-    """Write weights, with the settings that they belong to, in one step."""
-    from safetensors.numpy import save
-
-    # one digest over everything: safetensors itself notices a cut file but not a flipped bit
-    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-    contiguous = {name: np.ascontiguousarray(value) for name, value in weights.items()}
-    paths.write_atomically(path, lambda file: file.write(save(contiguous, metadata=notes)))
 
 
 def read_weights(path: Path) -> Weights | None:

@@ -146,13 +146,11 @@ class FedDANE(FedAvg):
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Both phases."""
-        from ..training import Trained
         from .autograd import CorrectedEngine
 
         theta, weights = state["models"][0].astype(engine.spec.dtype), state["weights"][clients]
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients
-        done = [plain.corrected(theta, i, round, own) for i, own in zip(clients, shift, strict=True)]
-        models, losses = ([getattr(one, part) for one in done] for part in ("theta", "loss"))
-        return state, Trained(np.concatenate(models), np.concatenate(losses))
+        plain.shift = dict(zip(clients.tolist(), shift, strict=True))
+        return state, plain.train(theta[None], np.zeros_like(clients), clients, round)
