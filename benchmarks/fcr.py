@@ -31,7 +31,7 @@ def embeddings(n_clients: int, seed: int = 0) -> tuple[list[np.ndarray], np.ndar
 def measure(n_clients: int) -> None:
     from sklearn.metrics import adjusted_rand_score
 
-    from fltnb.relatedness import FCR, cuts, distances, fcr
+    from fltnb.relatedness import FCR, centroids, cuts, fcr
 
     clock = time.perf_counter()
 
@@ -51,9 +51,9 @@ def measure(n_clients: int) -> None:
     plane = fcr.umap_layout(np.concatenate([sketch["centroids"] for sketch in sketches]), 15, 2, 0)
     total += lap(f"UMAP of {5 * n_clients:,} centroids")
     points = plane.reshape(n_clients, 5, 2)
-    distance = distances.min_distances(points)
+    distance = centroids.min_distances(points)
     total += lap('client distance "min"')
-    distances.matching_distances(points)
+    centroids.matching_distances(points)
     lap('client distance "matching" (not in the sum)')
     adjacency = ((distance < 1) | np.eye(n_clients, dtype=bool)).astype(np.uint8)
     linkage = cuts.rows_linkage(adjacency)

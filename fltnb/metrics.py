@@ -102,7 +102,7 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
     true_labels, found_labels = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
     if true_labels.shape != found_labels.shape:
         raise FltnbError(
-            f"Give labels of the same clients, not {true_labels.size} true and {found_labels.size} found ones."
+            f"Give labels of the same clients, not {true_labels.size} true, {found_labels.size} found ones."
         )
     return float(adjusted_rand_score(true_labels, found_labels))
 

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from . import metrics
 from .errors import FltnbError, choose
-from .federations import Federation
+from .federations import SPLITS, Federation
 from .federations.phases import GROUPS, ChangingFederation, phases
 from .methods import Context, Method
 from .paths import remove_left_over, write_atomically
@@ -282,29 +282,19 @@ def confusion(
 
     Client i is served by ``theta[rows[i]]`` (K, P), (M,); zeros for one without samples. FltnbError: what does not fit.
     """
-    import torch
+    from .methods.samples import outputs
+    from .training import TrainSpec
+    from .training.evaluation import same_sets
+    from .training.serial import SerialEngine
 
-    from .training.contract import SPLITS
-    from .training.evaluation import SLICE, same_sets
-    from .training.serial import one_thread
-
-    choose(split, SPLITS, "split")
-    theta, rows = np.asarray(theta), np.asarray(rows)
-    if theta.ndim != 2 or theta.shape[1] != model.n_parameters or rows.shape != (fed.n_clients,):
-        wanted = f"theta of shape (K, {model.n_parameters}) and {fed.n_clients} rows, one per client"
-        raise FltnbError(f"Confusion matrices need {wanted}, not {theta.shape} and {rows.shape}.")
-    if len(rows) and not (rows.min() >= 0 and rows.max() < len(theta)):
-        raise FltnbError(f"rows must lie between 0 and {len(theta) - 1}, not {rows.min()} to {rows.max()}.")
-    parts, C = getattr(fed, split), model.n_classes
-    pairs = list(zip(rows.tolist(), same_sets(parts), strict=True))
+    parts, C = getattr(fed, choose(split, SPLITS, "split")), model.n_classes
+    engine = SerialEngine(fed, model, TrainSpec(dtype=np.asarray(theta).dtype.name), device)
+    theta, rows, _ = engine._check(theta, np.ravel(rows), range(fed.n_clients))
+    pairs = list(zip(rows, same_sets(parts), strict=True))
     counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
-    with torch.inference_mode(), one_thread():
-        for (row, client), count in counts.items():
-            params = [part.to(device) for part in model.unflatten(np.array(theta[row]))]
-            for begin in range(0, len(parts[client]), SLICE):
-                index = parts[client][begin : begin + SLICE]
-                x = torch.from_numpy(fed.inputs(index)).to(device, params[0].dtype)
-                np.add.at(count, (fed.labels[index], model.predict(params, x).argmax(1).cpu().numpy()), 1)
+    for (row, client), count in counts.items():
+        if len(index := parts[client]):
+            np.add.at(count, (fed.labels[index], outputs(engine, model.predict, theta[[row]], index)[0].argmax(1)), 1)
     return np.stack([counts[pair] for pair in pairs])
 
 
@@ -339,16 +329,17 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
         method.foresee(parts, drawn)
     net = models.make(model, fed.input_shape, fed.n_classes)
+    if method.layered and net.large:
+        raise FltnbError(f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: choose another one.")
     for phase in parts:
         net.check(phase.fed, spec.batch_size)
     return spec, net
 
 
 def _save(path, settings, done: _Progress) -> None:
-    about = {"settings": settings, "state": sorted(done.state), "labels_at": list(done.labels_at)}
-    arrays = {f"state/{name}": value for name, value in done.state.items()}
-    arrays |= {f"labels_at/{round}": labels for round, labels in done.labels_at.items()}
-    meta = np.array(json.dumps(vars(done) | about))
+    held = {"state": done.state, "labels_at": done.labels_at}
+    arrays = {f"{part}/{name}": value for part, own in held.items() for name, value in own.items()}
+    meta = json.dumps(vars(done) | {"settings": settings} | {part: list(own) for part, own in held.items()})
     write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
@@ -361,12 +352,10 @@ def _load(path, settings) -> _Progress | None:
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
-            state = {name.removeprefix("state/"): file[name] for name in file.files if name.startswith("state/")}
-            labels_at = {round: file[f"labels_at/{round}"] for round in meta["labels_at"]}
-        if sorted(state) != meta["state"]:
-            raise ValueError("parts of it are missing")
+            for part in ("state", "labels_at"):
+                meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}
         same = meta.pop("settings") == json.loads(json.dumps(settings))
-        done = _Progress(**meta | {"state": state, "labels_at": labels_at})
+        done = _Progress(**meta)
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         warnings.warn(f"Checkpoint {path} is damaged ({error}): this run starts from round 1.", stacklevel=2)
         return None

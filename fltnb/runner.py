@@ -124,33 +124,26 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
     return error
 
 
-_KINDS = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "tuple": tuple, "dict": dict}
-
-
 def check_parameters(source: Path, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters, or the text of some, as the notebook ``source`` declares them.
+    """Return parameters, or the text of some, of the types that their defaults have in the notebook ``source``.
 
     Papermill itself only warns about a parameter that the notebook does not know, and guesses types (``1e2`` becomes a
-    float whatever the notebook expects). FltnbError: unknown name, or a value that is not of the declared type.
+    float whatever the notebook expects). FltnbError: unknown name, or a value of another type.
     """
     import papermill
 
     declared = papermill.inspect_notebook(source)
     checked = {}
     for name, given in parameters.items():
-        about = declared[choose(name, declared, f"parameter of {source.stem}")]
-        kind = about["inferred_type_name"].split("[")[0].strip()
-        if kind == "None":
-            kind = type(ast.literal_eval(about["default"])).__name__
-        choose(kind, _KINDS, f"type of the parameter {name!r}")
+        kind = type(ast.literal_eval(declared[choose(name, declared, f"parameter of {source.stem}")]["default"]))
         value = given
-        if isinstance(value, str) and kind != "str":
+        if isinstance(value, str) and kind is not str:
             with suppress(ValueError, SyntaxError):  # then it stays text, which is refused below
                 value = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
-        # True is an int to Python, never to a reader
-        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind != "bool"):
-            raise FltnbError(f"The parameter {name!r} must be of type {kind}, not {given!r}.")
-        checked[name] = float(value) if kind == "float" else value
+        value = float(value) if kind is float and type(value) is int else value
+        if type(value) is not kind:  # True is an int to Python, never to a reader
+            raise FltnbError(f"The parameter {name!r} must be of type {kind.__name__}, not {given!r}.")
+        checked[name] = value
     return checked
 
 

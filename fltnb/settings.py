@@ -13,7 +13,6 @@ import math
 import numbers
 import types
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -21,39 +20,29 @@ from .errors import FltnbError, choose
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A whole number of at least ``least``."""
-
-    least: int = 0
-
-    def __call__(self, name: str, value: Any) -> int:
-        """Return the value as Python's int, or refuse it."""
-        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < self.least:
-            raise FltnbError(f"{name} must be a whole number of at least {self.least}, not {value!r}.")
-        return int(value)
-
-
-@dataclass(frozen=True)
 class Within:
-    """A finite number from ``low`` (left out itself where ``above``) to ``high`` (left out where ``below``)."""
+    """A finite, or ``whole``, number from ``low`` (left out itself where ``above``) to ``high`` (where ``below``)."""
 
     low: float = 0.0
     high: float = math.inf
     above: bool = False
     below: bool = False
+    whole: bool = False
 
     def __call__(self, name: str, value: Any) -> float:
         """Return the value as Python's number, or refuse it."""
-        real = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+        kind = numbers.Integral if self.whole else numbers.Real
+        real = isinstance(value, kind) and not isinstance(value, bool) and (self.whole or math.isfinite(value))
         ends = (self.above and value == self.low) or (self.below and value == self.high)
         if not real or not self.low <= value <= self.high or ends:
             low = f" above {self.low:g}" if self.above else f" of at least {self.low:g}"
             high = "" if self.high == math.inf else f" and {'below' if self.below else 'at most'} {self.high:g}"
             bounds = "" if self.low == -math.inf else low + high
-            raise FltnbError(f"{name} must be a number{bounds}, not {value!r}.")
+            raise FltnbError(f"{name} must be a {'whole ' * self.whole}number{bounds}, not {value!r}.")
         return value.item() if hasattr(value, "item") else value
 
 
+Whole = functools.partial(Within, whole=True)
 Natural = Annotated[int, Whole(0)]
 Count = Annotated[int, Whole(1)]
 NonNegative = Annotated[float, Within()]
@@ -83,16 +72,10 @@ def check(name: str, value: Any, kind: Any) -> Any:
 
 
 @functools.cache
-def _signature(made: Callable) -> tuple[dict[str, inspect.Parameter], dict[str, Any]]:
-    """Parameters of a class or function by name, and what their annotations mean."""
-    kept, hints = {}, {}
-    scope = inspect.unwrap(made.__init__ if isinstance(made, type) else made)
-    for name, one in inspect.signature(made).parameters.items():
-        if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-            kept[name], hint = one, one.annotation
-            with suppress(NameError):  # a type that is imported for type checkers alone: nothing to check here
-                hints[name] = eval(hint, scope.__globals__) if isinstance(hint, str) else hint
-    return kept, hints
+def _signature(made: Callable) -> dict[str, inspect.Parameter]:
+    """Parameters of a class or function by name, with their annotations, but for those that are positional only."""
+    known = inspect.signature(made, eval_str=True).parameters
+    return {name: one for name, one in known.items() if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
 
 
 def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -100,7 +83,7 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
 
     FltnbError, calling it ``what``: an option is unknown, missing, or not what its annotation says.
     """
-    known, hints = _signature(made)
+    known = _signature(made)
     for name in options:
         choose(name, known, f"option of {what}")
     full = {}
@@ -108,17 +91,16 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
         if name not in options and one.default is one.empty:
             meaning = " (K, the number of clusters)" if name == "n_clusters" else ""
             raise FltnbError(f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it to {dict(options)}.")
-        full[name] = check(name, options[name], hints.get(name)) if name in options else one.default
+        full[name] = check(name, options[name], one.annotation) if name in options else one.default
     return full
 
 
 def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, in the order of the signature."""
-    known, _ = _signature(made)
+    """Return the options that differ from their defaults, in the order of the signature; 1.0 is 1, True is not."""
     return {
         name: options[name]
-        for name, one in known.items()
-        if name in options and (one.default is one.empty or not _equal(options[name], one.default))
+        for name, one in _signature(made).items()
+        if name in options and repr(plain(options[name], whole=True)) != repr(plain(one.default, whole=True))
     }
 
 
@@ -130,58 +112,3 @@ def plain(value: Any, whole: bool = False) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(one, whole) for one in value]
     return int(value) if whole and isinstance(value, float) and value.is_integer() else value
-
-
-def _equal(value: Any, default: Any) -> bool:
-    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
-        return len(value) == len(default) and all(map(_equal, value, default))
-    return value == default and isinstance(value, bool) == isinstance(default, bool)
-
-
-class Configured:
-    """Base of what is made from options: they are checked, kept as attributes, listed and shown without more code.
-
-    A subclass's ``__init__`` with annotated options gets checked values; options that it has not set as attributes
-    itself are set afterwards.
-    """
-
-    def __init_subclass__(cls, **more: Any) -> None:
-        super().__init_subclass__(**more)
-        if "__init__" not in vars(cls):
-            return
-        init = vars(cls)["__init__"]
-
-        @functools.wraps(init)
-        def checking(self, *given: Any, **options: Any) -> None:
-            if type(self).__init__ is not checking:  # a subclass calls super().__init__, whose options it has checked
-                return init(self, *given, **options)
-            try:
-                bound = inspect.signature(init).bind_partial(self, *given, **options)
-            except TypeError as error:
-                known = list(_signature(type(self))[0])
-                for name in options:
-                    choose(name, known, f"option of {type(self).__name__}")
-                raise FltnbError(
-                    f"{type(self).__name__} takes {', '.join(known) or 'no options'} ({error})."
-                ) from error
-            named = dict(list(bound.arguments.items())[1:])
-            full = checked(type(self), self.meant(named), getattr(self, "name", type(self).__name__))
-            init(self, **full)
-            for name, value in full.items():
-                if name not in vars(self) and not callable(getattr(type(self), name, None)):
-                    setattr(self, name, value)
-            return None
-
-        cls.__init__ = checking
-
-    def meant(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Options that those given mean, where one of them decides the default of others."""
-        return given
-
-    def options(self) -> dict[str, Any]:
-        """All options as they are now."""
-        return {name: getattr(self, name) for name in _signature(type(self))[0]}
-
-    def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in brief(type(self), self.options()).items())
-        return f"{type(self).__name__}({shown})"

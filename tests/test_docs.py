@@ -57,7 +57,7 @@ def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys)
         (owners / file).parent.mkdir(parents=True, exist_ok=True)
         (owners / file).write_bytes(b"no picture")
         refused(says, fed.from_folder, file.split("/")[0])
-    refused("no column 'owner'.*it has hospital, outcome", fed.from_csv, "visits.csv")
+    refused("no column owner, label; it has hospital, outcome", fed.from_csv, "visits.csv")
     whole = "hospital,outcome,age\nann,1,3\nann,0,{}\n"
     for value, says in (("", "gaps in age .lines 3"), ("old", "age of t.csv hold text"), ("inf", "NaN or infinite")):
         (owners / "t.csv").write_text(whole.format(value), encoding="utf-8")

@@ -217,7 +217,7 @@ ONES = np.ones((3, 2))
         ([ONES], [[ONES]], "at least 2 clients"),
         ([ONES, np.ones((3, 4))], None, "of dimension 4"),
         ([ONES] * 2, [[ONES] * 2], "encoders of all 2 clients, not 1"),
-        ([ONES] * 2, [[ONES]] * 2, "of 1 clients instead of 2"),
+        ([ONES] * 2, [[ONES]] * 2, "of 1 clients, not 2"),
         ([ONES] * 2, [[ONES, np.ones((0, 2))]] * 2, "Client 1 has no validation embeddings .* encoder of client 0"),
         ([ONES] * 2, [[ONES, np.ones((3, 5))]] * 2, "Client 1 .* encoder of client 0 of dimension 5, not 2"),
         ([ONES] * 2, [[ONES, np.inf * ONES]] * 2, "NaN or infinite"),

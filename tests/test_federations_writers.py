@@ -67,8 +67,8 @@ def pixel(value):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed(y=[1]), "Writer 'a' .*has 2 images and 1 labels where num_samples says 2"),
-        (changed(x=[], y=[]), "Writer 'a' .*has 0 images"),
+        (changed(y=[1]), "Person 'a' .*has 2 images and 1 labels where num_samples says 2"),
+        (changed(x=[], y=[]), "Person 'a' .*has 0 images"),
         *[(changed(y=[1, bad]), f"the label {bad}, which is not one of 0 to 61") for bad in (62, -1, True, 2.0)],
         (changed(x=[[0] * 784, [0] * 783]), "an image of 783 pixels instead of 784"),
         (pixel(255), "pixels outside 0 to 1"),
@@ -76,7 +76,7 @@ def pixel(value):
         (lambda part: part.update(num_samples=[3, 1]), "has 2 images and 2 labels where num_samples says 3"),
         (lambda part: part.update(num_samples=[2]), "LEAF's form"),
         (lambda part: part.update(users=["a", "a"]), "LEAF's form.*'a'"),
-        (lambda part: part.update(users=[], num_samples=[]), "Writer 'a' of .* is not in"),
+        (lambda part: part.update(users=[], num_samples=[]), "Person 'a' of .* is not in"),
         (lambda part: part.pop("users"), "LEAF's form.*users"),
         (lambda part: part["user_data"].pop("a"), "LEAF's form.*'a'"),
         (lambda part: part.update(user_data=[1, 2]), "LEAF's form"),
@@ -94,12 +94,12 @@ def test_unsound_leaf_file_is_named(tmp_path, change, message, damaged):
 def test_leaf_files_that_do_not_fit_together(tmp_path):
     refused(r"no files .*train/\*\.json: run \./preprocess\.sh -s niid --sf 1\.0", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1], "b": [2]}), leaf_part({"a": [1]}))
-    refused(r"Writer 'b' of .*train_9\.json is not in .*test_9\.json", leaf.read_leaf, tmp_path)
+    refused(r"Person 'b' of .*train_9\.json is not in .*test_9\.json", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1]}), leaf_part({"a": [1], "c": [2]}))
-    refused(r"Writer 'c' of .*test_9\.json is not in .*train_9\.json", leaf.read_leaf, tmp_path)
+    refused(r"Person 'c' of .*test_9\.json is not in .*train_9\.json", leaf.read_leaf, tmp_path)
     write(tmp_path, 0, leaf_part({"a": [1]}), leaf_part({"a": [1]}))
     write(tmp_path, 1, leaf_part({"a": [1]}), leaf_part({"a": [1]}))
-    refused(r"Writer 'a' is in both .*all_data_0.* and .*all_data_1", leaf.read_leaf, tmp_path)
+    refused(r"Person 'a' is in both .*all_data_0.* and .*all_data_1", leaf.read_leaf, tmp_path)
     (tmp_path / "test" / file_name(1, "test")).unlink()
     refused(r"all_data_1.*train_9\.json has no test part .*all_data_1.*test_9\.json", leaf.read_leaf, tmp_path)
     (tmp_path / "train" / file_name(0, "train")).write_bytes(b"\xff\xfe{")

@@ -244,7 +244,7 @@ def test_bad_settings_and_clients_are_refused_before_training():
     refused("as long as X", PACFL().fit, x, [np.zeros(2)] * 3)
     refused("images of client 1 are zero", PACFL().fit, [x[0], np.zeros((3, 4)), x[0]])
     refused("client 0 has none", fl.run, methods.PACFL(variant="as_run"), fed, **QUICK | {"rounds": 1})
-    refused("must be a PACFL such as", methods.PACFL, fl.FCR())
+    refused("must be a clusterer such as fl.PACFL", methods.PACFL, fl.FCR())
     refused("threshold or n_clusters", FedClust)
     refused("threshold or n_clusters", FedClust, 3, n_clusters=2)
     refused("period", CFLGP, 2, period=1, variant="as_run")

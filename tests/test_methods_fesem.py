@@ -160,7 +160,8 @@ def test_feddane_in_one_full_step_is_fedsgd_and_in_two_has_its_correction():
         g = np.average(own, axis=0, weights=SIZES)
         once = start - 0.1 * g
         expected = [once - 0.1 * (engine.gradient(once, i) + g - own[i] + 0.7 * (once - start)) for i in range(4)]
-        found = [engine.corrected(start, i, 1, g - own[i]).theta[0] for i in range(4)]
+        engine.shift = dict(enumerate(g - own))
+        found = engine.train(start[None], [0] * 4, range(4), 1).theta
     assert np.allclose(found, expected, rtol=0, atol=1e-12)
     assert np.allclose(run(m.FedDANE(0.7), fed, rounds=1).theta[0], np.average(expected, axis=0, weights=SIZES))
     with engine_of(fed, "cnn_small", lr=1.0, batch_size=1000) as engine:  # its gradient is what one step moves by
@@ -460,15 +461,9 @@ def test_the_low_macro_f1_of_the_paper_is_that_of_rare_classes():
     assert scores.f1(counts, "macro", "all") < found["pooled_f1"]
 
 
-def start_with(method, name):
-    return method.start(
-        SimpleNamespace(n_clients=4, sizes=np.ones(4)), models.make(name, (3, 32, 32), 10), m.Context(0)
-    )
-
-
 def test_bad_input_is_refused_in_one_sentence():
-    refused("not 'resnet18:random'", start_with, m.FedDANE(), "resnet18:random")
-    refused("not of 'resnet18:random'", start_with, m.FeSEMMA(2), "resnet18:random")
+    for method in (m.FedDANE(), m.FeSEMMA(2)):
+        refused("of fltnb.models.NAMES, not 'resnet18:random'", rounds.check, method, digits(), "resnet18:random")
     refused("5 clusters for 4 clients", run, m.RobustTKM(5), digits())
     refused("trim must be a number of at least 0 and below 0.5", m.RobustTKM, 2, 0.5)
     refused(re.escape("C at least 2, not (1, 1)"), scores.f1, [[3]])
@@ -476,8 +471,8 @@ def test_bad_input_is_refused_in_one_sentence():
     refused("whole numbers of at least 0", scores.f1, [[1, -1], [0, 0]])
     refused("average over clients 'weighted'", scores.f1, [[1, 1], [0, 2]], "weighted")
     refused("choice of classes 'some'", scores.f1, [[1, 1], [0, 2]], classes="some")
-    refused("4 rows, one per client", rounds.confusion, *models_and_rows(3))
-    refused("rows must lie between 0 and 0", rounds.confusion, *models_and_rows([0, 0, 0, 1]))
+    refused("1 rows for 4 clients: give one", rounds.confusion, *models_and_rows(3))
+    refused("no row 1: they run from 0 to 0", rounds.confusion, *models_and_rows([0, 0, 0, 1]))
 
 
 def models_and_rows(rows):

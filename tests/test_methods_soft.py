@@ -17,7 +17,7 @@ from fltnb import methods, models, training
 from fltnb.methods import FedAvg, FedCE, FedEM, FedRC, FedSaC, FedSoft, PFedGraph
 from fltnb.methods.fedem import growth, softmax
 from fltnb.methods.pfedgraph import nearest_weights, principal_directions, subspace_similarity
-from fltnb.methods.samples import batch_means, evaluate_mixture, last_features, sample_losses
+from fltnb.methods.samples import batch_means, evaluate_mixture, outputs, sample_losses
 from fltnb.metrics import adjusted_rand_index
 
 QUICK = QUICK | {"eval_every": 2}
@@ -131,7 +131,7 @@ def test_features_are_what_the_last_layer_sees(fed, name):
     weight, bias = (part.numpy() for part in net.unflatten(theta)[-2:])
     x, _ = fed.client(0)
     logits = logits_of(net, theta, torch.from_numpy(x))
-    assert np.allclose(last_features(engine, theta, 0) @ weight.T + bias, logits, atol=1e-5)
+    assert np.allclose(outputs(engine, net.features, theta[None], fed.train[0])[0] @ weight.T + bias, logits, atol=1e-5)
 
 
 def test_posteriors_by_hand():
@@ -346,7 +346,7 @@ def test_principal_directions_are_those_of_a_pca():
 def test_fedsac_measures_what_was_just_trained(fed, net, engine):
     method, clients = FedSaC(), np.array([1, 3])
     state, trained = method.train(start(method, fed, net), clients, 1, engine)
-    expected = principal_directions(last_features(engine, trained.theta[1], 3))
+    expected = principal_directions(outputs(engine, net.features, trained.theta[1:2], fed.train[3])[0])
     assert np.array_equal(state["directions"][3], expected) and not state["directions"][0].any()
     assert method.traffic(state, 10) == (10, 10 + 3 * 200)
 

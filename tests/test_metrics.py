@@ -69,4 +69,4 @@ def test_adjusted_rand_index():
     # pairs together in both: 2; in truth 6; found 3; of 15. Expected 6 * 3 / 15, at most (6 + 3) / 2
     three = metrics.adjusted_rand_index([0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 2, 2])
     assert three == pytest.approx((2 - 6 * 3 / 15) / (4.5 - 6 * 3 / 15))
-    refused("3 true and 2 found", metrics.adjusted_rand_index, [0, 1, 1], [0, 1])
+    refused("3 true, 2 found", metrics.adjusted_rand_index, [0, 1, 1], [0, 1])

@@ -16,7 +16,7 @@ from toys import refused
 
 from fltnb.relatedness import FCR, PCAKMeans, base, cuts
 from fltnb.relatedness import fcr as fcr_module
-from fltnb.relatedness.distances import matching_distances, min_distances
+from fltnb.relatedness.centroids import matching_distances, min_distances
 
 
 def digit_clients(n_clients, n_clusters, per_cluster, seed, dimensions=16):

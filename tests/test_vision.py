@@ -12,7 +12,7 @@ from fltnb import methods, models
 from fltnb.methods.base import Context
 from fltnb.methods.cfl import cosines
 from fltnb.methods.emdcfl import penultimate
-from fltnb.methods.samples import last_features
+from fltnb.methods.samples import outputs
 from fltnb.models import vision
 from fltnb.training import TrainSpec, make_engine
 from fltnb.training.contract import order
@@ -333,7 +333,7 @@ def test_all_methods_run_on_batch_norm_and_average_its_statistics(small):
     assert np.array_equal(shared[0, apart], shared[1, apart]) and not np.array_equal(shared[0], shared[1])
     with make_engine(fed, model, TrainSpec(batch_size=6)) as engine:
         trained = engine.train(model.init(0)[None], [0] * 6, range(6), 1)
-        z = last_features(engine, trained.theta[0], 0)
+        z = outputs(engine, model.features, trained.theta[:1], fed.train[0])[0]
     once = fl.run(methods.FedAvg(), fed, **options | {"rounds": 1})
     np.testing.assert_allclose(once.theta[0], fed.sizes @ trained.theta.astype(float) / fed.sizes.sum(), atol=1e-6)
     assert z.shape == (10, model.n_features) and z.dtype == np.float64
@@ -345,7 +345,7 @@ def test_refusals(monkeypatch):
     for name in ("pool", "stacked"):
         refused(f"serial back end only, not in '{name}'", make_engine, fed, model, TrainSpec(batch_size=8), name)
     for size, says in (
-        (64, "single 32 x 32 image, and client 0 with 65 .*another batch_size than 64"),
+        (64, "Client 0 with 65 .*normalisation.*another batch_size than 64"),
         (1, " than 1,"),
     ):
         refused(says, make_engine, fed, model, TrainSpec(batch_size=size))

@@ -33,7 +33,6 @@ class Form(NamedTuple):
 
     name: str  # folder in LEAF's data; also the name of the image set
     command: str  # makes the files, in that folder
-    person: str  # word for whom a sample belongs to
     needed: str  # what of LEAF's folder is read, in words
     parse: Callable[[list, list], Part]  # of lists x and y, of equal lengths and not empty; may raise ValueError
 
@@ -95,7 +94,6 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
     files = sorted((base / "train").glob("*.json"), key=lambda path: _natural(path.name))
     if not files:
         raise FltnbError(f"There are no files {base / 'train'}/*.json: run {form.command} in LEAF's data/{form.name}.")
-    who = form.person.capitalize()
     samples, found = [], {"labels": [], "split": [], "writers": []}
     seen: dict[str, Path] = {}
     for path in files:
@@ -108,10 +106,10 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
         parts = [_read_part(path, form), _read_part(other, form)]
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
-                raise FltnbError(f"{who} {alone[0]!r} of {here} is not in {there}: make both in one run.")
+                raise FltnbError(f"Person {alone[0]!r} of {here} is not in {there}: make both in one run.")
         for name in sorted(parts[0], key=_natural)[: None if most is None else most - len(seen)]:
             if name in seen:
-                raise FltnbError(f"{who} {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
+                raise FltnbError(f"Person {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
             for part, held in enumerate(parts):
                 own, labels = held[name]
                 samples.append(own)
@@ -137,7 +135,7 @@ def _read_part(path: Path, form: Form) -> dict[str, Part]:
         raise FltnbError(f"{path} is not a sound JSON file ({error}): {mend}.") from error
     try:
         for name, count in zip(content["users"], content["num_samples"], strict=True):
-            place = f"{form.person.capitalize()} {name!r} of {path}"
+            place = f"Person {name!r} of {path}"
             held = content["user_data"].pop(name)  # so that its floats can go as soon as they are bytes
             if not len(held["x"]) == len(held["y"]) == count > 0:
                 has = f"has {len(held['x'])} images and {len(held['y'])} labels"
@@ -174,14 +172,12 @@ def _smiles(x: list, y: list) -> Part:
 FEMNIST = Form(
     "femnist",
     "./preprocess.sh -s niid --sf 1.0 -k 0 -t sample --tf 0.9",  # FLT: all samples and writers, 90 % for training
-    "writer",
     "train and test; the files all_data_0 and all_data_1 are enough for FLT",
     _handwriting,
 )
 CELEBA = Form(
     "celeba",
     "./preprocess.sh -s niid --sf 1.0 -k 5 -t sample --tf 0.8",  # FeSEM, Section 6.1: 80 % for training
-    "person",
     "train, test and raw/img_align_celeba",
     _smiles,
 )

@@ -1,13 +1,14 @@
 """Embed every client's training samples, after fine-tuning on that client if asked."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..federations import Federation, to_inputs
 from ..randomness import stream
-from .pretraining import NETWORK_KINDS, SOURCES, EncoderSpec, pretrain
+from .pretraining import EncoderSpec, pretrain
 
 ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not depend on a client's neighbours
 
@@ -30,15 +31,11 @@ def embed_clients(
     """
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)
-    if spec.kind in (*SOURCES, *NETWORK_KINDS):
-        return _with_network(fed, spec, weights, progress, n_jobs)
     pixels = (to_inputs(fed.images[index]).reshape(len(index), -1) for index in fed.train)
     if spec.kind == "pixels":
         return list(pixels)
-    return [(x - weights["mean"]) @ weights["components"].T for x in pixels]
-
-
-def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
+    if spec.kind == "pca":
+        return [(x - weights["mean"]) @ weights["components"].T for x in pixels]
     import torch
     from joblib import cpu_count
 
@@ -48,17 +45,12 @@ def _with_network(fed, spec, weights, progress, n_jobs) -> list[np.ndarray]:
     # after an error they would go on computing, and crash the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
     threads = torch.get_num_threads()
-    done = bar(shown=progress, total=fed.n_clients, desc="Embedding clients", unit="client")
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
-            out = []
-            for future in [pool.submit(_client, fed, spec, weights, i) for i in range(fed.n_clients)]:
-                out.append(future.result())
-                done.update()
-            return out
+            done = pool.map(partial(_client, fed, spec, weights), range(fed.n_clients))
+            return list(bar(done, progress, total=fed.n_clients, desc="Embedding clients", unit="client"))
         finally:
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C: at most the clients at work are waited for
-            done.close()
             torch.set_num_threads(threads)
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -81,9 +82,8 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     """
     if spec.kind in ("pixels", "efficientnet"):
         return {}
-    folder = paths.store() / "encoders"
     if spec.kind == "resnet18":
-        return _resnet18(spec, folder / "resnet18_imagenet.safetensors")
+        return _resnet18(spec)
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
@@ -93,12 +93,18 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     if spec.kind in NETWORK_KINDS:
         settings |= {key: value for key, value in asdict(spec).items() if key in ("epochs", "batch_size", "lr", "seed")}
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:20]
-    path = folder / f"{key}.safetensors"
+    path = paths.store() / "encoders" / f"{key}.safetensors"
     weights = read_weights(path)
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
         weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
-        write_weights(path, weights, {**settings, "pretrain": spec.pretrain, "origin": images.origin})
+        from safetensors.numpy import save
+
+        settings |= {"pretrain": spec.pretrain, "origin": images.origin}
+        # one digest over everything: safetensors itself notices a cut file but not a flipped bit
+        notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
+        kept = {name: np.ascontiguousarray(value) for name, value in weights.items()}
+        paths.write_atomically(path, lambda file: file.write(save(kept, metadata=notes)))
     return weights
 
 
@@ -144,8 +150,8 @@ def _fit_network(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool
     return weights
 
 
-def _resnet18(spec: EncoderSpec, path: Path) -> Weights:
-    """Weights without the classifier: those that torchvision publishes, kept in a file, or what the seed draws."""
+def _resnet18(spec: EncoderSpec) -> Weights:
+    """Weights without the classifier: those that torchvision publishes, which torch keeps, or what the seed draws."""
     import torch
     from torchvision.models import ResNet18_Weights
 
@@ -155,14 +161,10 @@ def _resnet18(spec: EncoderSpec, path: Path) -> Weights:
     if spec.pretrain == "random":  # shows what the architecture alone does
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(integer(spec.seed, "encoder"))
-            return {name: value.numpy() for name, value in ResNet18().state_dict().items()}
-    kept = read_weights(path)
-    if kept is None:
-        published = ResNet18_Weights.IMAGENET1K_V1
-        state = download(published, "choose kind='convae' or kind='pixels'")
-        kept = {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
-        write_weights(path, kept, {"kind": "resnet18", "origin": published.url})
-    return kept
+            state = ResNet18().state_dict()
+    else:
+        state = download(ResNet18_Weights.IMAGENET1K_V1, "choose kind='convae' or kind='pixels'")
+    return {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
 
 
 def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
@@ -176,30 +178,16 @@ def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) ->
     return {"mean": fitted.mean_.astype(np.float32), "components": fitted.components_.astype(np.float32)}
 
 
-def write_weights(path: Path, weights: Weights, settings: dict) -> None:
-    """Write weights, with the settings that they belong to, in one step."""
-    from safetensors.numpy import save
-
-    # one digest over everything: safetensors itself notices a cut file but not a flipped bit
-    notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-    contiguous = {name: np.ascontiguousarray(value) for name, value in weights.items()}
-    paths.write_atomically(path, lambda file: file.write(save(contiguous, metadata=notes)))
-
-
 def read_weights(path: Path) -> Weights | None:
     """Read weights; None if there are none, or (with a warning that names the file) if they are damaged."""
     from safetensors import SafetensorError, safe_open
 
     if not path.exists():
         return None
-    try:
-        with safe_open(path, framework="numpy") as file:
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            intact = (file.metadata() or {}).get("digest") == _digest(weights)
-    except (SafetensorError, OSError, ValueError):
-        intact = False
-    if intact:
-        return weights
+    with suppress(SafetensorError, OSError, ValueError), safe_open(path, framework="numpy") as file:
+        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        if (file.metadata() or {}).get("digest") == _digest(weights):
+            return weights
     warnings.warn(f"The trained encoder {path} is damaged: it is trained anew, everything else is kept.", stacklevel=3)
     return None
 

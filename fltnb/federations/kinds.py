@@ -28,7 +28,7 @@ def kind(make: Callable[..., Federation], like: Callable | None = None, **defaul
 
     ``like`` is another kind whose options this one has, with some ``defaults`` of its own.
     """
-    name, signature = make.__name__, inspect.signature(like or make)
+    name, signature = make.__name__, inspect.signature(like or make, eval_str=True)
     options = [one.replace(default=defaults.get(one.name, one.default)) for one in signature.parameters.values()]
     make.__signature__ = signature.replace(parameters=options)
 
@@ -61,9 +61,7 @@ def complete(settings: dict[str, Any]) -> dict[str, Any]:
     make = KINDS[choose(name, KINDS, "kind of federation")]
     if "content" in settings:
         raise FltnbError(f"{settings.get('dataset')!r}, images of your own, cannot be rebuilt: call {name} with them.")
-    if "dataset" not in settings:
-        raise FltnbError(f'The settings of a {name} federation need a dataset, such as "digits": add it.')
-    head = {"kind": name, "dataset": settings.pop("dataset")}
+    head = {"kind": name} | ({"dataset": settings.pop("dataset")} if "dataset" in settings else {})
     scaling = {"scaling": choose(settings.pop("scaling"), SCALINGS, "scaling")} if "scaling" in settings else {}
     return head | plain(checked(make, settings, f"a {name} federation")) | scaling
 
@@ -74,8 +72,7 @@ def canonical(settings: dict[str, Any]) -> dict[str, Any]:
     short = {key: full[key] for key in ("kind", "dataset", "scaling") if key in full}
     short |= brief(KINDS[full["kind"]], full)
     if "base" in short:
-        short["base"] = canonical(short["base"] | {"dataset": ""})
-        del short["base"]["dataset"]
+        short["base"] = canonical(short["base"])
     return plain(short, whole=True)
 
 
@@ -86,13 +83,16 @@ def build(settings: dict[str, Any], root: Path | str | None = None) -> Federatio
     knows, which ``root`` is for) and options of the kind. Any kind takes ``scaling``, one of :data:`SCALINGS`, in place
     of the usual one: colour images to [-1, 1], grey ones to [0, 1].
     """
-    return made(load(complete(settings)["dataset"], root), settings)
+    full = complete(settings)
+    if "dataset" not in full:
+        raise FltnbError(f'The settings of a {full["kind"]} federation need a dataset, such as "digits": add it.')
+    return made(load(full["dataset"], root), full)
 
 
 def made(images: ImageSet, settings: dict[str, Any]) -> Federation:
     """Make the federation that ``settings`` describe of images that are loaded already; see :func:`build`."""
-    full = _over_images(settings)
-    make, scaling = KINDS[full.pop("kind")], full.pop("scaling", None)
+    full = complete(settings)
+    make, scaling, _ = KINDS[full.pop("kind")], full.pop("scaling", None), full.pop("dataset", None)
     fed = make(images, **full)
     return fed if scaling is None else fed.scaled(scaling)
 
@@ -101,14 +101,8 @@ def _base(name: str, value: Any) -> dict[str, Any]:
     """Return the complete settings of a federation that another one is laid over, or refuse them."""
     if isinstance(value, dict) and "dataset" in value:
         raise FltnbError(f"{name} names a data set, but the images are given already: leave it out.")
-    return _over_images(value)
+    return complete(value)
 
 
 Base = Annotated[dict, _base]
 """Settings of the federation below, as :func:`build` takes them but without ``dataset``."""
-
-
-def _over_images(settings: Any) -> dict[str, Any]:
-    """Return complete settings without the data set: the images are given."""
-    full = complete(settings | {"dataset": ""} if isinstance(settings, dict) else settings)
-    return {key: value for key, value in full.items() if key != "dataset"}

@@ -126,13 +126,10 @@ class OwnSamples:
             table = pd.read_csv(file)
         except (OSError, ValueError) as error:  # pandas' own errors and wrong encodings are ValueErrors
             raise FltnbError(f"{file} cannot be read as CSV ({error}): save it as UTF-8 with commas.") from error
-        for name, meaning in ((owner, "owner"), (label, "label")):
-            if name not in table:
-                found = f"{file.name} has no column {name!r}; it has {_some(table.columns)}"
-                raise FltnbError(f"{found}: name the right one with {meaning}='...'.")
         columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
-        if unknown := [one for one in columns if one not in table]:
-            raise FltnbError(f"{file.name} has no column {_some(unknown)}: choose among {_some(table.columns)}.")
+        if unknown := [one for one in (owner, label, *columns) if one not in table]:
+            found = f"{file.name} has no column {_some(unknown)}; it has {_some(table.columns)}"
+            raise FltnbError(f"{found}: name the right ones with owner=, label= and features=.")
         if not len(table) or not columns:
             raise FltnbError(f"{file.name} has {len(table)} rows and {len(columns)} feature columns: give some.")
         if text := [one for one in columns if table[one].dtype.kind not in "fiub"]:

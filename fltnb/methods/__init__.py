@@ -8,8 +8,7 @@ from typing import Any
 
 from .. import encoders, relatedness
 from ..errors import FltnbError, choose
-from ..settings import checked
-from .base import RULES, VARIANTS, Context, Method, mix
+from .base import RULES, Context, Method, mix
 from .cfl import CFL, FedCluster
 from .coldstart import CFLGP, FedClust, FlexCFL
 from .dynamic import DynamicFLT
@@ -30,7 +29,7 @@ _MADE += (MTHFL, FedSGD, FedDist, FedDistWS, FedDANE, FedCluster, HypoCluster, R
 METHODS = {cls.__name__: cls for cls in _MADE}
 _BY_NAME = {cls.name: cls for cls in METHODS.values()}
 
-__all__ = ["RULES", "VARIANTS", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]
+__all__ = ["RULES", "Context", "GraphMethod", "Method", "build", "canonical", "mix"]
 __all__ += METHODS
 
 
@@ -47,15 +46,11 @@ def build(settings: dict[str, Any]) -> Method:
         cls = METHODS[choose(kind, METHODS, "method kind")]
     else:
         cls = _BY_NAME[choose(name, _BY_NAME, "method")]
-    if isinstance(options.get("clusterer"), dict):
-        options["clusterer"] = relatedness.build(options["clusterer"])
-    if isinstance(options.get("encoder"), dict):
-        options["encoder"] = encoders.build(options["encoder"])
-    if options.get("variant") == "as_run":
-        cls = cls._as_run or cls
+    for part, room in (("clusterer", relatedness), ("encoder", encoders)):
+        if isinstance(options.get(part), dict):
+            options[part] = room.build(options[part])
     if name is not None and "name" in inspect.signature(cls).parameters:
         options["name"] = name
-    checked(cls, options, f"method {cls.name}")
     return cls(**options)
 
 

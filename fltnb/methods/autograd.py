@@ -4,14 +4,15 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from ..training import Trained
 from ..training.serial import SerialEngine
 
 SLICE = 1000  # samples per backward pass of a full gradient
 
 
 class CorrectedEngine(SerialEngine):
-    """The serial engine, which also gives gradients, and adds constants to those of its steps."""
+    """The serial engine, which also gives gradients, and adds each client's ``shift`` to those of its steps."""
+
+    shift: dict[int, np.ndarray] | None = None
 
     def gradient(self, theta: np.ndarray, client: int) -> np.ndarray:
         """Gradient (P,) of a client's mean training loss at ``theta`` (P,), without dropout."""
@@ -24,12 +25,12 @@ class CorrectedEngine(SerialEngine):
                 (functional.cross_entropy(self._forward(x), y, reduction="sum") / len(mine)).backward()
         return torch.cat([param.grad.flatten() for param in parameters]).cpu().numpy()
 
-    def corrected(self, theta: np.ndarray, client: int, round: int, shift: np.ndarray) -> Trained:
-        """Train one client from ``theta`` (P,), with ``shift`` (P,) added to each gradient."""
-        extras = self.model.unflatten(torch.from_numpy(shift).to(self.device))
-        pairs = zip(self.module.parameters(), extras, strict=True)
+    def _client(self, client: int, round: int, weights: np.ndarray | None) -> float:
+        """Train one client, with its ``shift`` (P,) added to each gradient."""
+        extras = self.model.unflatten(torch.from_numpy(self.shift[client]).to(self.device)) if self.shift else ()
+        pairs = zip(self.module.parameters(), extras, strict=False)
         hooks = [param.register_hook(lambda grad, extra=extra: grad + extra) for param, extra in pairs]
-        trained = self.train(theta[None], [0], [client], round)
+        loss = super()._client(client, round, weights)
         for hook in hooks:
             hook.remove()
-        return trained
+        return loss

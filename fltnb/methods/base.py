@@ -5,6 +5,7 @@ A method says what each participant starts from (:meth:`Method.dispatch`), how w
 Everything a method remembers is in ``state``, a dict of arrays, so a run can be saved and continued bit for bit.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, g
 import numpy as np
 
 from .. import relatedness
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..federations import Federation
 from ..federations.phases import Phase
-from ..settings import Configured, Count, Variant, brief
+from ..settings import Count, Variant, brief, checked
 from .samples import check_validation
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ State = dict[str, np.ndarray]
 
 Rule = Literal["participants", "last_local", "last_aggregate"]
 RULES = get_args(Rule)
-VARIANTS = get_args(Variant)
 PUBLISHED_RULE = "last_local"  # the state of the authors' code that printed FLT's Tables 1 and 2 (docs/differences.md)
 
 
@@ -56,40 +56,52 @@ class FixedGraph:
 
 @dataclass_transform()
 @dataclass(eq=False, repr=False)
-class Method(Configured):
+class Method:
     """Base class; see ``docs/adding_a_method.md`` for a method of your own in 30 lines.
 
-    Options are the annotated attributes, as in a dataclass, or the annotated parameters of an ``__init__`` of one's
-    own; a value that its annotation does not allow raises :class:`fltnb.FltnbError`, and a ``ClassVar`` is no option.
+    Options are the annotated attributes, as in a dataclass; a value that its annotation does not allow raises
+    :class:`fltnb.FltnbError`, and a ``ClassVar`` is no option.
     ``n_clusters`` is the number K of models or clusters, which is given. Where the authors' code departs from their
     text, ``variant="as_run"`` means other defaults (``AS_RUN``), or a small subclass ``MineAsRun(Mine, as_run=True)``
     that stands beside the method; elsewhere it is refused.
 
     ``name`` is the method's id everywhere (tables, colours, files). ``models_down`` and ``models_up`` are the models
     that one participant receives and sends per round: traffic is counted from them, unless :meth:`traffic` says more.
-    ``tests_served`` is False where :meth:`evaluate` tests something else than the one model that a client is served.
+    ``tests_served`` is False where :meth:`evaluate` tests something else than the one model that a client is served;
+    ``layered`` is True where a method needs the list of layers that torchvision's networks lack.
     """
 
     name = "method"
-    tests_served = True
+    tests_served, layered = True, False
     models_down = models_up = 1
     AS_RUN: ClassVar[Mapping[str, Any]] = {}  # what the variant "as_run" means for options that are not given
     _as_run: ClassVar["type[Method] | None"] = None
-    _of_variant = _written = False  # the class of a variant; with an ``__init__`` of its own or of a class above
+    _of_variant = False  # whether this is the class of a variant
 
     variant: Variant = field(default="as_written", kw_only=True)
 
     def __init_subclass__(cls, as_run: bool = False, **more: Any) -> None:
-        cls._written = cls._written or "__init__" in vars(cls)
-        if not cls._written:
-            own = inspect.get_annotations(cls, eval_str=True)
-            for one in fields(cls):  # another default for an option of the class above
-                if one.name in vars(cls) and one.name not in own:
-                    own[one.name] = one.type
-                    setattr(cls, one.name, field(default=vars(cls)[one.name], kw_only=one.kw_only))
-            cls.__annotations__ = own
-            dataclass(cls, eq=False, repr=False)
         super().__init_subclass__(**more)
+        own = inspect.get_annotations(cls, eval_str=True)
+        for one in fields(cls):  # another default for an option of the class above
+            if one.name in vars(cls) and one.name not in own:
+                own[one.name] = one.type
+                setattr(cls, one.name, field(default=vars(cls)[one.name], kw_only=one.kw_only))
+        cls.__annotations__ = own
+        init = dataclass(cls, eq=False, repr=False).__init__
+
+        @functools.wraps(init)
+        def checking(self, *given: Any, **options: Any) -> None:
+            known, what = inspect.signature(cls).parameters, f"method {cls.name}"
+            for name in options:
+                choose(name, known, f"option of {what}")
+            try:
+                _, *named = inspect.signature(init).bind_partial(self, *given, **options).arguments.items()
+            except TypeError as error:
+                raise FltnbError(f"{cls.__name__} takes {', '.join(known) or 'no options'} ({error}).") from error
+            init(self, **checked(cls, self.meant(dict(named)), what))
+
+        cls.__init__ = checking
         cls._as_run = None  # a subclass of a method has its own variants
         if as_run:
             cls.__mro__[1]._as_run, cls._of_variant = cls, True
@@ -99,7 +111,7 @@ class Method(Configured):
         return super().__new__(cls._as_run if options.get("variant") == "as_run" and cls._as_run else cls)
 
     def meant(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Options with those of ``AS_RUN``, which stand in place of a variant that means nothing else."""
+        """Options that those given mean: with those of ``AS_RUN``, in place of a variant that means nothing else."""
         known = inspect.signature(type(self)).parameters
         if given.get("variant") != "as_run" or "variant" not in known:
             return given
@@ -108,6 +120,14 @@ class Method(Configured):
             raise FltnbError(f"{type(self).__name__} has no variant as_run: leave it out.")
         meant = other | given
         return meant if self._of_variant else {name: meant[name] for name in meant if name != "variant"}
+
+    def options(self) -> dict[str, Any]:
+        """All options as they are now."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in brief(type(self), self.options()).items())
+        return f"{type(self).__name__}({shown})"
 
     def settings(self) -> dict[str, Any]:
         """JSON-able settings that :func:`fltnb.methods.build` turns back into this method; defaults are left out.

@@ -4,12 +4,10 @@ The paper leaves this optional part for future work, and no code of it is known.
 how the clients' models move, is left out.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -23,9 +21,6 @@ from ..settings import Count, Natural
 from .base import Context, State
 from .flt import FLT
 from .graph import rewire
-
-if TYPE_CHECKING:
-    from ..models import Model
 
 Placing = Literal["recluster", "nearest"]
 CHANGES = ("pending", "flags", "alone")
@@ -121,10 +116,9 @@ class DynamicFLT(FLT):
             return "lambda"
         return "tau" if self.tau is not None and round % self.tau == 0 else ""
 
-    def start(self, fed: Federation, model: Model, context: Context) -> State:
+    def start(self, fed: Federation, model, context: Context) -> State:
         """Cluster the clients for the first time; nobody has changed."""
-        nobody = {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
-        return super().start(fed, model, context) | nobody
+        return super().start(fed, model, context) | {name: np.zeros(fed.n_clients, dtype=bool) for name in CHANGES}
 
     def client_graph(self, fed: Federation, context: Context) -> tuple[np.ndarray, np.ndarray, State]:
         """Cluster the clients as they are now."""
@@ -139,7 +133,7 @@ class DynamicFLT(FLT):
             extra["sent"] = extra["sent"] + [np.count_nonzero(fitted.weights_), 0]
         return adjacency, labels, extra
 
-    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+    def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
         """Note who has new data, and take in newcomers: alone at first, or at their nearest cluster."""
         before = len(state["row"])
         new = np.arange(fed.n_clients) >= before

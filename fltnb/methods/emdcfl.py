@@ -60,12 +60,10 @@ class EMDCFL(Method):
     def start(self, fed, model, context: Context) -> State:
         """Everybody alone, on a common initial model."""
         M, state = fed.n_clients, alone(fed, model.init(context.seed))
-        distance = np.full((M, M), np.nan)
-        np.fill_diagonal(distance, 0.0)
         return state | {
             "labels": state["row"].copy(),
             "relation": np.eye(M, dtype=np.uint8),
-            "distance": distance,
+            "distance": np.where(np.eye(M, dtype=bool), 0.0, np.nan),
             "reference": np.full(M, np.nan),
             "tolerance": np.array(np.nan),
             "local": state["models"].copy(),  # last trained models

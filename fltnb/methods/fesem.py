@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from ..errors import FltnbError
 from ..randomness import integer, stream
 from ..settings import NonNegative
 from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
@@ -115,12 +114,10 @@ class FeSEMMA(FeSEM):
     model of torchvision raises :class:`fltnb.FltnbError`.
     """
 
-    name = "fesem_ma"
+    name, layered = "fesem_ma", True
 
     def start(self, fed, model, context: Context) -> State:
         """As FeSEM; the widths of the layers go along."""
-        if not model.layers:
-            raise FltnbError(f"FeSEM-MA matches neurons of fltnb.models.NAMES, not of {model.name!r}: choose another.")
         weights = [shape for _, shape in model.shapes if len(shape) > 1]
         shapes = np.array([(shape[0], math.prod(shape[1:])) for shape in weights], dtype=np.int64)
         return super().start(fed, model, context) | {"shapes": shapes}

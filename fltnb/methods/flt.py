@@ -30,6 +30,7 @@ class OneShot(GraphMethod):
     """
 
     default: ClassVar[type] = relatedness.FCR  # the clusterer where none is given
+    kind: ClassVar[type] = object  # what it must be
     groupings: ClassVar[tuple[str, ...]] = ()  # names that may stand in its place
 
     clusterer: Any = None
@@ -38,10 +39,10 @@ class OneShot(GraphMethod):
 
     def __post_init__(self) -> None:
         given, encoder = self.clusterer, self.encoder
-        self.clusterer = self.default() if given is None else given
-        if isinstance(self.clusterer, str) and self.groupings:
-            choose(self.clusterer, self.groupings, "grouping of users")
-        elif isinstance(self.clusterer, type) or not hasattr(self.clusterer, "get_params"):
+        self.clusterer = made = self.default() if given is None else given
+        if isinstance(made, str) and self.groupings:
+            choose(made, self.groupings, "grouping of users")
+        elif isinstance(made, type) or not (hasattr(made, "get_params") and isinstance(made, self.kind)):
             raise FltnbError(f"clusterer must be a clusterer such as fl.{self.default.__name__}(), not {given!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
@@ -220,13 +221,9 @@ class PACFL(OneShot):
 
     name = "pacfl"
     default = relatedness.PACFL
+    kind = relatedness.PACFL
     split, scaled = "train", False
     encoder: ClassVar = None  # it needs none
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.clusterer, relatedness.PACFL):
-            raise FltnbError(f"clusterer must be a PACFL such as fl.PACFL(threshold=12), not {self.clusterer!r}.")
 
     def about(self) -> dict[str, Any]:
         """Return the settings that decide the fit."""

@@ -5,11 +5,9 @@ lines 16-20, with rows made to sum to 1; a graph's own weights multiply the samp
 *distinct* row of the adjacency: 1 for FedAvg (McMahan et al., arXiv 1602.05629), C for disjoint clusters, up to M.
 """
 
-from __future__ import annotations
-
 from dataclasses import field
 from hashlib import sha256
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import block_diag
@@ -19,9 +17,6 @@ from ..federations import Federation
 from ..federations.phases import phases
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
 from .modelspace import with_rows
-
-if TYPE_CHECKING:
-    from ..models import Model
 
 
 class GraphMethod(Method):
@@ -44,7 +39,7 @@ class GraphMethod(Method):
         """Return ``(adjacency (M, M) in [0, 1] with ones on the diagonal, labels (M,) or None, extra state)``."""
         raise NotImplementedError
 
-    def start(self, fed: Federation, model: Model, context: Context) -> State:
+    def start(self, fed: Federation, model, context: Context) -> State:
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.client_graph(fed, context)
         relation, row = distinct_rows(adjacency)
@@ -69,7 +64,7 @@ class GraphMethod(Method):
         key = sha256(what + relation.tobytes() + row.tobytes())
         return FixedGraph(key.hexdigest(), labels, self.setup_bytes(extra))
 
-    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
+    def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
         """Keep the graph, where a newcomer stands alone and starts from the mean of all models; or draw it anew."""
         if self.redrawn:
             adjacency, labels, _ = self.client_graph(fed, context)

@@ -20,12 +20,9 @@ Layers = list[tuple[np.ndarray, np.ndarray]]
 
 def split(theta: np.ndarray, shapes: Sequence[tuple[int, int]]) -> Layers:
     """Return the layers of a flat model (P,) as views; ``shapes`` has each layer's (outputs, inputs per output)."""
-    layers, begin = [], 0
-    for outputs, inputs in shapes:
-        middle = begin + outputs * inputs
-        layers.append((theta[begin:middle].reshape(outputs, inputs), theta[middle : middle + outputs]))
-        begin = middle + outputs
-    return layers
+    ends = np.cumsum([size for outputs, inputs in shapes for size in (outputs * inputs, outputs)])
+    parts = np.split(theta, ends[:-1])
+    return [(weight.reshape(shape), bias) for weight, bias, shape in zip(parts[::2], parts[1::2], shapes, strict=True)]
 
 
 def joined(layers: Layers) -> np.ndarray:

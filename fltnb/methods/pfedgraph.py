@@ -14,7 +14,7 @@ from ..settings import NonNegative, Positive
 from .base import Context, Method, State, alone, mix
 from .cfl import cosines
 from .modelspace import with_rows
-from .samples import last_features
+from .samples import outputs
 
 ALIKE = -0.9  # the official code takes updates whose cosine exceeds 0.9 for the same
 DIRECTIONS = 3
@@ -90,7 +90,8 @@ class FedSaC(PFedGraph):
         directions = state["directions"].copy()
         if np.isfinite(trained.theta).all():  # else the run is about to stop, with a message about it
             for client, theta in zip(clients, trained.theta, strict=True):
-                directions[client] = principal_directions(last_features(engine, theta, client))
+                seen = outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
+                directions[client] = principal_directions(seen)
         return state | {"directions": directions}, trained
 
     def cost(self, state: State, clients: np.ndarray, d: np.ndarray) -> np.ndarray:

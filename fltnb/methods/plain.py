@@ -5,7 +5,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, NonNegative, Share
 from .base import Context, Method, Rule, State, alone, mix
@@ -102,19 +101,15 @@ class FedDist(FedAvg):
     ``epsilon`` goes from 0 (never moves) to 1 (the mean itself); it is 0.6 in FeSEM's runs.
     """
 
-    name = "feddist"
+    name, by_samples = "feddist", False
 
     rule: ClassVar = "participants"
     epsilon: Share = 0.6
 
-    def shares(self, sizes: np.ndarray) -> np.ndarray:
-        """Weights (n,) of participants with these numbers of samples in the mean."""
-        return np.full(len(sizes), 1 / len(sizes))
-
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Take the partial step."""
-        shares = self.epsilon * self.shares(state["weights"][clients])
-        W = np.append(shares, 1 - self.epsilon)
+        weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
+        W = np.append(self.epsilon * (weights / weights.sum()), 1 - self.epsilon)
         return state | {"models": mix(W[None], np.vstack([theta, state["models"]]))}
 
 
@@ -124,11 +119,7 @@ class FedDistWS(FedDist):
     The paper gives no step, and the public code for this row does not run; a remark in it means ``epsilon=1``.
     """
 
-    name = "feddist_ws"
-
-    def shares(self, sizes: np.ndarray) -> np.ndarray:
-        """In proportion to the samples."""
-        return sizes / sizes.sum()
+    name, by_samples = "feddist_ws", True
 
 
 class FedDANE(FedAvg):
@@ -144,7 +135,7 @@ class FedDANE(FedAvg):
     configurations try 0, 0.5 and 1 for mu.
     """
 
-    name = "feddane"
+    name, layered = "feddane", True
     models_down = 3  # the model and the mean gradient; the model once more, for phase B
     models_up = 2
 
@@ -153,21 +144,13 @@ class FedDANE(FedAvg):
 
     local_training = FedProx.local_training
 
-    def start(self, fed, model, context: Context) -> State:
-        """As FedAvg."""
-        if not model.layers:
-            raise FltnbError(f"FedDANE trains networks of fltnb.models.NAMES, not {model.name!r}: choose another one.")
-        return super().start(fed, model, context)
-
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """Both phases."""
-        from ..training import Trained
         from .autograd import CorrectedEngine
 
         theta, weights = state["models"][0].astype(engine.spec.dtype), state["weights"][clients]
         plain = CorrectedEngine(engine.fed, engine.model, engine.spec, engine.device)
         gradients = np.stack([plain.gradient(theta, client) for client in clients])
         shift = mix(weights[None] / weights.sum(), gradients) - gradients
-        done = [plain.corrected(theta, i, round, own) for i, own in zip(clients, shift, strict=True)]
-        models, losses = ([getattr(one, part) for one in done] for part in ("theta", "loss"))
-        return state, Trained(np.concatenate(models), np.concatenate(losses))
+        plain.shift = dict(zip(clients.tolist(), shift, strict=True))
+        return state, plain.train(theta[None], np.zeros_like(clients), clients, round)

@@ -29,7 +29,7 @@ def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split:
     out = []
     for client in clients:
         index = getattr(engine.fed, split)[client]
-        answers = log_softmax(_outputs(engine, engine.model.predict, theta, index), axis=2)
+        answers = log_softmax(outputs(engine, engine.model.predict, theta, index), axis=2)
         out.append(-answers[:, np.arange(len(index)), engine.fed.labels[index]])
     return out
 
@@ -53,7 +53,7 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
         index = parts[holder]
         if not len(index):
             continue
-        answers = softmax(_outputs(engine, engine.model.predict, theta, index), axis=2)
+        answers = softmax(outputs(engine, engine.model.predict, theta, index), axis=2)
         truth = engine.fed.labels[index]
         for client in np.flatnonzero(first == holder):
             mixed = np.tensordot(shares[client], answers, axes=1)
@@ -63,13 +63,8 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
     return Evaluation(correct, total, loss)
 
 
-def last_features(engine: Engine, theta: np.ndarray, client: int) -> np.ndarray:
-    """Return what the last layer sees of a client's training samples, (n_i, e) float64, under one model (P,)."""
-    return _outputs(engine, engine.model.features, theta[None], engine.fed.train[client])[0]
-
-
-def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """``outputs(params, x)`` (K, n, ...) of K models, float64; in the engine's threads, so that sums never vary."""
+def outputs(engine: Engine, answer, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Return ``answer(params, x)`` (K, n, ...) of K models, float64, in the engine's threads: sums never vary."""
     import torch
 
     from ..training.serial import threads
@@ -79,5 +74,5 @@ def _outputs(engine: Engine, outputs, theta: np.ndarray, index: np.ndarray) -> n
     with threads(getattr(engine, "n_threads", 1)), torch.inference_mode():
         for begin in range(0, len(index), SLICE):
             x = torch.from_numpy(engine.fed.inputs(index[begin : begin + SLICE])).to(device, dtype)
-            parts.append(torch.stack([outputs(params, x) for params in models]).cpu().numpy())
+            parts.append(torch.stack([answer(params, x) for params in models]).cpu().numpy())
     return np.concatenate(parts, axis=1).astype(np.float64)

@@ -88,10 +88,8 @@ class VisionModel(Model):
         channels, *sides = self.input_shape
         least = LEAST.get(self.architecture, 2)
         if channels not in (1, 3) or min(sides) < least:
-            raise FltnbError(
-                f"Model {self.name!r} needs grey or colour images of at least {least} x {least} pixels, not samples of"
-                f" shape {self.input_shape}: choose another model, or larger images."
-            )
+            needed = f"grey or colour images of at least {least} x {least} pixels, not samples of {self.input_shape}"
+            raise FltnbError(f"Model {self.name!r} needs {needed}: choose another model, or larger images.")
 
     @property
     def architecture(self) -> str:
@@ -113,14 +111,6 @@ class VisionModel(Model):
     def _whole(self) -> Network:
         """For the shapes and for :func:`torch.func.functional_call`."""
         return self._hollow().eval()
-
-    @cached_property
-    def _body(self) -> Network:
-        """The same without the last layer."""
-        body = self._hollow().eval()
-        parent, _, last = _last(body.net).rpartition(".")
-        setattr(body.net.get_submodule(parent), last, nn.Identity())
-        return body
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -174,8 +164,11 @@ class VisionModel(Model):
 
     def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
-        known, named = _tensors(self._body), self._named(params)
-        return functional_call(self._body, {name: named[name] for name in known}, (x,))
+        seen: list[torch.Tensor] = []
+        last = self._whole.net.get_submodule(_last(self._whole.net))
+        with last.register_forward_pre_hook(lambda _, given: seen.extend(given)):
+            self.predict(params, x)
+        return torch.cat(seen)
 
     def _named(self, params: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         return {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
@@ -187,19 +180,14 @@ class VisionModel(Model):
         weights that are not here and cannot be downloaded.
         """
         if self.imagenet and (fed.mean, fed.std) != SCALINGS["unit"]:
-            raise FltnbError(
-                f"Model {self.name!r} normalises pixels itself and expects them in [0, 1], but the federation scales"
-                f" them with mean {fed.mean} and std {fed.std}: take fed.scaled('unit'), or put scaling='unit' into its"
-                " settings."
-            )
+            has = f"pixels in [0, 1], but the federation scales them with mean {fed.mean} and std {fed.std}"
+            raise FltnbError(f"Model {self.name!r} expects {has}: take fed.scaled('unit'), or scaling='unit'.")
         sizes = np.asarray(fed.sizes)
         lonely = np.flatnonzero((sizes % batch_size == 1) | (batch_size == 1))
         if len(lonely) and self.needs_two:
-            raise FltnbError(
-                f"Batch normalisation of {self.name!r} sees one number per channel of a single {self.input_shape[1]} x"
-                f" {self.input_shape[2]} image, and client {lonely[0]} with {sizes[lonely[0]]} training images has a"
-                f" batch of one: choose another batch_size than {batch_size}, or larger images."
-            )
+            lone = f"Client {lonely[0]} with {sizes[lonely[0]]} training images has a batch of one"
+            why = f"too little for batch normalisation of {self.name!r} at {self.input_shape[1:]} pixels"
+            raise FltnbError(f"{lone}, {why}: choose another batch_size than {batch_size}, or larger images.")
         if self.imagenet:
             self._weights()
 
@@ -228,11 +216,9 @@ def download(published, otherwise: str) -> dict[str, torch.Tensor]:
             # tensors only, never arbitrary pickles, and the file must have the published checksum
             return dict(published.get_state_dict(progress=False, check_hash=True, weights_only=True))
     except (OSError, RuntimeError) as error:
-        raise FltnbError(
-            f"The ImageNet weights {published} are not here and the download failed ({error}): connect to"
-            f" the network once, put {published.url.rpartition('/')[2]} into $TORCH_HOME/hub/checkpoints"
-            f" (by default ~/.cache/torch/hub/checkpoints), or {otherwise}."
-        ) from error
+        file = f"{published.url.rpartition('/')[2]} into $TORCH_HOME/hub/checkpoints (~/.cache/torch/hub/checkpoints)"
+        found = f"The ImageNet weights {published} are not here and the download failed ({error})"
+        raise FltnbError(f"{found}: connect to the network once, put {file}, or {otherwise}.") from error
     finally:
         socket.setdefaulttimeout(timeout)
 

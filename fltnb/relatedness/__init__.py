@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import choose
-from ..settings import brief, checked
+from ..settings import brief, checked, plain
 from .base import ClientClusterer, sketch_bytes
 from .centroids import PCAKMeans
-from .eigen import EigenRelevance
+from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
 from .fcr import FCR
-from .mean import MeanImage
 from .merge_gain import MergeGain
 from .pacfl import PACFL
 from .ridge import Gain, clustering_gain
@@ -35,5 +34,4 @@ def canonical(clusterer: ClientClusterer | Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that decide a clusterer's result: ``name`` and the options that differ from defaults."""
     made = build(clusterer) if isinstance(clusterer, Mapping) else clusterer
     options = {name: value for name, value in made.get_params(deep=False).items() if name != "n_jobs"}
-    options = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in options.items()}
-    return {"name": type(made).__name__, **brief(type(made), options)}
+    return {"name": type(made).__name__, **brief(type(made), plain(options))}

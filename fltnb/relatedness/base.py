@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -62,9 +63,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     labelled = False  # whether ``y`` are the classes of all samples
     per_task, prefer = 32, None  # clients of one task of joblib, and whether tasks are threads
 
-    def _store(self, options: dict) -> None:
-        """Keep a constructor's options as they are, as scikit-learn wants it; they are checked on ``fit``."""
-        vars(self).update({name: value for name, value in options.items() if name != "self"})
+    def __init_subclass__(cls, **more) -> None:
+        super().__init_subclass__(**more)
+        dataclass(cls, eq=False, repr=False)  # annotated attributes are the options, which are checked on ``fit``
 
     def check(self, sizes: Sequence[int]) -> None:
         """Refuse (FltnbError) options that cannot work for clients with these numbers of samples, before any work."""

@@ -1,9 +1,10 @@
 """Clusterers whose clients send k-means centroids: a threshold on a client distance, Ward, a cut (FLT, Algorithm 2)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
@@ -12,10 +13,8 @@ from ..randomness import integer
 from ..settings import Count, Natural, NonNegative
 from .base import ClientClusterer, Sketch
 from .cuts import Linkage, best_cut, chance_modularity, cut, modularity_by_cut, rows_linkage
-from .distances import matching_distances
 
 
-@dataclass(eq=False, repr=False)
 class CentroidClusterer(ClientClusterer):
     """Base of FCR and PCAKMeans; ``labels_`` and the rest follow from a client distance and ``threshold``."""
 
@@ -36,11 +35,14 @@ class CentroidClusterer(ClientClusterer):
             if not 1 <= number <= size:
                 raise FltnbError(f"{number} centroids cannot be formed from the {size} samples of client {i}: lower k.")
 
-    def _kmeans(self, z: np.ndarray, client: int) -> Sketch:
-        """K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list."""
+    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
+        """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it.
+
+        K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list.
+        """
         k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
-        fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(z)
-        weights = np.bincount(fitted.labels_, minlength=k) / len(z)
+        fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(x)
+        weights = np.bincount(fitted.labels_, minlength=k) / len(x)
         return {"centroids": fitted.cluster_centers_, "_weights": weights}
 
     def _take(self, sketches: Sequence[Sketch]) -> list[np.ndarray]:
@@ -68,7 +70,6 @@ class CentroidClusterer(ClientClusterer):
         self._keep(distance, tree, cut(tree, wanted), adjacency)
 
 
-@dataclass(eq=False, repr=False)
 class PCAKMeans(CentroidClusterer):
     """PCA on pixels, k-means, matching distance and Ward: FLT's baseline (arXiv 2103.15947, Section 4.3).
 
@@ -99,7 +100,7 @@ class PCAKMeans(CentroidClusterer):
 
     def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
         """Return ``centroids`` (k_i, n_components) of pixels (n_i, d), in the shared :meth:`basis` if there is one."""
-        return self._kmeans((basis or self.basis(x)).transform(x), client)
+        return super().sketch((basis or self.basis(x)).transform(x), client)
 
     def basis(self, x: np.ndarray):
         """Principal axes (scikit-learn's PCA) of pixels (n, d)."""
@@ -118,7 +119,29 @@ class PCAKMeans(CentroidClusterer):
 
 def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:
     """(M, max k, d) array of the clients' points, NaN where a client has fewer."""
-    out = np.full((len(points), max(map(len, points)), points[0].shape[1]), np.nan, dtype=points[0].dtype)
-    for row, p in zip(out, points, strict=True):
-        row[: len(p)] = p
-    return out
+    most = max(map(len, points))
+    return np.stack([np.pad(own, ((0, most - len(own)), (0, 0)), constant_values=np.nan) for own in points])
+
+
+def min_distances(points: Sequence[np.ndarray]) -> np.ndarray:
+    """Smallest distances (M, M) over all pairs of points (k_i, u), one of either client (FLT, Algorithm 2, line 15)."""
+    starts, every = np.cumsum([0, *map(len, points[:-1])]), np.concatenate(points)
+    distance = np.array([np.minimum.reduceat(cdist(own, every).min(axis=0), starts) for own in points])
+    np.fill_diagonal(distance, 0.0)
+    return distance
+
+
+def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
+    """Distances (M, M) under the cheapest one-to-one matching of the points (k_i, u), as the authors of FLT ran it.
+
+    The root of the matched pairs' summed squared distances is divided by the number of pairs. With different numbers of
+    points the smaller set is matched into the larger one, and points left over cost nothing.
+    """
+    ends, every = np.cumsum([*map(len, points)]), np.concatenate(points)
+    distance = np.zeros((len(points), len(points)))
+    for i in range(1, len(points)):
+        costs = cdist(points[i], every[: ends[i - 1]], "sqeuclidean")  # to all clients before
+        for j, cost in enumerate(np.split(costs, ends[: i - 1], axis=1)):
+            least = cost[linear_sum_assignment(cost)].sum()
+            distance[i, j] = distance[j, i] = np.sqrt(least) / min(cost.shape)
+    return distance

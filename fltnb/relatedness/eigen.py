@@ -5,13 +5,12 @@ this is Eq. (2), where every user multiplies its own Gram matrix with the other'
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage as scipy_linkage
 from scipy.linalg import eigh
 from scipy.optimize import brentq
-from scipy.spatial.distance import squareform
+from scipy.spatial.distance import pdist, squareform
 from scipy.special import log_ndtr, ndtr
 from sklearn.metrics import silhouette_score
 
@@ -25,7 +24,6 @@ REASONABLE = 0.5  # mean silhouette of reasonable structure (Kaufman and Roussee
 _OF_VECTORS, _OF_GRAM = 1, 2  # streams of noise
 
 
-@dataclass(eq=False, repr=False)
 class EigenRelevance(ClientClusterer):
     r"""Cluster clients by the relevance of each other's eigenvectors (arXiv 2410.02733, Eqs. 1 to 5, Algorithm 2).
 
@@ -151,6 +149,27 @@ class EigenRelevance(ClientClusterer):
         sizes = np.array([sketch["vectors"].size for sketch in sketches])
         self.received_ = sizes.sum() - sizes
         self._keep(*by_silhouette(self, 1 - self.relevance_))
+
+
+class MeanImage(ClientClusterer):
+    """Cluster clients by average linkage of their mean samples: the baseline that a clusterer has to beat, our own.
+
+    A client sends d numbers; nothing is drawn. Parameters and ``criterion_`` are those of :class:`EigenRelevance`.
+    """
+
+    n_clusters: Count | None = None
+    max_clusters: Count | None = None
+    n_jobs: int | None = None
+
+    content, linkage = "features", "average"
+
+    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
+        """Return the ``mean`` (d,) of a client's samples (n, d)."""
+        return {"mean": x.mean(axis=0, dtype=np.float64)}
+
+    def _relate(self, sketches, answers) -> None:
+        means = np.stack([sketch["mean"] for sketch in sketches])
+        self._keep(*by_silhouette(self, squareform(pdist(means))))
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Literal
 
@@ -28,7 +27,6 @@ SAMPLES, HALVES, PROJECTION, DIRECTIONS = range(4)  # keys of the draws
 Validation = Sequence[Sequence[np.ndarray]] | Callable[[int], Sequence[np.ndarray]]
 
 
-@dataclass(eq=False, repr=False)
 class EMDClustering(ClientClusterer):
     r"""Cluster clients by earth mover's distances of their embeddings (EMD-CFL, arXiv 2506.07769, Algorithm 1).
 
@@ -103,7 +101,14 @@ class EMDClustering(ClientClusterer):
             if len(y) != count:
                 raise FltnbError(f"Give validation embeddings under the encoders of all {count} clients, not {len(y)}.")
             y = list(y).__getitem__
-        rows = (check_validation(y(i), count, width, i) for i in range(count))
+
+        def checked(i: int) -> list[np.ndarray]:
+            rows, what = list(y(i)), f"validation embeddings under the encoder of client {i}"
+            if len(rows) != count:
+                raise FltnbError(f"There are {what} of {len(rows)} clients, not {count}: give one array per client.")
+            return check_clients(rows, what, width)
+
+        rows = map(checked, range(count))
         known = next(rows)  # before any work
         tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
         return self._rows(tasks, [*map(len, X)], [*map(len, known)], width)
@@ -205,14 +210,6 @@ def farther(distance: np.ndarray) -> np.ndarray:
     far[np.isnan(far)] = np.inf
     np.fill_diagonal(far, 0.0)
     return far
-
-
-def check_validation(rows: Sequence[np.ndarray], count: int, width: int, encoder: int) -> list[np.ndarray]:
-    """Return everybody's validation embeddings under one encoder, or raise FltnbError naming encoder and client."""
-    rows, what = list(rows), f"validation embeddings under the encoder of client {encoder}"
-    if len(rows) != count:
-        raise FltnbError(f"There are {what} of {len(rows)} clients instead of {count}: give one array per client.")
-    return check_clients(rows, what, width)
 
 
 def cosine_cost(a: np.ndarray, b: np.ndarray) -> np.ndarray:

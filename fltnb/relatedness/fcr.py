@@ -5,7 +5,6 @@ import functools
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Annotated, ClassVar, Literal
 
@@ -15,16 +14,13 @@ from sklearn.neighbors import NearestNeighbors
 from ..errors import FltnbError
 from ..randomness import integer
 from ..settings import Count, Whole
-from .base import Sketch
-from .centroids import CentroidClusterer, stack_ragged
-from .distances import matching_distances, min_distances
+from .centroids import CentroidClusterer, matching_distances, min_distances, stack_ragged
 
 DISTANCES = {"min": min_distances, "matching": matching_distances}
 _SEARCH = ("pynndescent", "pynndescent.distances", "pynndescent.sparse")
 EXACT_ABOVE = 4096  # points from which UMAP would search neighbours approximately (and slowly: 27 s at 12,000)
 
 
-@dataclass(eq=False, repr=False)
 class FCR(CentroidClusterer):
     """Client relatedness from a few centroids per client (FLT, arXiv 2103.15947, Section 3.2, Algorithm 2).
 
@@ -40,7 +36,7 @@ class FCR(CentroidClusterer):
     threshold : float, gamma, in units of the UMAP plane; related means *below* it. Paper and code: 1.
     distance : {"min", "matching"}
         Smallest between any two points (Algorithm 2, line 15), or the public code's
-        :func:`~fltnb.relatedness.distances.matching_distances`.
+        :func:`~fltnb.relatedness.centroids.matching_distances`.
     n_neighbors, n_components : int
         UMAP's neighbourhood and dimension u. Take fewer neighbours than one kind of data has centroids over all
         clients: with 25 small clients 15 glues digits together and 5 does not.
@@ -65,10 +61,6 @@ class FCR(CentroidClusterer):
         total = np.broadcast_to(self.k, len(sizes)).sum()
         if total < 4:
             raise FltnbError(f"UMAP cannot lay out {total} centroids: use more clients or a larger k, at least 4.")
-
-    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
-        """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it."""
-        return self._kmeans(x, client)
 
     def _relate(self, sketches, answers) -> None:
         centres, seed = self._take(sketches), integer(int(self.random_state), "umap")

@@ -68,23 +68,19 @@ class MergeGain(ClientClusterer):
     distance_ : ndarray (M, M), ``-gain`` of merging two clients, negative where they gain; NaN where not evaluated
     """
 
-    content, labelled = "samples", True
+    n_features: Count = 64
+    folds: Annotated[int, Whole(2)] = 3
+    n_draws: Count = 1
+    n_clusters: Count | None = None
+    random_state: Natural = 0
+    n_classes: Annotated[int, Whole(2)] | None = None
+    epsilon: Positive | None = None
+    delta: Rate = 1e-5
+    clip: Positive | None = None
+    secret: Natural = 0
+    n_jobs: int | None = None
 
-    def __init__(
-        self,
-        n_features: Count = 64,
-        folds: Annotated[int, Whole(2)] = 3,
-        n_draws: Count = 1,
-        n_clusters: Count | None = None,
-        random_state: Natural = 0,
-        n_classes: Annotated[int, Whole(2)] | None = None,
-        epsilon: Positive | None = None,
-        delta: Rate = 1e-5,
-        clip: Positive | None = None,
-        secret: Natural = 0,
-        n_jobs: int | None = None,
-    ):
-        self._store(locals())
+    content, labelled = "samples", True
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
         for i, size in enumerate(sizes):

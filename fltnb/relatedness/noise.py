@@ -4,6 +4,8 @@ The level is the expected length of the noise on a vector, as a multiple of the 
 mean of all. It is no privacy guarantee (see ``epsilon`` of EigenRelevance).
 """
 
+from functools import partial
+
 import numpy as np
 from sklearn.base import clone
 
@@ -33,11 +35,10 @@ def noisy(clusterer, level: float, seed: int = 0):
     level = float(check("The level of noise", level, NonNegative))
     if isinstance(clusterer, EigenRelevance):
         return clone(clusterer).set_params(noise=level)
-    made = _KINDS.get(type(clusterer))
-    if made is None:
-        raise FltnbError(f"What noise on {type(clusterer).__name__} would be is not defined: leave it out.")
-    out = made(**clusterer.get_params())
-    out.level, out.noise_seed = level, int(seed)
+    kind, out = type(clusterer), clone(clusterer)
+    if kind not in _KINDS:
+        raise FltnbError(f"What noise on {kind.__name__} would be is not defined: leave it out.")
+    out.sketches = partial(_KINDS[kind], out, level, int(seed))
     return out
 
 
@@ -52,57 +53,52 @@ def typical_length(points: np.ndarray) -> float:
     return float(np.sqrt(((points - points.mean(axis=0)) ** 2).sum(axis=1).mean()))
 
 
-class _FCR(FCR):
-    def sketches(self, X, y=None, first=0):
-        clean = [sketch["centroids"] for sketch in super().sketches(X, y, first)]
-        length = self.level * typical_length(np.concatenate(clean))
-        rough = [roughened(centres, length, self.noise_seed, i) for i, centres in enumerate(clean, first)]
-        return super().sketches(rough, y, first)  # k-means with k centroids on k points gives back these points
+def _fcr(own, level, seed, X, y=None, first=0):
+    clean = [sketch["centroids"] for sketch in FCR.sketches(own, X, y, first)]
+    length = level * typical_length(np.concatenate(clean))
+    rough = [roughened(centres, length, seed, i) for i, centres in enumerate(clean, first)]
+    return FCR.sketches(own, rough, y, first)  # k-means with k centroids on k points gives back these points
 
 
-class _Transport(TransportSignatures):
-    def sketches(self, X, y=None, first=0):
-        clean = super().sketches(X, y, first)
-        length = self.level * typical_length(np.concatenate([s[half] for s in clean for half in ("first", "second")]))
-        return [
-            self.sketch(x, i, lambda points, *split, i=i: roughened(points, length, self.noise_seed, i, SPLITS, *split))
-            for i, x in enumerate(X, first)
-        ]
+def _transport(own, level, seed, X, y=None, first=0):
+    clean = TransportSignatures.sketches(own, X, y, first)
+    length = level * typical_length(np.concatenate([s[half] for s in clean for half in ("first", "second")]))
+    return [
+        own.sketch(x, i, lambda points, *split, i=i: roughened(points, length, seed, i, SPLITS, *split))
+        for i, x in enumerate(X, first)
+    ]
 
 
-class _MergeGain(MergeGain):
-    def sketches(self, X, y=None, first=0):
-        clean = super().sketches(X, y, first)
-        flat = [np.hstack([s[name].reshape(len(s["squares"]), -1) for name in ("moments", "products")]) for s in clean]
-        each = [len(x) / self.folds for x in X]
-        length = self.level * typical_length(np.concatenate([one / n for one, n in zip(flat, each, strict=True)]))
-        for i, (sketch, one, n) in enumerate(zip(clean, flat, each, strict=True)):
-            rough = roughened(one, n * length, self.noise_seed, first + i, SUMS)
-            cut = sketch["moments"].shape[1]
-            sketch["moments"], sketch["products"] = rough[:, :cut], rough[:, cut:].reshape(sketch["products"].shape)
-            sketch["about"][3] = n * length / np.sqrt(one.shape[1])
-        return clean
+def _merge_gain(own, level, seed, X, y=None, first=0):
+    clean = MergeGain.sketches(own, X, y, first)
+    flat = [np.hstack([s[name].reshape(len(s["squares"]), -1) for name in ("moments", "products")]) for s in clean]
+    each = [len(x) / own.folds for x in X]
+    length = level * typical_length(np.concatenate([one / n for one, n in zip(flat, each, strict=True)]))
+    for i, (sketch, one, n) in enumerate(zip(clean, flat, each, strict=True)):
+        rough = roughened(one, n * length, seed, first + i, SUMS)
+        cut = sketch["moments"].shape[1]
+        sketch["moments"], sketch["products"] = rough[:, :cut], rough[:, cut:].reshape(sketch["products"].shape)
+        sketch["about"][3] = n * length / np.sqrt(one.shape[1])
+    return clean
 
 
-class _EMD(EMDClustering):
-    def sketches(self, X, y=None, first=0):
-        if y is None:
-            raise FltnbError("Noise on what EMD-CFL sends needs validation embeddings: give y.")
-        given = y if callable(y) else list(y).__getitem__
-        lengths = [self.level * typical_length(x) for x in X]
+def _emd(own, level, seed, X, y=None, first=0):
+    if y is None:
+        raise FltnbError("Noise on what EMD-CFL sends needs validation embeddings: give y.")
+    given = y if callable(y) else list(y).__getitem__
+    lengths = [level * typical_length(x) for x in X]
 
-        def validation(i: int) -> list[np.ndarray]:
-            return [roughened(np.asarray(z), lengths[i], self.noise_seed, i, 1 + j) for j, z in enumerate(given(i))]
+    def validation(i: int) -> list[np.ndarray]:
+        return [roughened(np.asarray(z), lengths[i], seed, i, 1 + j) for j, z in enumerate(given(i))]
 
-        rough = [roughened(x, lengths[i], self.noise_seed, i, 0) for i, x in enumerate(X)]
-        return super().sketches(rough, validation, first)
-
-
-class _PACFL(PACFL):
-    def sketch(self, x, classes=None, client=0):
-        vectors = super().sketch(x, classes, client)["vectors"]
-        rough = roughened(vectors.T, self.level, self.noise_seed, client).T
-        return {"vectors": rough / np.linalg.norm(rough, axis=0)}
+    rough = [roughened(x, lengths[i], seed, i, 0) for i, x in enumerate(X)]
+    return EMDClustering.sketches(own, rough, validation, first)
 
 
-_KINDS = {FCR: _FCR, MergeGain: _MergeGain, TransportSignatures: _Transport, EMDClustering: _EMD, PACFL: _PACFL}
+def _pacfl(own, level, seed, X, y=None, first=0):
+    clean = [sketch["vectors"] for sketch in PACFL.sketches(own, X, y, first)]
+    rough = [roughened(vectors.T, level, seed, i).T for i, vectors in enumerate(clean, first)]
+    return [{"vectors": vectors / np.linalg.norm(vectors, axis=0)} for vectors in rough]
+
+
+_KINDS = {FCR: _fcr, MergeGain: _merge_gain, TransportSignatures: _transport, EMDClustering: _emd, PACFL: _pacfl}

@@ -1,7 +1,6 @@
 """PACFL: clients whose images span similar subspaces belong together (Vahidian et al., AAAI 2023)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,7 +15,6 @@ from .base import ClientClusterer, Sketch
 from .cuts import canonical, cut
 
 
-@dataclass(eq=False, repr=False)
 class PACFL(ClientClusterer):
     """Cluster clients by the angles between singular vectors of their data (arXiv 2209.10526, Algorithm 1).
 

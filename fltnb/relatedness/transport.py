@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +24,6 @@ PRIVATE_STEPS = 3  # noisy steps share the budget, so they are few
 NONE, UNCLEAR = -1, -2  # answers of TransportSignatures.predict: no cluster fits; several do
 
 
-@dataclass(eq=False, repr=False)
 class TransportSignatures(ClientClusterer):
     r"""Cluster clients by optimal transport between their centroids, against what chance alone would give.
 
@@ -162,17 +160,14 @@ class TransportSignatures(ClientClusterer):
         """Z of all pairs, (M, M) float32, row by row."""
         count = len(points)
         z = np.zeros((count, count), dtype=np.float32)
-        # rows get shorter: a long one and a short one stand side by side
-        order = np.stack([np.arange(count), np.arange(count)[::-1]], 1).ravel()[:count]
         own, spread = self.self_distance_, self.spread_
-        found = self._each("_beyond", zip(order), points=points, shares=shares)
-        for i, distance in zip(order, found, strict=True):
+        for i, distance in enumerate(self._each("_beyond", [()] * count, points=points, shares=shares)):
             rest = slice(i + 1, None)
             z[i, rest] = z[rest, i] = _standard(distance, own[i], own[rest], spread[i], spread[rest])
         return z
 
-    def _beyond(self, i: int, points: np.ndarray, shares: np.ndarray, client: int) -> np.ndarray:
-        return _row(points[i], shares[i], points[i + 1 :], shares[i + 1 :])
+    def _beyond(self, points: np.ndarray, shares: np.ndarray, client: int) -> np.ndarray:
+        return _row(points[client], shares[client], points[client + 1 :], shares[client + 1 :])
 
     def _level(self, tests: int) -> float:
         return float(norm.isf(self.alpha / tests))

@@ -13,7 +13,6 @@ from typing import Annotated, ClassVar, Literal, get_args
 
 import numpy as np
 from scipy.linalg import hadamard
-from scipy.spatial.distance import cdist
 from scipy.special import log_ndtr, ndtri
 from sklearn.cluster import KMeans
 from sklearn.neighbors import NearestCentroid
@@ -21,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import integer, stream
+from ..relatedness.centroids import min_distances
 from ..settings import Within, check, checked
 
 Form = Literal["printed", "printed, labels held", "corrected"]
@@ -142,8 +142,7 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
                 for label in mixture.held(client):
                     most = np.bincount(kmeans.labels_[labels == label], minlength=k).argmax()
                     bad |= bool((kmeans.cluster_centers_[most] * means[label] < 0).any())
-            distance = np.array([[cdist(a, b).min() for b in sent] for a in sent])
-            wrong = ((distance < gamma) != same)[pair]
+            wrong = ((min_distances(sent) < gamma) != same)[pair]
             wrong_centroids.append(bad)
             wrong_pairs.append(wrong)
     pairs = np.array(wrong_pairs)
