@@ -267,7 +267,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_sentence():
     refused("square", plots.matrices, {"a": np.ones((3, 4))})
     refused("each of the 3 clients once", plots.matrix_pair, EYE, [0, 1, 1])
     refused("2 true clusters do not fit 3 clients", plots.matrix_pair, EYE, [0, 1, 2], [0, 1])
-    refused("same clients, not 12 true and 4 found ones", plots.matrices, {"flt": np.zeros(4)}, TRUE)
+    refused("same clients, not 12 true, 4 found ones", plots.matrices, {"flt": np.zeros(4)}, TRUE)
     refused("at least one method", plots.matrices, {})
     refused("feature vectors", plots.sample_images, SimpleNamespace(images=np.ones((9, 5))))
     refused("as many images", plots.gallery, {"plain": np.ones((3, 2, 2))}, ["one", "two"])
