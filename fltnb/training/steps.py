@@ -335,18 +335,19 @@ class LeanTrainer:
             [none] * -(-n // size) if weights is None else weights.to(self.dtype).split(size),
             strict=True,
         )
-        rooms: dict[int, list] = {}
+        rooms: dict[int, tuple] = {}
         for x, target, out, masks, weight in batches:
             b = x.shape[0]  # len() of a tensor takes 4 microseconds
             if b not in rooms:  # at most two sizes: the batch and a short last one
-                rooms[b] = [layer.batch(b) for layer in self.head]
+                below = torch.empty(b if self.body else 0, self.features.shape[1] - 1, dtype=self.dtype)
+                rooms[b] = below, [layer.batch(b) for layer in self.head]
             if not self.body:
-                self._dense(x, target, out, masks, weight, rooms[b])
+                self._dense(x, target, out, masks, weight, *rooms[b])
                 continue
             for layer in self.body:
                 x = layer.forward(x, _of(layer, masks))
-            d = self._dense(self._flatten(x), target, out, masks, weight, rooms[b])
-            d = d.view(x.shape)
+            self._dense(self._flatten(x), target, out, masks, weight, *rooms[b])
+            d = rooms[b][0].view(x.shape)
             for layer in reversed(self.body):
                 d = layer.backward(d, b, layer is self.body[0])
         if not measure:
@@ -377,9 +378,9 @@ class LeanTrainer:
         flat[:, :-1].view(x.shape).copy_(x)
         return flat
 
-    def _dense(self, x, y, out, masks, weight, room) -> torch.Tensor:
-        """One step of the dense layers; return the gradient of their inputs, without rows if no layer needs it."""
-        head, b = self.head, x.shape[0]
+    def _dense(self, x, y, out, masks, weight, below, room) -> None:
+        """One step of the dense layers; ``below`` gets the gradient of their inputs, if it has rows."""
+        head = self.head
         inputs = [x.numpy()]
         for layer, (whole, z, _, _) in zip(head[:-1], room, strict=False):
             layer.forward(inputs[-1], whole)
@@ -392,16 +393,14 @@ class LeanTrainer:
         errors = room[-1][-1]
         dense.errors(out, y.numpy(), weight.numpy(), errors)
         for k in range(len(head) - 1, 0, -1):
-            (_, z, d, below), mask = room[k - 1], _of(head[k - 1], masks)
-            head[k].backward(errors, inputs[k], below)
+            (_, z, d, array), mask = room[k - 1], _of(head[k - 1], masks)
+            head[k].backward(errors, inputs[k], array)
             if head[k - 1].stage.relu:
                 relu_backward_to(d, z, 0, grad_input=d)
             if mask is not None:
                 d.mul_(mask)
-            errors = below
-        d = torch.empty(b if self.body else 0, x.shape[1] - 1, dtype=self.dtype)
-        head[0].backward(errors, inputs[0], d.numpy())
-        return d
+            errors = array
+        head[0].backward(errors, inputs[0], below.numpy())
 
 
 def _of(layer: _Dense | _Conv, masks: tuple) -> torch.Tensor | None:

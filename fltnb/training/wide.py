@@ -30,20 +30,24 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
     @numba.njit(**HOW)
     def pool(raw, out, winners):
         """Fill ``out`` (b, outputs, h, w) and ``winners`` (b, h, w, outputs) from a convolution's outputs."""
-        best = np.empty((w, outputs), out.dtype)
+        best, zero = np.empty((w, outputs), out.dtype), out.dtype.type(0)
         for b in range(len(out) // (outputs * h * w)):
             for i in range(h):
                 for j in range(w):
                     at, to = ((b * down + 2 * i) * across + 2 * j) * outputs, ((b * h + i) * w + j) * outputs
                     upper, lower = raw[at:], raw[at + across * outputs :]
+                    winner, most = winners[to : to + outputs], best[j]
                     for o in range(outputs):
-                        value, winner = number(upper, o), np.int32(0)
-                        for k in range(1, 4):
-                            other = number(upper if k < 2 else lower, o + k % 2 * outputs)
-                            winner = np.int32(k) if other > value else winner
-                            value = other if other > value else value
-                        winners[to + o] = np.int32(CUT) if value <= 0 else winner  # NaN goes on
-                        best[j, o] = out.dtype.type(0) if value < 0 else value
+                        value, second = number(upper, o), number(upper, o + outputs)
+                        third, last = number(lower, o), number(lower, o + outputs)
+                        place = np.int32(1) if second > value else np.int32(0)
+                        value = second if second > value else value
+                        place = np.int32(2) if third > value else place
+                        value = third if third > value else value
+                        place = np.int32(3) if last > value else place
+                        value = last if last > value else value
+                        winner[o] = np.uint8(np.int32(CUT) if value <= 0 else place)  # NaN goes on
+                        most[o] = zero if value < 0 else value
                 for o in range(outputs):
                     for j in range(w):
                         out[((b * outputs + o) * h + i) * w + j] = best[j, o]
