@@ -289,7 +289,7 @@ def confusion(
 
     parts, C = getattr(fed, choose(split, SPLITS, "split")), model.n_classes
     engine = SerialEngine(fed, model, TrainSpec(dtype=np.asarray(theta).dtype.name), device)
-    theta, rows, _ = engine._check(theta, np.ravel(rows), range(fed.n_clients))
+    theta, rows, _ = engine.check(theta, np.ravel(rows), range(fed.n_clients))
     pairs = list(zip(rows, same_sets(parts), strict=True))
     counts = {pair: np.zeros((C, C), dtype=np.int64) for pair in pairs}
     for (row, client), count in counts.items():

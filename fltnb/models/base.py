@@ -21,6 +21,7 @@ from ..randomness import stream
 POOL = 2  # every pooling of the papers is 2x2
 CACHED = 12e6  # bytes of the widest activation that are computed together: they fit the cache
 SLICED = 250  # and samples at most
+MANY = 100  # samples from which on it pays to bring weights into oneDNN's form
 
 
 @dataclass(frozen=True)
@@ -236,11 +237,12 @@ class Model:
 
         Three times as fast as the module where there are convolutions on a CPU: slices fit the cache, channels come
         last, 2x2 pooling is two strided maxima before ReLU, since torch's ``max_pool2d`` takes as long as a
-        convolution, and oneDNN multiplies. For ``torch.inference_mode``: ties would share a gradient.
+        convolution, and for many samples oneDNN multiplies. For ``torch.inference_mode``: ties would share a gradient.
         ``kernels``: type that convolutions compute in; default that of the parameters.
         """
         size = max(1, min(SLICED, int(CACHED / (self.widest * (kernels or x.dtype).itemsize))))
-        if x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        able = x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+        if able and len(x) >= MANY:
             first = 2 * sum(isinstance(stage.linear, Conv) for stage in self.stages)
             params = [*params[:first], *(one.to_mkldnn() for one in params[first:])]
         parts = x.split(size) if self.convolutional else [x]

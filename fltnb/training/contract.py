@@ -145,7 +145,7 @@ class Engine(ABC):
         sample_weights : sequence of n arrays, shapes (n_i,), optional
             Factors on the losses of the client's training samples; the mean is still taken over the batch size.
         """
-        theta, rows, clients = self._check(theta, rows, clients)
+        theta, rows, clients = self.check(theta, rows, clients)
         sizes = [len(self.fed.train[i]) for i in clients]
         if 0 in sizes:
             raise FltnbError(f"Client {clients[sizes.index(0)]} has no training samples: leave it out.")
@@ -167,11 +167,12 @@ class Engine(ABC):
         unknown split, shapes or indices that do not fit are refused with FltnbError.
         """
         choose(split, SPLITS, "split")
-        theta, rows, clients = self._check(theta, rows, clients)
+        theta, rows, clients = self.check(theta, rows, clients)
         plan = Plan(rows, clients, getattr(self.fed, split))
         return plan.gather(self._scores(theta, plan.tasks, split))
 
-    def _check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
+    def check(self, theta, rows, clients) -> tuple[np.ndarray, list[int], list[int]]:
+        """Return models, rows and clients in the engine's types, or refuse (FltnbError) what does not fit."""
         theta = np.ascontiguousarray(theta, dtype=self.spec.dtype)
         rows, clients = ([int(value) for value in np.asarray(values)] for values in (rows, clients))
         if theta.ndim != 2 or theta.shape[1] != self.model.n_parameters:

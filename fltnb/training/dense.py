@@ -63,9 +63,7 @@ def backward(w, target, x, d, keep, scale, below):
                 _add_rows(part, own, turned, i, o, 0, outputs, one, one)
             for i in range(len(own) // ROWS * ROWS, len(own)):
                 _add_row(part, own, turned, i, o, 0, outputs, one, one)
-        for s in range(len(below)):
-            for i in range(len(own)):
-                below[s, begin + i] = part[i, s]
+        below[:, begin : begin + len(own)] = part[: len(own), : len(below)].T
         for o in range(0, outputs, WIDTH):
             for s in range(0, b - SAMPLES + 1, SAMPLES):
                 _updates(target, x, d, s, o, begin, end, keep if s == 0 else one, scale)

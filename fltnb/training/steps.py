@@ -163,15 +163,19 @@ class _Conv:
         weight.copy_(self.weight)
         bias.copy_(self.bias)
 
+    def convolved(self, x: torch.Tensor) -> torch.Tensor:
+        """Return outputs before pooling; keep inputs and weights in the type that convolutions compute in."""
+        kernels, padding = self.spec.kernels, self.stage.linear.padding
+        self.x, self.kernel = x.to(kernels, memory_format=torch.channels_last), self.weight.to(kernels)
+        return functional.conv2d(self.x, self.kernel, self.bias.to(kernels), padding=padding)
+
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        kernels = self.spec.kernels
-        self.x, self.mask, self.kernel = x.to(kernels), mask, self.weight.to(kernels)
-        padding = self.stage.linear.padding
-        self.raw = out = functional.conv2d(self.x, self.kernel, self.bias.to(kernels), padding=padding)
+        self.mask = mask
+        self.raw = out = self.convolved(x)
         if self.stage.pool:
             out, self.winners = functional.max_pool2d(out, POOL, return_indices=True)
         if mask is not None:
-            out = out * mask.to(kernels)
+            out = out * mask.to(out.dtype)
         self.out = out.relu_() if self.stage.relu else out
         return self.out
 
@@ -234,16 +238,13 @@ class _WideConv(_Conv):
         return super()._allocate(conv)
 
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
-        b, (c, h, w), kernels = x.shape[0], self.shape, self.spec.kernels
+        b, (c, h, w) = x.shape[0], self.shape
         if b not in self.rooms:
             out = torch.empty(b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype)
             below = torch.empty(b, h, w, c, dtype=self.dtype)
             self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), below
-        self.x, (out, winners, _) = x.to(kernels, memory_format=torch.channels_last), self.rooms[b]
-        raw = functional.conv2d(
-            self.x, self.weight.to(kernels), self.bias.to(kernels), padding=self.stage.linear.padding
-        )
-        self.run_pool(_pixels(raw), out.flatten().numpy(), winners)
+        out, winners, _ = self.rooms[b]
+        self.run_pool(_pixels(self.convolved(x)), out.flatten().numpy(), winners)
         return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
@@ -346,7 +347,9 @@ class LeanTrainer:
                 continue
             for layer in self.body:
                 x = layer.forward(x, _of(layer, masks))
-            self._dense(self._flatten(x), target, out, masks, weight, *rooms[b])
+            flat = self._room(b)
+            flat[:, :-1].view(x.shape).copy_(x)
+            self._dense(flat, target, out, masks, weight, *rooms[b])
             d = rooms[b][0].view(x.shape)
             for layer in reversed(self.body):
                 d = layer.backward(d, b, layer is self.body[0])
@@ -372,11 +375,6 @@ class LeanTrainer:
             self.features = padded(n, self.features.shape[1], self.dtype)
             self.features[:, -1] = 1
         return self.features[:n]
-
-    def _flatten(self, x: torch.Tensor) -> torch.Tensor:
-        flat = self._room(len(x))
-        flat[:, :-1].view(x.shape).copy_(x)
-        return flat
 
     def _dense(self, x, y, out, masks, weight, below, room) -> None:
         """One step of the dense layers; ``below`` gets the gradient of their inputs, if it has rows."""
