@@ -23,6 +23,8 @@ SWITCHES: tuple[Settings, ...] = ({"lam": 0.0}, {"weighting": "samples"})
 TOGETHER: tuple[Settings, ...] = ({}, *SWITCHES, SWITCHES[0] | SWITCHES[1])
 """All four of them, for every K, on clients with one hand each and on clients that share :data:`STYLES` hands."""
 STYLES = 3
+LONG = 100
+"""Rounds of Figure 3, for Table 2's rows and the grid above on one seed."""
 
 SIZES: dict[str, Settings] = {
     "demo": {"federations": ("digits writers",), "clients": 12, "tried": (1, 2, 3, 4)}
@@ -71,6 +73,9 @@ def jobs(profile: str) -> list[Job]:
         result += [row(profile, name, method, 0) for method in ("fedavg", "oracle") if name != "pseudo-writers"]
         grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
         result += [row(profile, name, method, 0, **switch) for method, switch in grid]
+        others = ("fedavg", "oracle") if name == "shared hands" else METHODS
+        long = [*grid, *((method, {}) for method in others)]
+        result += [row(profile, name, method, 0, rounds=LONG, **switch) for method, switch in long]
     return list({job.id: job for job in result}.values())
 
 
@@ -123,17 +128,24 @@ def training(profile: str, name: str) -> Settings:
 
 
 def row(
-    profile: str, name: str, which: str, seed: int, variant: str = "as_written", shuffled: bool = False, **switch: Any
+    profile: str,
+    name: str,
+    which: str,
+    seed: int,
+    variant: str = "as_written",
+    shuffled: bool = False,
+    rounds: int = 0,
+    **switch: Any,
 ) -> Job:
-    """Return one run; a ``switch`` is an option of the method, and an axis."""
+    """Return one run; a ``switch`` is an option of the method, and an axis, as are ``rounds`` if not the profile's."""
     options = training(profile, name)
-    rounds, dealt = options["rounds"], {"shuffled": True} if shuffled else {}
-    if which == "fedsgd":  # as many passes over the data as the others
-        options["rounds"] = rounds * options["local_epochs"]
-    options |= {"seed": seed, "eval_every": options["rounds"] // rounds}
+    beside = ({"shuffled": True} if shuffled else {}) | ({"rounds": rounds} if rounds else {})
+    rounds = rounds or options["rounds"]
+    passes = options["local_epochs"] if which == "fedsgd" else 1  # as many passes over the data as the others
+    options |= {"seed": seed, "rounds": rounds * passes, "eval_every": passes}
     fed = federation(profile, name, seed, shuffled, which == "emdcfl")
     how = method(which, DATASETS[name], rounds, variant) | switch
-    axes = {"dataset": name, "method": which, "variant": variant} | switch | dealt
+    axes = {"dataset": name, "method": which, "variant": variant} | switch | beside
     return Job.training(fed, how, **options, axes=axes)
 
 
