@@ -9,7 +9,7 @@ import pytest
 import torch
 from toys import prepared, refused
 
-from fltnb import data, paths
+from fltnb import data, federations, paths
 from fltnb.data import ImageSet, features
 from fltnb.encoders import EncoderSpec, embed_clients
 from fltnb.federations import Federation
@@ -302,8 +302,17 @@ def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
     fed = Federation.from_arrays(pictures, labels, [0, 0, 1, 1], test_fraction=0.5)
     embedded = embed_clients(fed, EncoderSpec("efficientnet", "imagenet"), n_jobs=1)
     assert np.allclose([x[0, 0] for x in embedded], [6 / 255 * fed.images[own[0]].max() for own in fed.train])
-    monkeypatch.setattr(features, "network", None)  # computed once: the prepared file is read now
+    images = ImageSet("pictures", pictures, labels, split, ("a", "b"), "drawn")
+    base = {"kind": "rotated_copies", "n_clients": 4, "val_fraction": 0.34}
+    turned = federations.seen(images, base)  # as clients have them; turned, an even picture is the same
+    monkeypatch.setattr(features, "network", None)  # computed once: files are read now
     assert np.array_equal(data.load("pacs_features", tmp_path).images, seen.images)
+    assert (
+        np.array_equal(federations.seen(images, base).images, turned.images) and "EfficientNet-Lite0" in turned.origin
+    )
+    held = zip(turned.train, turned.val, strict=True)
+    assert [np.unique(turned.images[np.append(*own)]).tolist() for own in held] == 4 * [[0, 114, 255]]
+    refused("sees colour pictures", federations.seen, data.load("digits"), base)
 
 
 def test_imagenet_features_need_their_extra(monkeypatch):

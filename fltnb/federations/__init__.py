@@ -5,9 +5,9 @@ from .base import SPLITS, Federation
 from .domains import domains, renderings, rotated, rotated_copies
 from .kinds import KINDS, build, canonical, complete, made
 from .labels import dirichlet, label_clusters, power_law_sizes, structured
+from .over import divided, held_out, seen, shuffled
 from .phases import changing, with_events
 from .pixels import SCALINGS, to_inputs
-from .redealt import divided, held_out, shuffled
 from .tasks import CIFAR10_TASKS, CIFAR100_VEHICLES, DIGITS_TASKS, FASHION_TASKS, cross_tasks, tasks
 from .writers import apply_style, pseudo_writers, writer_styles, writers
 
@@ -17,5 +17,5 @@ __all__ = ["CIFAR10_TASKS", "CIFAR100_VEHICLES", "DIGITS_TASKS", "FASHION_TASKS"
 __all__ += ["Federation", "apply_style", "attacked", "build", "canonical", "complete", "from_arrays", "made"]
 __all__ += ["power_law_sizes", "to_inputs", "with_events", "writer_styles"]
 __all__ += ["backdoor_colours", "backdoor_patches", "changing", "cross_tasks", "dirichlet", "divided", "domains"]
-__all__ += ["held_out", "label_clusters", "pseudo_writers", "renderings", "rotated", "rotated_copies", "shuffled"]
-__all__ += ["structured", "tasks", "writers"]
+__all__ += ["held_out", "label_clusters", "pseudo_writers", "renderings", "rotated", "rotated_copies", "seen"]
+__all__ += ["shuffled", "structured", "tasks", "writers"]

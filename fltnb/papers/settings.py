@@ -50,7 +50,10 @@ STRUCTURED = "structured_noniid_femnist"
 STAND_INS = {
     "emnist_bymerge": STRUCTURED,  # cut to EMNIST Balanced's sizes, where its release is not at hand
     "pseudo_writers": "femnist",
-    "pacs_features": "pacs",  # as another ImageNet network than the paper's sees it
+    # as another ImageNet network than the paper's sees them
+    "pacs_features": "pacs",
+    "backdoor_cifar10-features": "backdoor_cifar10",
+    **{f"rotated_cifar10-features{which}": f"rotated_cifar10{which}" for which in ("", "_min", "_two", "_base")},
     "pseudo-writers": "femnist",  # FeSEM's, with 80 % of a client's images for training
 }
 """Data set of a run -> data set of the printed table that it stands in for."""
@@ -151,7 +154,7 @@ def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
 
     ``dataset``, ``origin``: of the run: its name in tables, and where the record says that the data come from.
     """
-    if dataset in STAND_INS and printed in ("", STAND_INS[dataset]):
+    if dataset in STAND_INS and STAND_INS[dataset].startswith(printed):  # a version of a set begins with the set's name
         return [f"stand-in: {label(dataset)}"]
     named = [part.split(" (")[0] for part in origin.split("; ") if part.startswith("stand-in")]
     return named[:1]

@@ -47,23 +47,29 @@ DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar
 """Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
 
 
-def federation(dataset: str, size: Settings, seed: int) -> Settings:
-    """Return the federation of a data set, such as ``rotated_mnist_two``, ``backdoor_cifar10`` or ``pacs``.
+FEATURES = "-features"
+"""End of the name of images that are shown as an ImageNet network sees them."""
+
+
+def federation(dataset: str, size: Settings, seed: int, **more: Any) -> Settings:
+    """Return the federation of a data set, such as ``rotated_mnist_two``, ``backdoor_cifar10-features`` or ``pacs``.
 
     ``size``: the ``model``, and what departs from the published ``clients``, images (``samples`` for training and
     validation, ``test``), ``val_fraction``, ``test_fraction``, ``intensity`` of a backdoor's shades and ``scaling``.
+    ``more``: options of the kind.
     """
     from ..models.vision import NETWORKS
 
     kind, _, rest = dataset.partition("_")
     images, _, version = rest.partition("_")
+    seen, images = images.endswith(FEATURES), images.removesuffix(FEATURES)
     settings: Settings = {
         "rotated": {"kind": "rotated_copies", "dataset": images, "n_clients": 40},
         "backdoor": {"kind": "backdoor_colours", "dataset": images, "n_clients": 30, "variant": "as_run"},
         "pacs": {"kind": "domains", "dataset": dataset},  # pictures, or features of them
         "renderings": {"kind": "renderings", "dataset": "digits", "min_samples": 200},
     }[kind]
-    if dataset == "backdoor_cifar10":
+    if (kind, images) == ("backdoor", "cifar10"):
         settings = {"kind": "backdoor_patches", "dataset": images, "n_clients": 15}
     settings |= {"angles": VERSIONS[version or "rotated"]} if kind == "rotated" else {}
     settings["seed"], model = seed, size["model"]
@@ -78,7 +84,8 @@ def federation(dataset: str, size: Settings, seed: int) -> Settings:
     named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
     named |= {name: name for name in ("val_fraction", "test_fraction", "scaling")}
     named |= {"intensity": "intensity"} if settings["kind"] == "backdoor_colours" else {}
-    return settings | {name: size[ours] for ours, name in named.items() if ours in size}
+    settings |= {name: size[ours] for ours, name in named.items() if ours in size} | more
+    return {"kind": "seen", "dataset": settings.pop("dataset"), "base": settings} if seen else settings
 
 
 def training(size: Settings) -> Settings:
@@ -129,7 +136,7 @@ def rows(
     """
     tested = {"test": "both"} if dataset.startswith("backdoor") else {}
     options = {"axes": {"dataset": dataset, "variant": variant, **axes}, **training(size)}
-    feds = ((seed, federation(dataset, size, seed) | tested) for seed in seeds)
+    feds = ((seed, federation(dataset, size, seed, **tested)) for seed in seeds)
     return [Job.training(fed, how, size["model"], seed=seed, **options) for seed, fed in feds]
 
 

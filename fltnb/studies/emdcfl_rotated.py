@@ -34,8 +34,8 @@ SIZES: dict[str, dict[str, Settings]] = {
         "mnist": {"model": "mlp_plain", "samples": 500, "test": 220}
         | {"versions": {"rotated": 10, "min": 3, "two": 3, "base": 3}}
         | {"clusterings": ((500, 0.025, 10), (500, "auto", 3), (1000, "auto", 3))},
-        "cifar10": {"model": "lenet", "samples": 500, "test": 220, "versions": {"rotated": 3}, "seeds": 1}
-        | {"methods": ("oracle", "emdcfl", "pacfl", "fedavg")},
+        # heads on what an ImageNet network sees, which nobody tunes here
+        "cifar10-features": {"model": "mlp_plain", "samples": 500, "test": 220, "seeds": 1},
     },
     "paper": {
         "mnist": {"model": "emdcfl_cnn", "samples": None, "test": 220}
@@ -46,7 +46,7 @@ SIZES: dict[str, dict[str, Settings]] = {
 }
 """By profile and data set: network, clients (40), images of a client (training and validation) and test images of a
 client (None: all there are), what departs from :data:`fltnb.studies.emdcfl.TRAINING`, rounds of each version (10),
-seeds (3), methods; and of the clusterings alone: images of a client, tolerance, seeds."""
+seeds (3); and of the clusterings alone: images of a client, tolerance, seeds."""
 
 
 def dataset(data: str, version: str = "rotated") -> str:
@@ -58,14 +58,16 @@ def jobs(profile: str) -> list[Job]:
     """Return the rows of all tables, what is shown beside them, and EMD-CFL's clustering alone over more seeds."""
     found = []
     for data, size in SIZES[profile].items():
-        methods, seeds = size.get("methods", emdcfl.METHODS), SEEDS[profile][: size.get("seeds")]
+        seeds = SEEDS[profile][: size.get("seeds")]
         for version in size.get("versions", VERSIONS):
             here = seeds[:1] if profile == "small" and version != "rotated" else seeds
-            found += [job for name in methods for job in rows(profile, data, version, name, here)]
-        if "methods" not in size:
+            found += [job for name in emdcfl.METHODS for job in rows(profile, data, version, name, here)]
+        if data.endswith(emdcfl.FEATURES):
+            found += [job for name in emdcfl.DEPARTS for job in rows(profile, data, "rotated", name, seeds, "as_run")]
+        else:
             found += _beside(profile, data)
     for data, size in SIZES[profile].items() if profile != "demo" else ():
-        for name in (dataset(data, version) for version in VERSIONS):
+        for name in (dataset(data.removesuffix(emdcfl.FEATURES), version) for version in VERSIONS):
             found.append(emdcfl.pacfl(emdcfl.federation(name, size, 0), name))
     return found + [job for data in SIZES[profile] for job in _clusterings(profile, data)]
 
@@ -110,7 +112,8 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
     wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
     if profile == "small":
         wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
-        yield from rows("paper", data, "rotated", "oracle", few, rounds=1, precision="bfloat16")
+        for some in (1, 2):
+            yield from rows("paper", data, "rotated", "oracle", few, rounds=some, precision="bfloat16")
     if profile != "demo":
         wanted += [(name, few, {"lr": lr}) for name in FASTER]
         sampled = [(name, {"participation": level / 40}) for level in LEVELS for name in CLUSTERED]

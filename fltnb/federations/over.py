@@ -1,4 +1,4 @@
-"""Samples of another federation dealt anew: EMD-CFL's validation samples, FeSEM's 80/20 division and IID shuffle.
+"""Laid over another federation: EMD-CFL's validation samples, FeSEM's division and IID shuffle, ImageNet features.
 
 ``base`` has the ``kind`` and the options of that federation, without ``dataset``; its own ``seed`` decides the
 partition, and whatever that refuses raises FltnbError.
@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..data import ImageSet
+from .. import paths
+from ..data import ImageSet, array_digest
+from ..data.features import eight_bits
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Natural, Rate
@@ -76,6 +78,25 @@ def shuffled(images: ImageSet, /, base: Base, seed: Natural = 0) -> Federation:
         cuts = np.cumsum([len(own) for own in held])[:-1]
         parts[split] = [np.sort(own) for own in np.split(dealt, cuts)]
     return replace(fed, **parts, clusters=None)
+
+
+@kind
+def seen(images: ImageSet, /, base: Base) -> Federation:
+    """Make another federation and put :func:`fltnb.data.features.eight_bits` in place of its colour pictures.
+
+    Pictures are seen as clients have them, turned or with a patch; all else stays. They stand in for a network that
+    starts from ImageNet's weights (EMD-CFL, arXiv 2506.07769, Section 4.1), and are kept in the store, since they cost
+    minutes. FltnbError: the pictures are grey, or the extra ``pretrained`` is not installed.
+    """
+    fed = made(images, base)
+    if fed.images.ndim != 4:
+        raise FltnbError(f"An ImageNet network sees colour pictures, which {images.name} has not: take CIFAR-10.")
+    path = paths.store() / "features" / f"{array_digest(fed.images)}.npy"
+    if not path.exists():
+        features = eight_bits(fed.images, fed.name)
+        paths.write_atomically(path, lambda file: np.save(file, features))
+    name, origin = f"ImageNet features of {fed.name}", f"{fed.origin}, seen by EfficientNet-Lite0 with ImageNet weights"
+    return replace(fed, images=np.load(path), mean=0.0, std=1.0, name=name, origin=origin)
 
 
 def _held(images: ImageSet, base: dict) -> tuple[Federation, list[np.ndarray]]:
