@@ -27,10 +27,6 @@ def test_table_6_scenario_3_and_the_networks():
         assert ratio == (C + 1) / 2
     refused("formula", traffic.formula, "telepathy", **sizes)
 
-    table = traffic.scenario3()
-    assert round(table["one-off share, %"][0], 2) == 0.04
-    assert [round(times) for times in table["times FLT"]] == [1, 1, 2, 30, 25]
-
     table = costs.networks()["tables"]["table"].set_index("network")
     assert table["as written"].to_dict() == {"MLP": 169_462, "CNN": 6_603_710, "ConvAE": 51_577}
     assert (table["paper"] == table["as written"]).to_dict() == {"MLP": True, "CNN": False, "ConvAE": True}

@@ -506,7 +506,7 @@ def test_every_option_of_every_kind_is_checked_by_its_annotation(digits, name):
     for option in options:
         given = {name: value for name, value in needed.items() if name in options}
         for wrong in (-1, "nothing", float("nan")):
-            refused("", make, digits, **given | {option: wrong})
+            refused(".", make, digits, **given | {option: wrong})
 
 
 @pytest.mark.parametrize(

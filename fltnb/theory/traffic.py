@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from ..errors import choose
 from ..federations import Federation
@@ -32,9 +31,6 @@ FORMULAS = {
 
 PRINTED_SIZES = {"MLP": 169_462, "CNN": 3_459_582, "ConvAE": 51_577}
 """Parameters as printed in Tables 11, 12 and 13."""
-SCENARIO3 = {"M": 200, "rho": 0.2, "k": 5, "e": 128, "C": 3}
-SCENARIO3 |= {"W_local": PRINTED_SIZES["CNN"], "W_enc": PRINTED_SIZES["ConvAE"]}
-"""Sizes of scenario 3 with the CNN: Table 3, Tables 12 and 13 as printed, section 4."""
 
 
 class Cost(NamedTuple):
@@ -79,20 +75,6 @@ def formula(
         rounds = a_model * (2 * warmup + (T - warmup) * (C + 1))
     rounds = 0 if method == "local" else rounds
     return Cost(once, rounds, once + rounds)
-
-
-def scenario3() -> pd.DataFrame:
-    """Evaluate Table 6 for scenario 3 with the CNN, at the rounds that were run there: scalars, and times FLT's."""
-    rows = []
-    for label, rounds, warmup in (
-        *(("FLT", 100, 0), ("FedSEM", 100, 0), ("IFCA", 100, 0), ("IFCA", 1500, 0)),
-        ("IFCA, 500 rounds as FedAvg", 1500, 500),
-    ):
-        cost = formula(label.split(",")[0].lower(), T=rounds, warmup=warmup, **SCENARIO3)
-        row = {"method": label, "rounds": rounds, "once": f"{cost.once:.2e}", "in the rounds": f"{cost.rounds:.2e}"}
-        rows.append(row | {"one-off share, %": 100 * cost.once / cost.total, "total": cost.total})
-    table = pd.DataFrame(rows)
-    return table.assign(**{"times FLT": table["total"] / table["total"].iloc[0]}).drop(columns="total")
 
 
 class Scales:
