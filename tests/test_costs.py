@@ -27,6 +27,11 @@ def test_table_6_scenario_3_and_the_networks():
         assert ratio == (C + 1) / 2
     refused("formula", traffic.formula, "telepathy", **sizes)
 
+    three = {"M": 200, "rho": 0.2, "k": 5, "e": 128, "C": 3, "W_local": 3_459_582, "W_enc": 51_577}
+    ways = {"fedsem": [{"T": 100}], "ifca": [{"T": 100}, {"T": 1500}, {"T": 1500, "warmup": 500}]}
+    flt = traffic.formula("flt", T=100, **three)
+    times = [traffic.formula(name, **three, **how).total / flt.total for name, each in ways.items() for how in each]
+    assert (round(100 * flt.once / flt.total, 2), [round(value) for value in times]) == (0.04, [1, 2, 30, 25])
     table = costs.networks()["tables"]["table"].set_index("network")
     assert table["as written"].to_dict() == {"MLP": 169_462, "CNN": 6_603_710, "ConvAE": 51_577}
     assert (table["paper"] == table["as written"]).to_dict() == {"MLP": True, "CNN": False, "ConvAE": True}

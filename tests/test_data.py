@@ -307,9 +307,8 @@ def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
     turned = federations.seen(images, base)  # as clients have them; turned, an even picture is the same
     monkeypatch.setattr(features, "network", None)  # computed once: files are read now
     assert np.array_equal(data.load("pacs_features", tmp_path).images, seen.images)
-    assert (
-        np.array_equal(federations.seen(images, base).images, turned.images) and "EfficientNet-Lite0" in turned.origin
-    )
+    assert np.array_equal(federations.seen(images, base).images, turned.images)
+    assert "EfficientNet-Lite0" in turned.origin
     held = zip(turned.train, turned.val, strict=True)
     assert [np.unique(turned.images[np.append(*own)]).tolist() for own in held] == 4 * [[0, 114, 255]]
     refused("sees colour pictures", federations.seen, data.load("digits"), base)

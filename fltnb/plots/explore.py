@@ -146,7 +146,7 @@ class Explorer:
 class ClientsExplorer(Explorer):
     """Map, links, dendrogram, client graph, accuracy and samples; ``links`` (M, M), ``labels`` (M,) as they are now."""
 
-    def __init__(self, source, X, samples, truth, accuracy):
+    def __init__(self, source, X, samples, truth, accuracy, asked):
         kept, of_links = isinstance(source, Mapping), isinstance(source, CentroidClusterer)
         self._rows = source.linkage if of_links else None  # then the dendrogram is one of the rows of the links
         self._truth = source.get("clusters") if truth is None and kept else truth
@@ -165,7 +165,7 @@ class ClientsExplorer(Explorer):
         heights = np.concatenate([[0.0], tree[:, 2], tree[-1:, 2] * 1.1])
         between = heights[count - found : count - found + 2].mean()  # the last merge done, and the first not done
         threshold = float(getattr(source, "tolerance_", options.get("threshold", between)))
-        controls = {"threshold": (threshold, (0.0, max(float(np.percentile(far, 99)), 2 * threshold)))}
+        controls = {"threshold": (threshold, (0.0, max(float(np.percentile(far, 99)), 2 * threshold, asked)))}
         if again:
             controls[again] = options[again], (1, max(10, options[again]))
         rules = [MODULARITY, SILHOUETTE, GAP, EQUAL, GIVEN]
@@ -375,7 +375,7 @@ def explore(
     if isinstance(source, Results):
         explorer: Explorer = RunsExplorer(source)
     elif hasattr(source, "linkage_") or (isinstance(source, Mapping) and "distance" in source):
-        explorer = ClientsExplorer(source, X, samples, truth, accuracy)
+        explorer = ClientsExplorer(source, X, samples, truth, accuracy, float(start.get("threshold", 0.0)))
     else:
         raise FltnbError("Give explore a clusterer after fit, arrays with the clients' distance, or Results.")
     explorer.move()
