@@ -180,8 +180,8 @@ def _remote(job: Job, key: str, device: str, backend: str, since: float, cluster
         content = clusterings.get(work.arrays_path(arrays_key).name)
         return work.cached_arrays(arrays_key, make, since) if content is None else read_arrays(content)
 
-    # Without processes of its own, which a daemonic process may not have, a worker would train with another engine, which
-    # differs in the last bits. Dask's own switch must be set on every machine before it starts, which is easily forgotten.
+    # Without processes of its own, which a daemonic process may not have, a worker would train with another engine,
+    # which differs in the last bits. Dask's own switch must be set on every machine beforehand: easily forgotten.
     with _ALONE, patch.dict(getattr(multiprocessing.current_process(), "_config", {}), daemon=False):
         try:
             return _one(job, key, device, backend, since, cache)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 PATIENCE = 10  # seconds that a scheduler has to answer
-AGAIN = "then run again; what was computed is kept"
+KEPT = "then run again; what was computed is kept."
 _ADDRESS = re.compile(r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?")
 _CLIENTS: dict[str, Client] = {}
 
@@ -126,11 +126,11 @@ def gather(
         for future in as_completed(futures, loop=client.loop):
             left.discard(future)
             if future.status not in ("finished", "error"):
-                raise FltnbError(f"The connection to the Dask scheduler at {client.scheduler.address} was lost; {AGAIN}.")
+                raise FltnbError(f"The connection to the Dask scheduler at {client.scheduler.address} was lost; {KEPT}")
             try:
                 result = future.result()
             except KilledWorker as error:
-                raise FltnbError(f"Run {futures[future]} lost worker after worker: give them memory, {AGAIN}.") from error
+                raise FltnbError(f"Run {futures[future]} lost worker after worker: give them memory, {KEPT}") from error
             yield futures[future], result
     finally:
         client.cancel([*left, *sent.values()])

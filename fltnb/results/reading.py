@@ -11,7 +11,7 @@ import pandas as pd
 from ..errors import FltnbError, choose
 from ..metrics import seed_spread
 from .finished import Finished, table_of
-from .job import COMMON, KINDS, Job, cell_of
+from .job import COMMON, KINDS, cell_of
 from .ledger import Ledger, stacked
 from .plan import Asked, gaps
 
@@ -170,7 +170,7 @@ class Results:
         return pd.DataFrame(rows, columns=[*by, *(part for name in of for part in (name, f"{name}_spread")), "seeds"])
 
     def missing(self) -> pd.DataFrame:
-        """What these notebooks ask for in ``small`` and ``paper`` and has no result here.
+        """List what these notebooks ask for in ``small`` and ``paper`` and has no result here.
 
         Returns a DataFrame: ``kind`` and axes of each such row (its seeds together), ``profile``, ``seeds``, and
         ``minutes`` on two cores: the median of what like jobs took, missing where there was none.

@@ -1,6 +1,5 @@
 """What each kind of job computes, and the final numbers of it."""
 
-import io
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,9 +49,7 @@ def checkpoint_path(key: str):
     return store_path(key).with_name(f"{key}.checkpoint.npz")
 
 
-def train(
-    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool
-) -> Finished:
+def train(made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
@@ -90,7 +87,6 @@ def train(
 
 def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
     """Save a run on the same graph under this job's name: its labels, and what its clustering sent."""
-    fed = made.fed
     curves, clients = twin.curves.copy(), twin.clients.copy()
     for name, sent in zip(("bytes_up", "bytes_down"), graph.setup_bytes, strict=True):
         curves[name] += sent - int(curves[name].iloc[0])
@@ -100,7 +96,7 @@ def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
         arrays["labels"] = np.asarray(graph.labels, dtype=np.int32)
         arrays |= {f"labels_at/{round}": arrays["labels"] for round in np.unique(curves["round"])}
     numbers = {name: value for name, value in twin.numbers.items() if name not in ("ari", "n_clusters")}
-    numbers |= clusters_found(fed, graph.labels)
+    numbers |= clusters_found(made.fed, graph.labels)
     numbers["bytes"] = float(curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1])
     about = {"graph": twin.record["provenance"]["graph"], "trained_as": twin.key}
     return _saved(made, numbers, arrays, curves, clients, **about)
@@ -138,12 +134,10 @@ def clusters_found(fed: Federation, labels: np.ndarray | None) -> dict[str, Any]
     return known | {"n_clusters": len(np.unique(labels))}
 
 
-def _saved(
-    made: Prepared, numbers: dict, arrays: dict, curves: Any = None, clients: Any = None, **about: Any
-) -> Finished:
+def _saved(made: Prepared, numbers: dict, arrays: dict, curves=None, clients=None, **about: Any) -> Finished:
     """Save what a job gave, with its settings and where the numbers come from; return it."""
-    data = ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
-    about = dict(zip(("data_origin", "data"), data, strict=True)) | {"seconds": numbers["seconds"]} | about
+    origin, data = ("", "") if made.fed is None else (made.fed.origin, made.fed.fingerprint())
+    about |= {"data_origin": origin, "data": data, "seconds": numbers["seconds"]}
     about["finished"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     record = {"id": made.job.id, "settings": made.job.canonical, "provenance": environment() | about}
     return save(Finished(made.key, made.job.kind, made.job.axes, numbers, curves, clients, arrays, record))
@@ -262,5 +256,4 @@ def study(made: Prepared) -> Finished:
     arrays = dict(found.get("arrays", {}))
     for table, frame in found.get("tables", {}).items():
         arrays |= columns_of(f"table/{table}", frame)
-    numbers = plain(found.get("numbers", {})) | {"seconds": seconds}
-    return _saved(made, numbers, arrays)
+    return _saved(made, plain(found.get("numbers", {})) | {"seconds": seconds}, arrays)
