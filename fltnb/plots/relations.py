@@ -127,8 +127,7 @@ def matrices(
     """
     if not found:
         raise FltnbError("There are no matrices to draw: give the matrix or the clusters of at least one method.")
-    size = (2.5, 2.75) if len(found) > 3 else (3.2, 3.5)
-    fig, axes = panels(len(found), size, columns)
+    fig, axes = panels(len(found), (2.5, 2.75) if len(found) > 3 else (3.2, 3.5), columns)
     for ax, (name, values) in zip(axes, found.items(), strict=True):
         values, text = np.asarray(values), f"round {name}" if isinstance(name, int) else label(name)
         true = clusters.get(name) if isinstance(clusters, Mapping) else clusters
@@ -216,5 +215,4 @@ def _cluster_legend(fig: Figure, clusters: np.ndarray | None) -> None:
     there = [] if clusters is None else np.unique(clusters)
     if 0 < len(there) <= len(CLUSTERS):
         handles = [Patch(color=cluster_color(one), label=str(one)) for one in there]
-        look = {"loc": "outside lower center", "ncols": len(there), "frameon": False}
-        fig.legend(handles=handles, title="true cluster", **look)
+        fig.legend(handles=handles, title="true cluster", loc="outside lower center", ncols=len(there), frameon=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FltnbError, choose
-from .style import CLUSTERS, MEASURES, cluster_color, handle, headline, label, legend, looks, need, panels
+from .style import CLUSTERS, MEASURES, cluster_color, handle, headline, in_order, label, legend, looks, need, panels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,14 +60,13 @@ def lines(
     """
     keys = [column for column in (row, col, hue, style) if column]
     need(frame, [*keys, x, y], "rows")
-    frame = frame[frame[y].notna() & frame[x].notna()]
-    frame = frame.assign(**{y: frame[y].astype(float)})
+    frame = frame.dropna(subset=[x, y]).astype({y: float})
     if frame.empty:
         raise FltnbError(f"There is no {y} against {x} to draw: give at least one row.")
     if absent := [column for column in keys if frame[column].isna().any()]:
         raise FltnbError(f"Some rows have no {absent[0]}: select those that have one, or draw without it.")
     _refuse_mixtures(frame, [*keys, x], y)
-    rows, cols = ([None] if name is None else in_order(frame, name) for name in (row, col))
+    rows, cols = ([None] if name is None else in_order(frame[name]) for name in (row, col))
     cells = [(down, right) for down in rows for right in cols]
     columns = len(cols) if row else min(3, len(cells))
     size = size or ((4.9, 3.9) if len(cells) == 1 else (3.4, 3.0))
@@ -77,8 +76,7 @@ def lines(
     spare = [dash for dash in ("-", "--", ":", "-.") if dash not in map(DASHES.get, drawn_as)] * len(drawn_as)
     dashes = {value: DASHES[value] if value in DASHES else spare.pop(0) for value in drawn_as} or {None: "-"}
     for panel, (down, right) in zip(axes, cells, strict=True):
-        part = _where(frame, {row: down, col: right})
-        _panel(panel, part, x, y, hue, style, drawn, dashes, log)
+        _panel(panel, _where(frame, {row: down, col: right}), x, y, hue, style, drawn, dashes, log)
         if len(cells) > 1:
             panel.set_title(", ".join(label(v, names) for v in (down, right) if v is not None), fontsize="medium")
         panel.set_xlabel(xlabel or label(x, names))
@@ -201,7 +199,7 @@ def dots(
         raise FltnbError("There are no runs to draw: give at least one row.")
     if col and len(measures) > 1:
         raise FltnbError("Give either several columns of numbers or col, not both.")
-    cells = [(one, cell) for one in measures for cell in (in_order(frame, col) if col else [None])]
+    cells = [(one, cell) for one in measures for cell in (in_order(frame[col]) if col else [None])]
     drawn, marks = looks(frame["method"], "method", names), {} if style else {None: "o"}
     found = set(frame[style]) if style else set()  # known ones as everywhere and in their own order, printed last
     others, spare = sorted(str(s) for s in found if s not in SOURCES and s != "paper"), iter("Pv<>Xdp*h" * len(found))
@@ -212,11 +210,10 @@ def dots(
     filled = [source for source in marks if source != "paper"]
     fig, axes = panels(len(cells), (3.4 + 1.4 / len(cells), 0.3 * len(drawn) + 1.4), len(cells), sharey=True)
     for axis, (measure, cell) in zip(axes, cells, strict=True):
-        part = frame if cell is None else frame[frame[col] == cell]
+        part = _where(frame, {col: cell})
         for at, (value, look) in enumerate(drawn.items()):
             for source, marker in marks.items():
-                own = part[(part["method"] == value) & (part[style] == source if style else True)]
-                numbers = own[measure].dropna().to_numpy(dtype=float)
+                numbers = _where(part, {"method": value, style: source})[measure].dropna().to_numpy(dtype=float)
                 if source == "paper":
                     axis.plot(numbers, np.full(len(numbers), at), mec=look.color, zorder=3, **PAPER)
                 elif len(numbers):
@@ -242,7 +239,7 @@ def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | 
     if part.empty:
         ax.text(0.5, 0.5, "not run", ha="center", color="0.4", transform=ax.transAxes)
         return ax.set_xticks([])
-    levels = in_order(part, x)
+    levels = in_order(part[x])
     words = [] if part[x].dtype.kind in "iufb" else levels
     for place, (value, look) in enumerate(drawn.items()):
         for name, dash in dashes.items():
@@ -279,12 +276,6 @@ def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | 
 def spread(places: np.ndarray, width: float = 0.6) -> np.ndarray:
     """Points beside their places by the golden ratio: like chance, but the same every time."""
     return places + (np.arange(len(places)) * 0.6180339887 % 1 - 0.5) * width
-
-
-def in_order(frame: pd.DataFrame, column: str) -> list:
-    """Values of a column: numbers rising, words as they come."""
-    values = list(dict.fromkeys(frame[column]))
-    return values if any(isinstance(value, str) for value in values) else sorted(values)
 
 
 def _where(frame: pd.DataFrame, chosen: Mapping[str | None, Any]) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import csv
 import functools
 import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -93,21 +93,20 @@ def label(value: Any, names: Mapping[Any, str] | None = None) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value).replace("_", " ")
 
 
-def looks(values: Iterable, column: str, names: Mapping[Any, str] | None = None) -> dict[Any, Style]:
-    """How each value of a column is drawn: methods and clusters as everywhere, numbers light to dark, words as told.
+def in_order(values: pd.Series) -> list:
+    """Return each value once: numbers rising, words as they come."""
+    once = list(dict.fromkeys(values))
+    return once if any(isinstance(value, str) for value in once) else sorted(once)
 
-    Numbers come in rising order, all others as they first occur.
-    """
-    import pandas as pd
 
-    values = list(dict.fromkeys(pd.Series(values).dropna()))
-    numbers = all(not isinstance(value, str) for value in values)
-    values = sorted(values) if numbers else values
+def looks(values: pd.Series, column: str, names: Mapping[Any, str] | None = None) -> dict[Any, Style]:
+    """How each value of a column is drawn: methods and clusters as everywhere, numbers light to dark, words as told."""
+    values = in_order(values.dropna())
     if column == "method":
         return {value: style(value)._replace(label=label(value, names)) for value in values}
     if column.endswith("cluster"):
         colors = [cluster_color(value) for value in values]
-    elif numbers:
+    elif not any(isinstance(value, str) for value in values):
         import seaborn as sns
 
         colors = sns.color_palette("viridis_r", len(values)).as_hex()
