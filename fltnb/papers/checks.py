@@ -61,10 +61,9 @@ def check(
         raise FltnbError(f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something.")
     held, where, parts = word == "holds", "", [evidence] * bool(evidence)
     if results is not None:
-        data = list(dict.fromkeys(results.runs["dataset"]))
         standin = _only_stand_ins(results) if standin is None else standin
         seeds = int(results.runs["seed"].nunique()) if seeds is None else seeds
-        where = f" on {', '.join(map(label, data))}"
+        where = " on " + ", ".join(map(label, results.runs["dataset"].unique()))
     if word != "not tested":
         parts += ["one seed"] * (seeds == 1)
         if standin and claim:

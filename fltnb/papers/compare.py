@@ -180,9 +180,7 @@ class _Found:
         wanted |= {"dataset": _names(line)} if line["dataset"] else {}
         wanted |= {name: [value] for name, value in params.items()} | {"variant": _kinds(variant)}
         wanted["network"] = ["", line["model"]]
-        return [
-            row for row in self.studies if all(row[name] in values for name, values in wanted.items() if name in row)
-        ]
+        return [row for row in self.studies if all(row[name] in wanted[name] for name in wanted.keys() & row.keys())]
 
 
 def _on_stand_in(departs: Sequence[str]) -> bool:
@@ -200,9 +198,7 @@ def _names(line: Row) -> list[str]:
     return [own, *(name for name, printed in (STAND_INS | SAME).items() if printed == own)]
 
 
-def _lines(
-    printed: list[dict[str, Any]], datasets: Sequence[str] | None, beside: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+def _lines(printed: list[dict], datasets: Sequence[str] | None, beside: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Yield the printed lines by data set, then lines without numbers for methods that the table does not have."""
     empty = {"value": "", "error": "", "note": "", "number": float("nan"), "number_error": float("nan")}
     first = [one for one in printed if (one["dataset"], one["model"]) == (printed[0]["dataset"], printed[0]["model"])]

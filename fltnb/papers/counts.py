@@ -14,7 +14,6 @@ from .settings import NOTEBOOKS, in_order
 STATUS = ("reproduced", "otherwise", "not_run")
 SCORES = ("avg_accuracy", "worst_accuracy", "clean_accuracy", "backdoor_accuracy")
 """Measures by which EMD-CFL's tables order methods."""
-NEAR = 0.25  # variances within a quarter of the printed one count as near
 
 
 def committed() -> dict[str, Any]:
@@ -55,7 +54,7 @@ def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
     variances = found["metric"] == "accuracy_variance"
     held = {"accuracies": scores, "printed_error": scores & (off <= found["number_error"])}
     held |= {f"points_{points}": scores & (off <= points) for points in (1, 3)}
-    held |= {"variances": variances, "percent_25": variances & (off <= NEAR * found["number"])}
+    held |= {"variances": variances, "percent_25": variances & (off <= 0.25 * found["number"])}
     return found.assign(**held).groupby(["paper", "variant"], sort=False)[list(held)].sum().reset_index()
 
 

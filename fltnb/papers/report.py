@@ -115,8 +115,7 @@ def _number(cell: Mapping[str, Any]) -> str:
 
 def _table(found: pd.DataFrame, results: Any, name: str) -> str:
     """One printed table in the paper's form, by data set and network, with remarks below."""
-    paper = found["paper"].iloc[0]
-    table = worded(found, results, paper, name)
+    table = worded(found, results, found["paper"].iloc[0], name)
     found = found[found["params"].map(above_diagonal)]
     cells = {text: found[found["variant"] == variant].to_dict("records") for variant, text in VARIANTS.items()}
     kinds = [text for text in VARIANTS.values() if any(cell["status"] != "not run" for cell in cells[text])]

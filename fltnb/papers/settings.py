@@ -40,9 +40,7 @@ NOTEBOOKS = {
 
 def in_order() -> list[tuple[str, str, str]]:
     """Return (paper, table, notebook) of every printed table, in the order of the papers."""
-    every = [
-        (paper, table, book) for paper, books in NOTEBOOKS.items() for book, tables in books.items() for table in tables
-    ]
+    every = [(paper, table, book) for paper, books in NOTEBOOKS.items() for book in books for table in books[book]]
     return sorted(every, key=lambda one: (list(NOTEBOOKS).index(one[0]), len(one[1]), one[1]))
 
 
