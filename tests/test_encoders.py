@@ -191,7 +191,10 @@ def test_batchnorm_embeds_each_image_by_itself(fed):
     with torch.no_grad():
         alone = torch.cat([net.encode(x[i : i + 1]) for i in range(8)]).numpy()
         together = net.train().encode(x[:8]).numpy()
+        as_run = torch.cat([net.encode(x[i : i + 1]) for i in range(8)]).numpy()
     np.testing.assert_allclose(z[:8], alone, atol=1e-5)
+    z_as_run = encoders.embedding._client(fed, replace(spec, batch_norm="image"), weights, 0)
+    np.testing.assert_allclose(z_as_run[:8], as_run, atol=1e-5)
     assert np.abs(z[:8] - together).max() > 1e-2
 
 

@@ -20,8 +20,7 @@ def embed_clients(
 
     With ``finetune_epochs`` J > 0 every client starts from the *same* pretrained weights, runs J epochs of Adam on its
     own samples and embeds them with its own tuned encoder. The public code passed one network and one dying learning
-    rate from client to client instead. BatchNorm (residual encoder) uses its running statistics, so an image's
-    embedding does not depend on the others in its batch; the public code left it in training mode.
+    rate from client to client instead. An image's embedding never depends on the others in its batch.
 
     Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18",
     1,280 for "efficientnet".
@@ -64,6 +63,8 @@ def _client(fed, spec, weights, i: int) -> np.ndarray:
     inputs = torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
     orders = (stream(spec.seed, "finetune", i, epoch).permutation(len(inputs)) for epoch in range(spec.finetune_epochs))
     networks.train(network, inputs, orders, spec.batch_size, spec.lr)
+    if spec.batch_norm == "image":
+        networks.normalise_alone(network)
     with torch.no_grad():
         z = torch.cat([network.encode(part) for part in inputs.split(ROWS_AT_ONCE)]).numpy()
     if not np.isfinite(z).all():

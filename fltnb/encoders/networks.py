@@ -1,6 +1,7 @@
 """The autoencoders of FLT, shaped by the data, and MT-HFL's ResNet-18: networks that clients embed with."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import torch
@@ -66,6 +67,13 @@ def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray]
         network.eval()
     finally:
         torch.set_num_threads(threads)
+
+
+def normalise_alone(network: nn.Module) -> None:
+    """Let BatchNorm use every image's own mean and variance: what it does in training mode with a batch of one."""
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm2d):
+            layer.forward = partial(F.instance_norm, weight=layer.weight, bias=layer.bias, eps=layer.eps)
 
 
 class ConvAE(nn.Module):

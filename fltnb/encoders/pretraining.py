@@ -48,6 +48,9 @@ class EncoderSpec:
         Embedding dimension e. The paper: 128. A "resnet18" always has 512, an "efficientnet" 1,280.
     batch_size, lr : int, float
         Of Adam, for both; the loss is the mean squared error of the reconstruction.
+    batch_norm : {"running", "image"}
+        What a "residual" encoder normalises a client's images by: the running statistics of its training, or each
+        image's own, as FLT's public code did, which embedded image by image in training mode.
 
     Examples
     --------
@@ -63,6 +66,7 @@ class EncoderSpec:
     batch_size: Count = 64
     lr: Positive = 1e-3
     seed: Natural = 0
+    batch_norm: Literal["running", "image"] = "running"
 
     def __post_init__(self) -> None:
         checked(type(self), asdict(self), "encoder")

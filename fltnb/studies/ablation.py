@@ -20,7 +20,8 @@ def jobs(profile: str) -> list[Job]:
     dataset, grid = ("digits", TOY) if profile == "demo" else ("cifar10", GRID)
     wanted: list[tuple[str, dict, dict]] = [("as_written", grid, {})]
     if profile != "demo":
-        wanted += [("as_run", GRID, {}), ("as_written", SAMPLERS, {"sampler": f"{PER_CLASS} per class"})]
+        wanted += [("as_run", GRID, {})]
+        wanted += [(variant, SAMPLERS, {"sampler": f"{PER_CLASS} per class"}) for variant in ("as_written", "as_run")]
     runs = []
     for variant, grid, more in wanted:
         for *levels, name in product(*grid.values(), METHODS):

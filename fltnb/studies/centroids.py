@@ -43,6 +43,8 @@ def jobs(profile: str) -> list[Job]:
             found.append(_job(fed, plane(dataset), PLANE, scenario, seed))
             if seed in (*CHOOSE, PUBLISHED):  # an encoder's embeddings cost minutes
                 found.append(_job(fed, enc, "Enc2, not tuned" if scenario == 4 else "Enc1", scenario, seed))
+            if dataset == "cifar10" and seed in (0, PUBLISHED):  # BatchNorm as in the code behind the tables
+                found.append(_job(fed, enc | {"batch_norm": "image"}, "Enc1, BatchNorm as run", scenario, seed))
     for scenario in (1, 2):  # as run, but for the tuned encoder
         settings = {"federation": federation("mnist", "as_run", 0, scenario - 1), "encoder": plane("mnist")}
         settings["clusterer"] = clusterer("mnist", "as_run", 1 + scenario)
