@@ -157,8 +157,7 @@ def test_pixels_and_pca(fed):
 def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
     threads = torch.get_num_threads()
     before = {thread.ident for thread in threading.enumerate()}
-    one = embed_clients(fed, SMALL, n_jobs=1)
-    two = embed_clients(fed, SMALL, n_jobs=2)
+    one, two = (embed_clients(fed, SMALL, n_jobs=n) for n in (1, 2))
     assert torch.get_num_threads() == threads
     assert {thread.ident for thread in threading.enumerate()} <= before
     assert [z.shape for z in one] == [(n, 6) for n in fed.sizes]
@@ -167,8 +166,7 @@ def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
 
     # by hand: the pretrained weights, this client's own order, its own tuned encoder
     net = networks.load("convae", (1, 8, 8), 6, weights_of(SMALL))
-    x, _ = fed.client(4)
-    x = torch.from_numpy(x)
+    x = torch.from_numpy(fed.client(4)[0])
     untuned = net.encode(x).detach().numpy()
     start = net.loss(x).item()
     order = encoders.embedding.stream(SMALL.seed, "finetune", 4, 0).permutation(len(x))
@@ -199,8 +197,7 @@ def test_batchnorm_embeds_each_image_by_itself(fed):
 
 
 def test_residual_fine_tunes_with_a_last_batch_of_one(fed):
-    n = int(fed.sizes[0])
-    spec = EncoderSpec("residual", "digits", epochs=0, finetune_epochs=1, latent=4, batch_size=n - 1)
+    spec = EncoderSpec("residual", "digits", epochs=0, finetune_epochs=1, latent=4, batch_size=int(fed.sizes[0]) - 1)
     part = replace(fed, train=fed.train[:1], test=fed.test[:1], val=None, clusters=None)
     assert np.isfinite(embed_clients(part, spec)[0]).all()
 
