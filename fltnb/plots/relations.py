@@ -161,13 +161,12 @@ def pair_distances(
     fig, (axis,) = panels(1, (7.2, 0.75 * len(distances) + 1.8))
     for at, (matrix, clusters) in enumerate(distances.values()):
         far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
-        upper = np.triu(np.ones(far.shape, dtype=bool), 1)
         same = np.equal.outer(clusters, clusters)
         for which, shift, color, text in (
             (same, -0.14, CLUSTERS[0], "same cluster"),
             (~same, 0.14, CLUSTERS[4], "different clusters"),
         ):
-            values = far[upper & which]
+            values = far[np.triu(which, 1)]
             # even heights in the order of the values: no draw, and equal values do not hide each other
             height = at + shift + 0.18 * (np.argsort(np.argsort(values)) % 9 / 8 - 0.5)
             axis.plot(values, height, ".", ms=4, color=color, alpha=0.6, label=text if at == 0 else None)

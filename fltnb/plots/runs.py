@@ -249,10 +249,9 @@ def _panel(ax: Axes, part: pd.DataFrame, x: str, y: str, hue: str, style: str | 
             over = own.groupby(own[x].map(levels.index) if words else x)[y].agg(["mean", "min", "max", "size"])
             at = over.index.to_numpy() + (0.05 * (place - (len(drawn) - 1) / 2) if words else 0)
             # few points: a marker at each. Many: at different places, so that curves that coincide stay visible
-            every = max(1, len(over) // 8)
-            first = 0 if len(over) <= 12 else int(every * place / len(drawn))
+            every = len(over) // 8 if len(over) > 12 else 1
             line = {"color": look.color, "ls": dash, "lw": 1.6 if dash == "-" else 1.1}
-            marks = {"marker": look.marker, "ms": 4.5, "markevery": (first, every if len(over) > 12 else 1), "mew": 0}
+            marks = {"marker": look.marker, "ms": 4.5, "markevery": (int(every * place / len(drawn)), every), "mew": 0}
             if dash == "":
                 marks |= {"mfc": "none", "mec": look.color, "mew": 1.5, "ms": 8}
             elif dash != "-":
