@@ -105,9 +105,9 @@ def brief(made: Callable, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plain(value: Any, whole: bool = False) -> Any:
-    """Return settings with NumPy's numbers, arrays and tuples as JSON has them; ``whole``: 1.0 as 1."""
+    """Return settings with mappings, tuples and NumPy's numbers and arrays as JSON has them; ``whole``: 1.0 as 1."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: plain(one, whole) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(one, whole) for one in value]

@@ -66,9 +66,8 @@ class Job:
         """Return the job of a federated run; ``options`` are those of :func:`fltnb.run` that decide numbers."""
         for name in options:
             choose(name, TRAINING, "training option")
-        full = TRAINING | options
-        settings = {"federation": dict(federation), "method": dict(method), "model": model, "rounds": rounds, **full}
-        shown = {"model": model, "method": method.get("name", ""), "seed": full["seed"]}
+        settings = {"federation": federation, "method": method, "model": model, "rounds": rounds, **TRAINING, **options}
+        shown = {"model": model, "method": method.get("name", ""), "seed": settings["seed"]}
         return cls("training", plain(settings), {**shown, **axes})
 
     @classmethod
@@ -90,8 +89,7 @@ class Job:
         ``EMDClustering`` alone. ``seed`` is the ``random_state`` of a clusterer that names none, ``noise`` that on what
         clients send (:mod:`fltnb.relatedness.noise`).
         """
-        settings = {"federation": dict(federation), "clusterer": dict(clusterer), "encoder": dict(encoder)}
-        settings |= {"seed": seed, "noise": noise}
+        settings = {"federation": federation, "clusterer": clusterer, "encoder": encoder, "seed": seed, "noise": noise}
         return cls("clustering", plain(settings), {"seed": seed, **axes}, tuple(keep))
 
     @classmethod
@@ -103,8 +101,7 @@ class Job:
         ``training`` are options of :class:`fltnb.training.TrainSpec`, ``measure`` is what
         :func:`fltnb.methods.ownmodels.measure` takes.
         """
-        settings = {"federation": dict(federation), "model": model, "training": dict(training)}
-        settings |= {"measure": dict(measure), "seed": seed}
+        settings = {"federation": federation, "model": model, "training": training, "measure": measure, "seed": seed}
         return cls("distances", plain(settings), {"model": model, "seed": seed, **axes})
 
     @classmethod

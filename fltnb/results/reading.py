@@ -20,22 +20,7 @@ _END = ("stopped", "profile", "key")
 
 
 class Results:
-    """Finished jobs of a notebook, or of several.
-
-    Attributes
-    ----------
-    runs : DataFrame
-        One row per finished job: ``notebook, kind, dataset, model, method, variant, seed``, the notebook's own axes,
-        its final numbers, ``stopped``, ``profile``, ``key``. Trainings: ``accuracy, variance, worst, micro`` of the
-        test split (percent, percent squared), the same with ``train_`` or ``probe_`` before it, ``micro_f1, macro_f1,
-        pooled_f1, first_clients_accuracy, first_clients_variance, ari, n_clusters, bytes, seconds, n_test, n_train``.
-        Clusterings: ``n_clients, true_clusters, n_clusters, ari, undecided, ari_decided, links_inside, links_across,
-        floats_up, seconds``.
-    curves, clients : DataFrame
-        Round by round and client by client, with the axes of the job in front.
-    axes : tuple of str
-        Names of the notebooks' own axes.
-    """
+    """Finished jobs of a notebook, or of several: tables ``runs``, ``curves``, ``clients``, and what each job kept."""
 
     def __init__(self, finished: Iterable[tuple[str, str, Finished]], asked: Asked | None = None):
         self._finished = list(finished)  # notebook, profile, job
@@ -60,7 +45,15 @@ class Results:
 
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
-        """One row per finished job."""
+        """One row per finished job.
+
+        ``notebook, kind, dataset, model, method, variant, seed``, the notebook's own axes, its final numbers,
+        ``stopped``, ``profile``, ``key``. Trainings: ``accuracy, variance, worst, micro`` of the test split (percent,
+        percent squared), the same with ``train_`` or ``probe_`` before it, ``micro_f1, macro_f1, pooled_f1,
+        first_clients_accuracy, first_clients_variance, ari, n_clusters, bytes, seconds, n_test, n_train``. Clusterings:
+        ``n_clients, true_clusters, n_clusters, ari, undecided, ari_decided, links_inside, links_across, floats_up,
+        seconds``.
+        """
         rows = []
         for notebook, profile, done in self._finished:
             row = {"notebook": notebook, "kind": done.kind, **done.axes, **done.numbers}
@@ -85,12 +78,12 @@ class Results:
 
     @functools.cached_property
     def curves(self) -> pd.DataFrame:
-        """One row per job, evaluated round and split."""
+        """One row per job, evaluated round and split, with the axes of the job in front."""
         return self._joined("curves")
 
     @functools.cached_property
     def clients(self) -> pd.DataFrame:
-        """One row per job and client."""
+        """One row per job and client, with the axes of the job in front."""
         return self._joined("clients")
 
     @functools.cached_property

@@ -27,7 +27,7 @@ Cache = Callable[[dict, Callable[[], dict]], dict]
 
 def arrays_path(key: Mapping[str, Any]):
     """Return the file of a one-off computation; the numerics versions of what it names enter its name."""
-    about = {"key": plain(dict(key)), "numerics": versions(names_in(key))}
+    about = {"key": plain(key), "numerics": versions(names_in(key))}
     return paths.store() / "arrays" / f"{digest(about)}.npz"
 
 
