@@ -9,7 +9,6 @@ and says what counts, so a writer that is killed leaves the old ledger or the ne
 import csv
 import fcntl
 import functools
-import io
 import json
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -273,13 +272,10 @@ def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
     for name, done in there.items():
         packed |= {f"arrays/{name}/{column}": value for column, value in _for_ledger(done).items()}
     book = _book(ledger, there, {name: columns[name] for name in order}, list(axes))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, order, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
+    text = pd.DataFrame(lines, columns=order, dtype=object).to_csv(index=False)
     paths.write_atomically(ledger.path("npz"), lambda file: np.savez_compressed(file, **packed))
     paths.write_atomically(ledger.path("json"), lambda file: file.write(book.encode()))
-    paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.getvalue().encode()))
+    paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.encode()))
 
 
 def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], axes: list[str]) -> str:
@@ -291,8 +287,7 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
         settings = dict(done.record["settings"])
         for word in _SHARED:
             if isinstance(settings.get(word), dict):
-                text = json.dumps(settings[word], sort_keys=True)
-                settings[word] = parts.setdefault(text, len(parts))
+                settings[word] = parts.setdefault(json.dumps(settings[word], sort_keys=True), len(parts))
         about = dict(done.record["provenance"])
         own = {word: about.pop(word) for word in ("data", "seconds", "finished", "formerly", "graph") if word in about}
         machine = machines.setdefault(json.dumps(about, sort_keys=True), len(machines))
