@@ -15,7 +15,7 @@ PROFILES = (("stored",), ("paper", "small"))
 """Profiles whose claims count; the first group that has a claim decides it."""
 COLUMNS = ("claim", "sentence", "verdict", "evidence")
 
-_noted: dict[tuple[str, str], dict[str, Any]] = {}  # what this notebook has checked so far, by claim and sentence
+_noted: dict[tuple[str, str], tuple[str, ...]] = {}  # what this notebook has checked so far, by claim and sentence
 
 
 def check(
@@ -69,7 +69,7 @@ def check(
         if standin and claim:
             parts, word = [word + where, *parts], "stand-in only"
     text = "; ".join(parts)
-    _noted[claim, sentence] = dict(zip(COLUMNS, (claim, sentence, word, text), strict=True))
+    _noted[claim, sentence] = (claim, sentence, word, text)
     print(f"{word}: {sentence}" + f" ({text})" * bool(text))
     if must and not held:
         raise AssertionError(f"Must hold and does not: {sentence}")

@@ -12,8 +12,7 @@ NAMES = {name: look.label for name, look in NAMED.items()} | VARIANTS | PAPERS
 def label(name: str) -> str:
     """Return how people call a method, data set, network, measure, variant or paper.
 
-    Names stand in ``fltnb/plots/names.csv``, those of methods beside their colours. An unknown id is returned without
-    its underscores, so that a method of one's own needs no entry.
+    An unknown id is returned without its underscores, so that a method of one's own needs no entry.
 
     Examples
     --------
