@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from .errors import FltnbError
+from .errors import FltnbError, choose
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -91,7 +91,6 @@ def _status(options: argparse.Namespace) -> int:
     from tabulate import tabulate
 
     from . import runner
-    from .errors import choose
 
     wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
     rows = [row for row in runner.status(options.profile) if not wanted or row["notebook"] in wanted]
@@ -127,7 +126,7 @@ def _compute(options: argparse.Namespace) -> None:
         for one in planned:
             print(f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.job}")
         return
-    count = plan.within(planned, budget, lambda done: ledger.merge(done))
+    count = plan.within(planned, budget, ledger.merge)
     print(f"{count} of {len(planned)} missing jobs were computed and are in {ledger.path('csv').name}.")
 
 

@@ -74,5 +74,4 @@ def _packages() -> tuple[dict[str, str], list[str]]:
     needed = lacking.pop("")
     extras = [f"{name} ({'without ' + ', '.join(lack) if lack else 'there'})" for name, lack in lacking.items()]
     count = sum(one.marker is None for one in asked)
-    rows = {"packages": f"{count - len(needed)} of {count} that are needed", "extras": ", ".join(extras)}
-    return rows, needed
+    return {"packages": f"{count - len(needed)} of {count} that are needed", "extras": ", ".join(extras)}, needed

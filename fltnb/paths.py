@@ -20,7 +20,6 @@ HOME = Path(__file__).resolve().parent.parent
 ROOT = HOME if (HOME / "pyproject.toml").is_file() else Path.cwd()
 """The project's folder; of an installed wheel the working directory, since nothing belongs beside its modules."""
 PROFILES = ("stored", "demo", "small", "paper")
-DAY = 86400.0  # seconds
 
 
 def results(profile: str) -> Path:
@@ -44,14 +43,13 @@ def data() -> list[Path]:
     return ([ROOT / given] if given else []) + [ROOT / "data"]
 
 
-def remove_left_over(path: Path | str) -> None:
+def remove_left_over(path: Path) -> None:
     """Remove the temporary files of a path whose writers are dead; of another machine's, those that are a day old."""
-    path = Path(path)
     here = f".{path.name}.{platform.node()}."
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
         with suppress(OSError, ValueError):  # somebody else was faster, or it is no file of ours
             pid = int(left.name.rsplit(".", 2)[1])
-            if (left.name.startswith(here) and not lives(pid)) or time.time() - left.stat().st_mtime > DAY:
+            if (left.name.startswith(here) and not lives(pid)) or time.time() - left.stat().st_mtime > 86400:
                 left.unlink()
 
 

@@ -26,7 +26,6 @@ from .errors import FltnbError, choose
 # second in every notebook's process, to check a format that notebooks do not have. It does without where it is missing.
 sys.modules.setdefault("rfc3987_syntax", None)
 PROFILES = paths.PROFILES[1:]  # what is stored needs no run
-_START_TIMEOUT = 180  # seconds; a kernel takes 2 s on an idle machine, and far longer on a loaded one
 
 
 def names() -> list[str]:
@@ -100,7 +99,7 @@ def _execute(source: Path, output: Path, parameters: dict[str, Any], log) -> str
             progress_bar=False,
             stdout_file=log,
             stderr_file=log,
-            start_timeout=_START_TIMEOUT,
+            start_timeout=180,  # a kernel takes 2 s on an idle machine, and far longer on a loaded one
             extra_arguments=["--log-level=ERROR"],  # no warnings about a connection that stays on this machine
         )
     except papermill.PapermillExecutionError as failure:
