@@ -6,14 +6,12 @@ papers' ResNet-18, so what is computed from these features stands in for theirs.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import FltnbError
 from ..progress import bar
-from .images import ImageSet
 
 if TYPE_CHECKING:
     import torch
@@ -22,12 +20,6 @@ if TYPE_CHECKING:
 SIDE, ENLARGED, AT_ONCE = 224, 4, 32  # pixels that the network was trained on, how far images grow; images at a time
 MEAN, STD = 0.498, 0.502  # of its inputs
 HIGHEST = 6.0  # of a feature: the last activation is ReLU6
-
-
-def features(images: ImageSet, name: str) -> ImageSet:
-    """Return an image set with :func:`eight_bits` in place of pixels; FltnbError: the extra is not installed."""
-    origin = f"EfficientNet-Lite0 with ImageNet weights on {images.name}, enlarged: {images.origin}"
-    return replace(images, name=name, images=eight_bits(images.images, name), origin=origin)
 
 
 def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:

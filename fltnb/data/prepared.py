@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError, choose
-from .features import features
+from .features import eight_bits
 from .images import ARRAYS, ImageSet, fixed_split
 from .leaf import CELEBA, FEMNIST, read_celeba, read_leaf
 from .pacs import DOMAINS, read_pacs
@@ -106,7 +106,7 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     Three sets have no download; their prepared files are written once from a folder beside the other sets:
     ``femnist`` (62 classes by writers) and ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA; 4.2 GB) from the
     files that LEAF's own scripts make, ``pacs`` from the official folders in ``PACS``. ``pacs_features`` is PACS as an
-    ImageNet network sees it (:func:`fltnb.data.features.features`), computed once.
+    ImageNet network sees it (:func:`fltnb.data.features.eight_bits`), computed once.
 
     ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then ``data/``; a download goes to the first.
     Raises FltnbError for a name not in :data:`NAMES`, bad files, or nothing prepared and no network.
@@ -118,7 +118,10 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     names = [name, *(stand_in for stand_in, (official, _) in STAND_INS.items() if official == name)]
     path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
     if path is None and name in FEATURES:
-        path = _write(folders[0] / f"{name}.npz", features(load(FEATURES[name], root), name))
+        seen = load(FEATURES[name], root)
+        origin = f"EfficientNet-Lite0 with ImageNet weights on {seen.name}, enlarged: {seen.origin}"
+        seen = replace(seen, name=name, images=eight_bits(seen.images, name), origin=origin)
+        path = _write(folders[0] / f"{name}.npz", seen)
     if path is None:
         path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])
     images = _read(path)
@@ -164,7 +167,6 @@ def _digits() -> ImageSet:
 
 
 def _read(path: Path) -> ImageSet:
-    """Read and check one prepared file."""
     mend, note = "delete it and load again, or prepare it anew", Path(f"{path}.json")
     try:
         if note.is_file() and json.loads(note.read_text())["sha256"] != checksum(path):
