@@ -22,7 +22,7 @@ NAMES = tuple(HIDDEN)
 
 
 def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
-    """Return a network of the papers, shaped by the data.
+    """Return a network of the papers, shaped by the data; FltnbError: unknown name, or images too small for poolings.
 
     Parameters
     ----------
@@ -38,11 +38,6 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
         each pooled, and the same 128 hidden units, hence the same embeddings.
     input_shape : (C, H, W), vectors of d features are (1, 1, d); only the MLPs take them
     n_classes : int, number of outputs
-
-    Raises
-    ------
-    FltnbError
-        Unknown name, or images too small for the network's two poolings.
 
     Examples
     --------

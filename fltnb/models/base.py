@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -104,6 +104,7 @@ class Model:
     input_shape: tuple[int, int, int]  # (C, H, W)
     n_classes: int  # outputs K
     layers: tuple[Layer, ...]
+    n_statistics: ClassVar = 0  # tensors of batch-norm statistics: running mean and variance for each such layer
 
     @cached_property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -127,11 +128,6 @@ class Model:
         return self.n_parameters - sum(self.sizes[len(self.sizes) - self.n_statistics :])
 
     @property
-    def n_statistics(self) -> int:
-        """Number of tensors of batch-norm statistics: a running mean and variance for each such layer."""
-        return 0
-
-    @property
     def large(self) -> bool:
         """Whether this is one of torchvision's networks, which have no list of layers and train in ``serial`` only."""
         return not self.layers
@@ -144,8 +140,7 @@ class Model:
     @property
     def head(self) -> slice:
         """Columns of ``theta`` that hold the last layer, weight and bias."""
-        weight = len(self.sizes) - self.n_statistics - 2
-        return slice(sum(self.sizes[:weight]), self.n_trainable)
+        return slice(sum(self.sizes[: len(self.sizes) - self.n_statistics - 2]), self.n_trainable)
 
     @property
     def n_features(self) -> int:
@@ -168,11 +163,6 @@ class Model:
                 shape = (shape[0], shape[1] // POOL, shape[2] // POOL)
             out.append(shape)
         return out
-
-    @cached_property
-    def widest(self) -> int:
-        """Numbers of the largest activation of a sample."""
-        return max(map(math.prod, self.activations))
 
     @cached_property
     def dropout(self) -> list[tuple[tuple[int, ...], float]]:
@@ -240,7 +230,8 @@ class Model:
         convolution, and for many samples oneDNN multiplies. For ``torch.inference_mode``: ties would share a gradient.
         ``kernels``: type that convolutions compute in; default that of the parameters.
         """
-        size = max(1, min(SLICED, int(CACHED / (self.widest * (kernels or x.dtype).itemsize))))
+        widest = max(map(math.prod, self.activations)) * (kernels or x.dtype).itemsize  # bytes per sample
+        size = max(1, min(SLICED, int(CACHED / widest)))
         able = x.device.type == "cpu" and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
         if able and len(x) >= MANY:
             first = 2 * sum(isinstance(stage.linear, Conv) for stage in self.stages)

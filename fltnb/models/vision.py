@@ -68,7 +68,6 @@ class VisionModel(Model):
     input_shape : (C, H, W)
         Grey images are shown in three equal channels. Images enter at their own size (the paper names no other), except
         in ``vit_b_16``, which resizes them (bilinear) to its 224 x 224. ``convnext_base`` needs 32 x 32 at least.
-    n_classes : int
 
     Notes
     -----
@@ -130,9 +129,8 @@ class VisionModel(Model):
         """
         if self.imagenet:
             values = self._weights()
-            bound = 1 / math.sqrt(self.n_features)
             draw = stream(seed, "init", index).random(self.head.stop - self.head.start, dtype=np.float32)
-            new = torch.from_numpy((2 * draw - 1) * np.float32(bound))
+            new = torch.from_numpy((2 * draw - 1) * np.float32(1 / math.sqrt(self.n_features)))
             last = _last(self._whole.net)
             values |= {f"{last}.weight": new[: -self.n_classes], f"{last}.bias": new[-self.n_classes :]}
         else:
@@ -160,7 +158,8 @@ class VisionModel(Model):
         self, params: Sequence[torch.Tensor], x: torch.Tensor, kernels: torch.dtype | None = None
     ) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
-        return functional_call(self._whole, self._named(params), (x,))
+        named = {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
+        return functional_call(self._whole, named, (x,))
 
     def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
@@ -169,9 +168,6 @@ class VisionModel(Model):
         with last.register_forward_pre_hook(lambda _, given: seen.extend(given)):
             self.predict(params, x)
         return torch.cat(seen)
-
-    def _named(self, params: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
 
     def check(self, fed: Federation, batch_size: int) -> None:
         """Refuse (FltnbError) a federation that the network cannot be trained on.
