@@ -167,11 +167,10 @@ class Federation(OwnSamples):
         import pandas as pd
 
         counts = self.label_counts("train")
-        order = np.argsort(-counts, axis=1, kind="stable")
         classes = (counts > 0).sum(axis=1)
         holds = [
             ", ".join(self.class_names[c] for c in row[: min(n, 5)]) + (", ..." if n > 5 else "")
-            for row, n in zip(order, classes, strict=True)
+            for row, n in zip(np.argsort(-counts, axis=1, kind="stable"), classes, strict=True)
         ]
         columns = {"client": np.arange(self.n_clients)} | ({} if self.clusters is None else {"cluster": self.clusters})
         columns |= {split: [len(index) for index in getattr(self, split)] for split in SPLITS[:3]}

@@ -34,20 +34,15 @@ def kind(make: Callable[..., Federation], like: Callable | None = None, **defaul
 
     @functools.wraps(make)
     def making(images: ImageSet, /, *given: Any, **options: Any) -> Federation:
-        own = source(images)
+        if not isinstance(images, ImageSet):
+            raise FltnbError(f"Images must be an ImageSet such as fl.load('digits'), not {type(images).__name__}.")
+        own = {} if images.name in NAMES else {"content": images.digest}  # names the images of a user's own
         named = inspect.signature(make).bind(images, *given, **options).arguments
         full = checked(make, dict(list(named.items())[1:]), f"a {name} federation")
-        return replace(make(images, **full), settings={"kind": name, **own, **plain(full)})
+        return replace(make(images, **full), settings={"kind": name, "dataset": images.name, **own, **plain(full)})
 
     KINDS[name] = making
     return making
-
-
-def source(images: ImageSet) -> dict[str, str]:
-    """Return the settings that name the image set; one made by the user is named by its content as well."""
-    if not isinstance(images, ImageSet):
-        raise FltnbError(f"Images must be an ImageSet such as fl.load('digits'), not {type(images).__name__}.")
-    return {"dataset": images.name} if images.name in NAMES else {"dataset": images.name, "content": images.digest}
 
 
 def complete(settings: dict[str, Any]) -> dict[str, Any]:

@@ -107,9 +107,8 @@ def _class_lists(
     needed = n_clusters * step + (0 if n_clusters > 2 else shared)
     if needed > len(usable):
         raise FltnbError(f"The clusters need {needed} classes but {images.name} has {len(usable)}: ask for fewer.")
-    order = rng.permutation(usable)
     start = step * np.arange(n_clusters)[:, None]
-    return order[(start + np.arange(per_cluster)) % needed]
+    return rng.permutation(usable)[(start + np.arange(per_cluster)) % needed]
 
 
 def _wanted(
@@ -185,8 +184,7 @@ def structured(
     for c, classes in enumerate(lists):
         pool = np.concatenate([held[k] for k in classes])
         sizes = power_law_sizes(len(pool), int((clusters == c).sum()), delta)
-        pool = stream(seed, "partition", 1 + c).permutation(pool)
-        train += np.split(pool, np.cumsum(sizes)[:-1])
+        train += np.split(stream(seed, "partition", 1 + c).permutation(pool), np.cumsum(sizes)[:-1])
         tests.append(np.sort(np.concatenate([tested[k] for k in tests_of[c]])))
         if not sum(len(tested[k]) for k in classes):
             raise FltnbError(f"Cluster {c} has no test images of its classes in {images.name}: use a set that has.")

@@ -183,8 +183,7 @@ def _samples(x: np.ndarray, labels: np.ndarray, owners: np.ndarray) -> dict:
 
 
 def _some(names: Sequence) -> str:
-    shown = ", ".join(map(str, names[:SHOWN]))
-    return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    return ", ".join(map(str, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def integers(name: str, values: Any, n: int, of: str) -> np.ndarray:

@@ -133,8 +133,7 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     for event, joining in zip(events, joiners, strict=True):
         n_before = found[-1].fed.n_clients
         n = n_before + len(joining)
-        rng = stream(seed, "partition", event["round"], 1)
-        drifting = _evenly(true, steady, event.get("drift", 0), "drift", rng)
+        drifting = _evenly(true, steady, event.get("drift", 0), "drift", stream(seed, "partition", event["round"], 1))
         ring, giver = _exchange(drifting, clusters)
         steady[ring] = False
         for split in SPLITS:

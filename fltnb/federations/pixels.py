@@ -24,11 +24,10 @@ def to_inputs(images: np.ndarray, mean: Scale = 0.0, std: Scale = 1.0) -> np.nda
     uint8 pixels are scaled to ``(pixel / 255 - mean) / std``, with one number or one for each channel; floating-point
     data are taken as they are. Vectors become (n, 1, 1, d).
     """
-    pixels = images.dtype == np.uint8
     images = images[:, None] if images.ndim == 2 else images
     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     inputs = np.array(images, dtype=np.float32, order="C")
-    if pixels:
+    if images.dtype == np.uint8:
         inputs /= np.float32(255)
         if np.any(mean):
             inputs -= channels(mean)

@@ -138,8 +138,7 @@ def pooled(parts: Iterable[tuple[str, np.ndarray, np.ndarray]]) -> dict[str, Any
     """
     names, images, labels = zip(*parts, strict=True)
     splits: dict[str, list[np.ndarray]] = {name: [] for name in names}
-    ends = np.cumsum([len(own) for own in labels])
-    for name, end, own in zip(names, ends, labels, strict=True):
+    for name, end, own in zip(names, np.cumsum([len(own) for own in labels]), labels, strict=True):
         splits[name].append(np.arange(end - len(own), end))
     return {"images": np.concatenate(images), "labels": np.concatenate(labels), **splits}
 
