@@ -1,7 +1,4 @@
-"""What all one-shot clusterers over clients share: sketches, their size, checks and results.
-
-A clusterer takes a **list of arrays, one per client**, trains nothing, and is an ordinary scikit-learn estimator.
-"""
+"""What all one-shot clusterers over clients share: sketches, their size, checks and results."""
 
 from __future__ import annotations
 
@@ -133,8 +130,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self.adjacency_ = self.labels_[:, None] == self.labels_ if adjacency is None else adjacency
         self.adjacency_ = self.adjacency_.astype(np.uint8)
         np.fill_diagonal(self.adjacency_, 1)
-        wanted = getattr(self, "n_clusters", None)
-        if wanted is not None and self.n_clusters_ < wanted:
+        if self.n_clusters_ < (wanted := getattr(self, "n_clusters", None) or 1):
             why = "some clients cannot be told apart, and merges of equal height are not split."
             how = "Lower the threshold, if there is one, or ask for fewer."
             found = f"{wanted} clusters were asked for but {self.n_clusters_} are given"

@@ -63,9 +63,7 @@ class CentroidClusterer(ClientClusterer):
         np.fill_diagonal(adjacency, 1)
         tree = rows_linkage(adjacency, self.linkage)
         self.criterion_ = modularity_by_cut(adjacency, tree)
-        wanted = self.n_clusters
-        if wanted is None:
-            wanted = best_cut(self.criterion_, chance_modularity(adjacency), self.max_clusters)
+        wanted = self.n_clusters or best_cut(self.criterion_, chance_modularity(adjacency), self.max_clusters)
         # membership is read off in client order; the public code read it in leaf order, which scrambles the clusters
         self._keep(distance, tree, cut(tree, wanted), adjacency)
 
@@ -142,6 +140,5 @@ def matching_distances(points: Sequence[np.ndarray]) -> np.ndarray:
     for i in range(1, len(points)):
         costs = cdist(points[i], every[: ends[i - 1]], "sqeuclidean")  # to all clients before
         for j, cost in enumerate(np.split(costs, ends[: i - 1], axis=1)):
-            least = cost[linear_sum_assignment(cost)].sum()
-            distance[i, j] = distance[j, i] = np.sqrt(least) / min(cost.shape)
+            distance[i, j] = distance[j, i] = np.sqrt(cost[linear_sum_assignment(cost)].sum()) / min(cost.shape)
     return distance

@@ -168,8 +168,7 @@ class MeanImage(ClientClusterer):
         return {"mean": x.mean(axis=0, dtype=np.float64)}
 
     def _relate(self, sketches, answers) -> None:
-        means = np.stack([sketch["mean"] for sketch in sketches])
-        self._keep(*by_silhouette(self, squareform(pdist(means))))
+        self._keep(*by_silhouette(self, squareform(pdist([sketch["mean"] for sketch in sketches]))))
 
 
 def eigenpairs(features: np.ndarray, p: int) -> tuple[np.ndarray, np.ndarray]:

@@ -185,8 +185,7 @@ class EMDClustering(ClientClusterer):
             tolerance = float(self.tolerance)
         adjacency = (far < tolerance).astype(np.uint8)
         np.fill_diagonal(adjacency, 1)
-        labels = canonical(np.unique(adjacency, axis=0, return_inverse=True)[1].reshape(-1))
-        return adjacency, labels, tolerance
+        return adjacency, canonical(np.unique(adjacency, axis=0, return_inverse=True)[1].reshape(-1)), tolerance
 
     def sent_width(self, width: int) -> int:
         """Numbers sent per embedding of ``width`` dimensions; of a projected one their share, rounded down, or 1."""

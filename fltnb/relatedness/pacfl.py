@@ -70,8 +70,7 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
     left, values, _ = np.linalg.svd(np.asarray(x, dtype=np.float64).T, full_matrices=False)
     kept = values > 1e-9 * max(values[0], np.finfo(float).tiny)  # beyond the rank a vector would be arbitrary
     left = left[:, kept][:, :n]
-    largest = np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0)
-    return left * np.sign(largest)
+    return left * np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0))
 
 
 def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.ndarray:
@@ -97,6 +96,4 @@ def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None 
     """Canonical labels (M,) of a dendrogram cut at a height, merges *at* it included, or into a number of clusters."""
     if n_clusters is not None:
         return canonical(cut(linkage, n_clusters))
-    if threshold < 0:
-        return np.arange(len(linkage) + 1)
     return canonical(fcluster(linkage, threshold, criterion="distance"))

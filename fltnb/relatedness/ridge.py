@@ -145,16 +145,12 @@ def clustering_gain(fed: Federation, labels: np.ndarray, width: Count = 128, see
 
     The error treats clients as independent draws. It does not know the network and the rounds that will follow: believe
     a large gain, train for a small one. Clusters found by means of the training labels look a little too good.
+    FltnbError: not one label per client, or an option out of range.
 
     Parameters
     ----------
     labels : int (M,), cluster of each client, such as ``labels_`` of a clusterer
     width : int, random features d; a client sends at most ``5 (d + 1) (d + 1 + K)`` numbers
-
-    Raises
-    ------
-    FltnbError
-        Not one label per client, or an option out of range.
     """
     checked(clustering_gain, {"fed": fed, "labels": labels, "width": width, "seed": seed}, "clustering_gain")
     if np.shape(labels) != (fed.n_clients,):

@@ -121,8 +121,7 @@ class TransportSignatures(ClientClusterer):
         self.spread_ = _spread(mean, variance, sizes)
         count, _, k, width = points.shape
         self.weights_ = shares.reshape(count, 2 * k) / 2
-        centroids = points.reshape(count, 2 * k, width)
-        self.centroids_ = np.where(self.weights_[:, :, None] > 0, centroids, np.nan)
+        self.centroids_ = np.where(self.weights_[:, :, None] > 0, points.reshape(count, 2 * k, width), np.nan)
         self._cluster(self._scores(points, shares))
         self.undecided_ |= sizes < FEWEST
 
