@@ -142,9 +142,8 @@ def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 
                 for label in mixture.held(client):
                     most = np.bincount(kmeans.labels_[labels == label], minlength=k).argmax()
                     bad |= bool((kmeans.cluster_centers_[most] * means[label] < 0).any())
-            wrong = ((min_distances(sent) < gamma) != same)[pair]
             wrong_centroids.append(bad)
-            wrong_pairs.append(wrong)
+            wrong_pairs.append(((min_distances(sent) < gamma) != same)[pair])
     pairs = np.array(wrong_pairs)
     errors = {"centroids": wrong_centroids, "graph": pairs.any(axis=1), "pairs": pairs}
     return {name: float(np.mean(wrong)) for name, wrong in errors.items()}

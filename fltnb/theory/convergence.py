@@ -34,14 +34,12 @@ def row_normalised(adjacency: np.ndarray) -> np.ndarray:
 
 def of_clusters(labels: np.ndarray) -> np.ndarray:
     """Return A of disjoint clusters: blocks of 1 / size."""
-    labels = np.asarray(labels)
-    return row_normalised(labels[:, None] == labels[None])
+    return row_normalised(np.equal.outer(labels, labels))
 
 
 def ring_of(labels: np.ndarray) -> np.ndarray:
     """Return A of clusters whose last client is linked to the first of the next: case I, A A != A."""
-    labels = np.asarray(labels)
-    adjacency = labels[:, None] == labels[None]
+    adjacency = np.equal.outer(labels, labels)
     last = np.flatnonzero(labels != np.roll(labels, -1))
     adjacency[last, (last + 1) % len(labels)] = adjacency[(last + 1) % len(labels), last] = True
     return row_normalised(adjacency)
