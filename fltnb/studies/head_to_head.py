@@ -1,8 +1,7 @@
 """Runs of notebook 15: every one-shot clusterer where it gets hard, and every method on every kind of federation.
 
-No paper has this comparison. Clusterings grade difficulty along one axis at a time, without training; trainings run
-all methods on one federation of each kind. Settings are the papers' own (or, where a paper tuned one per data set, as
-the notebook says), the same on all federations: nothing is tuned to win here.
+No paper has this comparison. Settings are the papers' own (or, where a paper tuned one per data set, as the notebook
+says), the same on all federations: nothing is tuned to win here.
 """
 
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ CLUSTERERS: dict[str, Settings] = {
     "mean_image": {"name": "MeanImage"},
 }
 """Clusterers in their papers' settings, without a number of clusters."""
-ON_PIXELS = ("eigen", "pacfl", "pca_km_hc", "mean_image")
+ON_PIXELS = ("eigen", "pacfl", "pca_km_hc", "mean_image", "merge_gain")
 NO_NOISE = ("pca_km_hc", "mean_image")  # the first fails on these federations without any; the other is a baseline
 NOT_IN_DEMO = ("fcr_written", "emdcfl_auto", "pca_km_hc", "mean_image")  # to be short
 
@@ -186,17 +185,15 @@ def method(name: str, kind: Kind) -> Settings:
 
 def graded(axis: str, level: float, profile: str, seed: int) -> tuple[Settings, int]:
     """Return the federation of one level of an axis, and its true number of clusters."""
-    dataset = "digits" if profile == "demo" else "mnist"
-    clients, each = CLIENTS[profile], EACH[profile]
-    held = {"dataset": dataset, "seed": seed}
+    dataset, clients = "digits" if profile == "demo" else "mnist", CLIENTS[profile]
+    each = int(level) if axis == "samples" else EACH[profile]
+    held = {"dataset": dataset, "seed": seed, "samples_per_client": each, "test_per_client": 10}
     if axis in ("samples", "rotation", "noise"):
         gap = level if axis == "rotation" else 90
-        held |= {"kind": "rotated_copies", "n_clients": clients, "angles": [[TURNED + gap * turn] for turn in range(4)]}
-        held |= {"samples_per_client": int(level) if axis == "samples" else each, "test_per_client": 10}
-        return held, 4
+        angles = [[TURNED + gap * turn] for turn in range(4)]
+        return held | {"kind": "rotated_copies", "n_clients": clients, "angles": angles}, 4
     if axis == "backdoor":
-        held |= {"kind": "backdoor_colours", "n_clients": 3 * max(2, clients // 4), "intensity": level}
-        return held | {"samples_per_client": each, "test_per_client": 10}, 3
+        return held | {"kind": "backdoor_colours", "n_clients": 3 * max(2, clients // 4), "intensity": level}, 3
     # two digits a cluster; at 100 % everybody holds all ten in equal parts
     tasks = [[2 * t, 2 * t + 1] for t in range(5)]
     base = {"kind": "tasks", "tasks": tasks, "users_per_task": [max(2, clients // 5)] * 5, "samples_per_user": each}

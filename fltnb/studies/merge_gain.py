@@ -23,7 +23,7 @@ from ..relatedness.cuts import cut
 from ..relatedness.ridge import Sums, losses
 from ..results import Job
 from . import head_to_head as rival
-from .common import Settings, Study, federation, pixels, unseen
+from .common import Settings, Study, federation, unseen
 
 SEEN = {"demo": (), "small": tuple(range(10)), "paper": tuple(range(10))}
 """Seeds that were looked at before the rule was what it is now (docs/merge_gain.md)."""
@@ -32,9 +32,8 @@ BLIND = {"demo": (5,), "small": (10, 11, 12, 13, 14), "paper": (10, 11, 12, 13, 
 FEW = 3  # of these, where more would take long
 METHODS = ("fedavg", "local", "pfedgraph", "cfl", "pacfl", "flt", "transport", "mean_image", "merge_gain", "oracle")
 DEMO_METHODS = ("fedavg", "transport", "merge_gain", "oracle")
-CLUSTERERS = {"merge_gain": {"name": "MergeGain", "random_state": 0}, "transport": {"name": "TransportSignatures"}}
-CLUSTERERS |= {"eigen": {"name": "EigenRelevance"}, "mean_image": {"name": "MeanImage"}}
-CLUSTERERS |= {"pacfl": {"name": "PACFL", "threshold": 12}}
+CLUSTERERS: dict[str, Settings] = {"merge_gain": {"name": "MergeGain", "random_state": 0}}
+CLUSTERERS |= {name: rival.CLUSTERERS[name] for name in ("transport", "eigen", "mean_image", "pacfl")}
 EPSILONS = (3, 10, 30, 100, 300)
 CLIP = 4.0  # chosen without looking at any client's data
 D = (16, 32, 64, 128, 256)
@@ -67,10 +66,9 @@ def _training(name: str, shown: str, kind: rival.Kind, profile: str, seed: int) 
 
 
 def _clustering(name: str, fed: Settings, options: Settings | None = None, noise: float = 0.0, **axes: Any) -> Job:
-    grey = fed["kind"] != "backdoor_colours"  # there is no encoder of coloured digits
-    encoder = unseen(fed["dataset"]) if name == "transport" and grey else pixels()
     axes = {"dataset": fed["dataset"], "method": name, **axes}
     how, seed = CLUSTERERS[name] | (options or {}), fed["seed"]
+    encoder = rival.encoder(name, fed["dataset"], fed["kind"] == "backdoor_colours", seed)
     return Job.clustering(fed, how, encoder, seed=seed, noise=noise, axes=axes, keep=["loss"] * (name == "merge_gain"))
 
 
@@ -80,30 +78,29 @@ def _federations(profile: str) -> Iterator[Job]:
     Where training is cheap, the clusters of a private release are trained on as well.
     """
     switches, epsilons = ({}, EPSILONS[-1:]) if profile == "demo" else (SWITCHES, EPSILONS)
-    for shown, kind in rival.kinds(profile).items():
-        for seed in SEEN[profile] + BLIND[profile]:
-            training = rival._training("merge_gain", shown, kind, profile, seed)
-            fed, method = training.settings["federation"], training.settings["method"]
-            yield _clustering("merge_gain", fed, part="federations", federation=shown)
-            if seed not in BLIND[profile][:FEW] or shown not in (*ABLATED, "writers"):
+    for (shown, kind), seed in product(rival.kinds(profile).items(), SEEN[profile] + BLIND[profile]):
+        training = rival._training("merge_gain", shown, kind, profile, seed)
+        fed, method = training.settings["federation"], training.settings["method"]
+        yield _clustering("merge_gain", fed, part="federations", federation=shown)
+        if seed not in BLIND[profile][:FEW] or shown not in (*ABLATED, "writers"):
+            continue
+        about = {"dataset": fed["dataset"], "method": "merge_gain", "federation": shown, "seed": seed}
+        yield Job.study("merge_gain.soft", {"federation": fed}, axes=about | {"part": "soft"})
+        if shown == "writers":  # nobody knows their clusters
+            continue
+        for switch, options in switches.items():
+            yield _clustering("merge_gain", fed, options, part="ablation", federation=shown, switch=switch)
+        about |= {"part": "ablation"}
+        yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about | {"switch": "without labels"})
+        how = {"federation": fed, "encoder": unseen(fed["dataset"])}
+        yield Job.study("merge_gain.by_transport", how, axes=about | {"switch": "transport's order of merges"})
+        for epsilon in epsilons:
+            private, axes = {"epsilon": epsilon, "clip": CLIP}, {"part": "privacy", "level": float(epsilon)}
+            if kind.model != "mlp_plain":
+                yield _clustering("merge_gain", fed, private, federation=shown, **axes)
                 continue
-            about = {"dataset": fed["dataset"], "method": "merge_gain", "federation": shown, "seed": seed}
-            yield Job.study("merge_gain.soft", {"federation": fed}, axes=about | {"part": "soft"})
-            if shown == "writers":  # nobody knows their clusters
-                continue
-            for switch, options in switches.items():
-                yield _clustering("merge_gain", fed, options, part="ablation", federation=shown, switch=switch)
-            about |= {"part": "ablation"}
-            yield Job.study("merge_gain.without_labels", {"federation": fed}, axes=about | {"switch": "without labels"})
-            how = {"federation": fed, "encoder": unseen(fed["dataset"])}
-            yield Job.study("merge_gain.by_transport", how, axes=about | {"switch": "transport's order of merges"})
-            for epsilon in epsilons:
-                private, axes = {"epsilon": epsilon, "clip": CLIP}, {"part": "privacy", "level": float(epsilon)}
-                if kind.model != "mlp_plain":
-                    yield _clustering("merge_gain", fed, private, federation=shown, **axes)
-                    continue
-                method = method | {"clusterer": method["clusterer"] | private}
-                yield replace(training, settings=training.settings | {"method": method}, axes=training.axes | axes)
+            method = method | {"clusterer": method["clusterer"] | private}
+            yield replace(training, settings=training.settings | {"method": method}, axes=training.axes | axes)
 
 
 def _axes(profile: str) -> Iterator[Job]:
@@ -163,9 +160,8 @@ def made(what: str, dataset: str, level: int, seed: int, n_clients: int = 20, ea
         drawn = images.images[own] if what == "permuted labels" else apply_style(images.images[own], *hands[group])
         x.append(drawn.reshape(each, -1) / 255)
         y.append(names[group][images.labels[own]])
-    found = MergeGain().fit(x, y)
     truth = np.unique(names, axis=0, return_inverse=True)[1][truth] if what == "permuted labels" else truth
-    return {"numbers": _compared(truth, found.labels_)}
+    return {"numbers": _compared(truth, MergeGain().fit(x, y).labels_)}
 
 
 def without_labels(federation: Settings, targets: int = 10) -> Study:
