@@ -23,18 +23,17 @@ GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters
 COMPONENTS = 64
 PLANE = f"{COMPONENTS} principal components"
 PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
+CLIPS = {"digits": 2.5, "mnist": 80.0, "fashion_mnist": 8.0}  # a rough norm of the embeddings of *public* images
 DATASETS = {"demo": ("digits",), "small": ("mnist", "cifar10"), "paper": ("mnist", "cifar10")}
 PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
 
 
 def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0, n_clients: int = 0) -> Settings:
     """FLT scenarios 1 and 2: the clean partition drawn from ``seed``, or the one fixed partition of the tables."""
-    return {
-        **{"kind": "label_clusters", "dataset": dataset, "variant": variant},
-        **{"n_clients": n_clients or (25 if dataset == "digits" else 100), "n_clusters": 5},
-        **{"classes_per_cluster": 2 + shared_classes, "shared_classes": shared_classes},
-        "seed": 0 if variant == "as_run" else seed,
-    }
+    size = {"n_clients": n_clients or (25 if dataset == "digits" else 100), "n_clusters": 5}
+    held = {"classes_per_cluster": 2 + shared_classes, "shared_classes": shared_classes}
+    seed = 0 if variant == "as_run" else seed
+    return {"kind": "label_clusters", "dataset": dataset, "variant": variant, **size, **held, "seed": seed}
 
 
 def spec(kind: str, *how: Any, **options: Any) -> Settings:

@@ -4,7 +4,6 @@ The paper states neither samples per user nor the minority share of Fashion-MNIS
 the clusters as the paper does it is notebook 10; here FLT trains on them, on the digits in every profile.
 """
 
-import functools
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
@@ -20,7 +19,7 @@ from ..metrics import adjusted_rand_index
 from ..relatedness import EigenRelevance, MeanImage, eigen
 from ..relatedness.cuts import cut
 from ..results import Job
-from .common import SEEDS, Settings, Study, pixels, spec
+from .common import CLIPS, SEEDS, Settings, Study, pixels, spec
 
 EIGENVECTORS = 5  # "only five" (Section III)
 SEEDS_OF = {
@@ -31,7 +30,6 @@ SEEDS_OF = {
 MINORITIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 EPSILONS = {"digits": (1, 10, 100, 1000), "fashion_mnist": (0.1, 0.3, 1, 3, 10, 30, 100)}
-CLIPS = {"digits": 2.5, "fashion_mnist": 8.0}  # a rough norm of the embeddings of *public* images
 SCALES = {
     "[0, 1]": (0.0, 1.0),
     "[-1, 1]": (0.5, 0.5),
@@ -60,14 +58,11 @@ def datasets(profile: str) -> tuple[str, ...]:
 def federation(dataset: str, count: int, seed: int = 0, minority: float = 0.1) -> Settings:
     """Return the federation of 10 users with one, two or three tasks."""
     tasks, users, samples = _TASKS[dataset][count]
-    return {
-        **{"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in tasks], "seed": seed},
-        **{"users_per_task": list(users), "samples_per_user": list(samples)},
-        "minority": minority if count > 1 else 0.0,
-    }
+    held = {"kind": "tasks", "dataset": dataset, "tasks": [list(labels) for labels in tasks], "seed": seed}
+    held |= {"users_per_task": list(users), "samples_per_user": list(samples)}
+    return held | {"minority": minority if count > 1 else 0.0}
 
 
-@functools.cache
 def features(dataset: str) -> dict[str, Settings]:
     """Return the feature maps Phi that are compared, by name; none has seen a user's data."""
     if dataset == "digits":
@@ -228,8 +223,7 @@ def table1(federation: Settings, encoders: dict[str, dict], seeds: int, most: in
     every = pd.DataFrame(pairs, columns=["features", "user_i", "user_j", "similarity"])
     name, otherwise = _nearest(encoders)
     own = every[every["features"] == name].rename(columns={"similarity": "value"}).drop(columns="features")
-    printed = own.assign(seed=0, otherwise=otherwise)
-    return {"tables": {"separation": table, "pairs": every, "printed": printed}}
+    return {"tables": {"separation": table, "pairs": every, "printed": own.assign(seed=0, otherwise=otherwise)}}
 
 
 def table2(federation: Settings, encoders: dict[str, dict], seeds: int, most: int = 20) -> Study:
@@ -286,12 +280,11 @@ def margins(federation: Settings, seeds: int, most: int = 20) -> Study:
     ``scale, samples, eigenvectors``, means of :func:`separation` over seeds and ``gap``: ``within - across``.
     """
     rows = []
-    for samples in PER_USER:
-        for seed in range(seeds):
-            z, tasks = users(federation | {"samples_per_user": [samples, samples], "seed": seed})
-            for name, moved in (_scaled(z) | {"centred": [x - x.mean(axis=0) for x in z]}).items():
-                for p, R in enumerate(eigen.relevance_curve(moved, most), 1):
-                    rows.append({"scale": name, "samples": samples, "eigenvectors": p, **separation(R, tasks)})
+    for samples, seed in product(PER_USER, range(seeds)):
+        z, tasks = users(federation | {"samples_per_user": [samples, samples], "seed": seed})
+        for name, moved in (_scaled(z) | {"centred": [x - x.mean(axis=0) for x in z]}).items():
+            for p, R in enumerate(eigen.relevance_curve(moved, most), 1):
+                rows.append({"scale": name, "samples": samples, "eigenvectors": p, **separation(R, tasks)})
     table = pd.DataFrame(rows).groupby(["scale", "samples", "eigenvectors"], sort=False).mean().reset_index()
     return {"tables": {"margins": table.assign(gap=table["within"] - table["across"])}}
 

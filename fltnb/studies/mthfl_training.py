@@ -77,8 +77,7 @@ def _row(name: str, dataset: str, seed: int, profile: str, local_rounds: int = L
 def users(federation: Settings) -> Study:
     """Count who holds what: table ``labels`` (``user, task, label, samples``)."""
     fed = federations.build(federation)
-    held = zip(fed.clusters, fed.label_counts(), strict=True)
-    rows = [(i, task, label, n) for i, (task, own) in enumerate(held) for label, n in enumerate(own.tolist())]
+    rows = [(i, fed.clusters[i], label, n) for (i, label), n in np.ndenumerate(fed.label_counts())]
     return {"tables": {"labels": pd.DataFrame(rows, columns=["user", "task", "label", "samples"])}}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..results import Job
-from .common import SEEDS, Settings, federation, method, pixels, training, unseen
+from .common import CLIPS, SEEDS, Settings, federation, method, pixels, training, unseen
 
 ROTATIONS = {"4": [[0], [90], [180], [270]], "Two": [[-3, 3], [177, 183]], "Min": [[-3, -1, 1, 3]], "Base": [[0]]}
 """EMD-CFL's four versions of Rotated MNIST: four clusters, two, one, one."""
@@ -17,7 +17,6 @@ STUDY_SEEDS = {"demo": 1, "small": 10, "paper": 10}
 OTHER_SEEDS = {"demo": 1, "small": 3, "paper": 10}  # of the other clusterers, and of the curves
 SAMPLES = {"demo": (6, 24), "small": (6, 12, 25, 50, 100), "paper": (6, 12, 25, 50, 100, 200)}
 EPSILONS = (1, 3, 10, 30, 100)
-CLIPS = {"digits": 2.5, "mnist": 80.0}  # a rough norm of the embeddings of *public* images
 NAMES = {"transport": "TransportSignatures", "flt": "FCR", "pca_km_hc": "PCAKMeans"}
 OF_DIGITS = {"flt": {"k": 2, "n_neighbors": 5}, "pca_km_hc": {"n_components": 16}}
 """What differs at the digits' size: FCR's published 5 and 15 glue digits together there."""
@@ -96,8 +95,7 @@ def _curves(profile: str) -> Iterator[Job]:
 
 
 def _labels(dataset: str, classes: int, shared: int) -> Settings:
-    held = federation(dataset, "as_written", 0)
-    return held | {"classes_per_cluster": classes, "shared_classes": shared}
+    return federation(dataset, "as_written", 0) | {"classes_per_cluster": classes, "shared_classes": shared}
 
 
 def _job(
