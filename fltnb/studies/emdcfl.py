@@ -45,8 +45,6 @@ TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
 TOLERANCE = 0.025
 DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar10": 10.5}
 """Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
-
-
 FEATURES = "-features"
 """End of the name of images that are shown as an ImageNet network sees them."""
 
@@ -82,8 +80,7 @@ def federation(dataset: str, size: Settings, seed: int, **more: Any) -> Settings
     elif model == "emdcfl_cnn" or (coloured and model == "cnn_small"):
         settings["scaling"] = "imagenet" if coloured else "mnist"
     named = {"clients": "n_clients", "samples": "samples_per_client", "test": "test_per_client"}
-    named |= {name: name for name in ("val_fraction", "test_fraction", "scaling")}
-    named |= {"intensity": "intensity"} if settings["kind"] == "backdoor_colours" else {}
+    named |= {name: name for name in ("val_fraction", "test_fraction", "scaling", "intensity")}
     settings |= {name: size[ours] for ours, name in named.items() if ours in size} | more
     return {"kind": "seen", "dataset": settings.pop("dataset"), "base": settings} if seen else settings
 
@@ -95,8 +92,7 @@ def training(size: Settings) -> Settings:
 
 def local(size: Settings, *more: str) -> Settings:
     """Return the part of it that decides how a client trains by itself, and ``more``."""
-    whole = training(size)
-    return {name: whole[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
+    return {name: training(size)[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
 
 
 def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> Settings:
@@ -150,9 +146,8 @@ def clusterings(
     made = {"name": "EMDClustering", "tolerance": tolerance}
     axes = {"dataset": dataset, "method": "emdcfl"} | axes
     for seed in range(seeds):
-        fed, encoder = federation(dataset, size, seed), {"kind": "own", "model": size["model"], **local(size)}
-        kept = keep if seed == 0 else ()
-        yield Job.clustering(fed, made, encoder | {"seed": seed}, seed=seed, axes=axes, keep=kept)
+        fed, own = federation(dataset, size, seed), {"kind": "own", "model": size["model"], **local(size), "seed": seed}
+        yield Job.clustering(fed, made, own, seed=seed, axes=axes, keep=keep if seed == 0 else ())
 
 
 def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:

@@ -78,8 +78,7 @@ def jobs(profile: str) -> list[Job]:
         if profile == "small" and data == "mnist":  # FlexCFL in the published rounds, where fewer cannot show its fall
             wanted += [(variant, "flexcfl", (0,), {"rounds": emdcfl.TRAINING["rounds"]}) for variant in VARIANTS]
         for variant, method, seeds, long in wanted:
-            how = emdcfl.method(method, CLUSTERS, variant)
-            rows += emdcfl.rows(how, name, seeds, size | long, variant, **long)
+            rows += emdcfl.rows(emdcfl.method(method, CLUSTERS, variant), name, seeds, size | long, variant, **long)
         others += _alone(name, size)
         if data.endswith(emdcfl.FEATURES):  # the pictures that are seen are the other set's
             continue
@@ -130,7 +129,7 @@ def by_class(federation: Settings, model: str, training: Settings, methods: list
     fed = federations.build(federation)
     net, targets, told = models.make(model, fed.input_shape, fed.n_classes), fed.clusters == TARGET, announced(fed)
     labels = fed.labels[fed.test[0]]
-    places = [int(np.flatnonzero(labels == c)[0]) for c in np.unique(labels)[:n]]
+    places = np.unique(labels, return_index=True)[1][:n]
     images = {"clean": fed.test[0][places], "trigger": fed.probe[0][places]}
     classes, answers = [], []
     for settings in methods:
@@ -171,20 +170,16 @@ def versions(data: str, intensity: float = 1.0, side: int = 3) -> Study:
     colours = images.images.ndim == 3
     half, held = images.n_classes // 2, images.test_index
     classes = np.arange(images.n_classes if colours else half)
-
-    def first(of: np.ndarray) -> np.ndarray:
-        return images.images[[held[images.labels[held] == c][0] for c in of]]
-
-    own = first(classes)
+    first = images.images[held[np.unique(images.labels[held], return_index=True)[1]]]  # of every class
+    own = first[classes]
     if colours:
-        one = np.ones((len(classes), 1))
-        paint = {"target": one * backdoor.GREEN, "attacker": backdoor.shade(classes, intensity)}
+        paint = {"target": np.array([backdoor.GREEN]), "attacker": backdoor.shade(classes, intensity)}
         paint["trigger"] = backdoor.shade(images.n_classes - 1 - classes, intensity)
-        paint["other"] = one * backdoor.PURPLE
+        paint["other"] = np.array([backdoor.PURPLE])
         found = {name: backdoor.tinted(own, colour) for name, colour in paint.items()}
     else:
         patch = {"attacker": classes, "trigger": (classes + 1) % half}
         found = {"target": own} | {name: backdoor.patched(own, c, side) for name, c in patch.items()}
-        found["other"] = first(classes + half)
+        found["other"] = first[classes + half]
     named = pd.DataFrame({"class": [str(images.class_names[c]) for c in classes]})
     return {"arrays": found, "tables": {"classes": named}}

@@ -85,10 +85,7 @@ def _clusterings(profile: str, data: str) -> Iterator[Job]:
 
 
 def told(name: str, version: str) -> int:
-    """Return K as a method is told it: the true one, or 2 where that is 1.
-
-    PACFL and FedClust have thresholds that the paper tunes to the truth; here they get the true number, 1 included.
-    """
+    """Return K as a method is told it: the true one, or 2 where that is 1, but for :data:`fltnb.studies.emdcfl.CUT`."""
     true = len(VERSIONS[version])
     return true if name in emdcfl.CUT else max(true, 2)
 
