@@ -76,8 +76,7 @@ def results(name: str, profile: str = "stored", n_jobs: int | None = None, **opt
             raise FltnbError(f"Nothing is stored for {name}: run `{how}`, first with --plan to see what it costs.")
         return found
     ledger, at_a_time = Ledger(profile, name), JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
-    ledgers = () if profile == "demo" else (ledger,)
-    done = compute(jobs(name, profile), at_a_time, ledgers=ledgers, **options)
+    done = compute(jobs(name, profile), at_a_time, ledgers=() if profile == "demo" else (ledger,), **options)
     ledger.merge(done)
     return Results(((name, profile, one) for one in done), jobs)
 

@@ -93,14 +93,13 @@ def jobs(profile: str) -> list[Job]:
         result.append(Job.study(f"theory.{function}", own, axes={"study": name}))
     if profile == "demo":  # its networks have no convolution
         return result
-    few = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100} | SHORT
     for seed, precision in product(common.SEEDS[profile], ("float32", "bfloat16")):
         axes = {"dataset": "cifar10", "variant": "as_written", "precision": precision}
         fed, options = federation("cifar10", "as_written", seed), training("cifar10", "as_written", profile)
         options |= {"rounds": 20, "precision": precision, "seed": seed}
         for name in ("fedavg", "fedsem", "oracle"):
             result.append(Job.training(fed, method(name, "cifar10", "as_written", profile), **options, axes=axes))
-        size = few | {"precision": precision}
+        size = {"model": "emdcfl_cnn", "clients": 8, "samples": 300, "test": 100, "precision": precision} | SHORT
         for how in (emdcfl.method(name, 4) for name in ("fedavg", "emdcfl", "oracle")):
             result += emdcfl.rows(how, "rotated_mnist", [seed], size, precision=precision, clients=8)
     return result
@@ -146,8 +145,7 @@ def traffic(federation: Settings, methods: dict[str, Settings], training: Settin
         row |= {"once": cost.once, "total": cost.total, "weighed_formula": np.nan, "weighed_moved": np.nan}
         if source == "Table 6":
             made = build(settings | ({"warmup": weighed // 2} if warmup else {}))
-            short = formula(family, T=weighed, warmup=weighed // 2 if warmup else 0, **sizes)
-            row["weighed_formula"] = short.total
+            row["weighed_formula"] = formula(family, T=weighed, warmup=weighed // 2 if warmup else 0, **sizes).total
             row["weighed_moved"] = sum(moved(fed, made, {**training, "rounds": weighed}))
         rows.append(row)
     return {"tables": {"table": pd.DataFrame(rows)}}

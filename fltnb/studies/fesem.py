@@ -70,12 +70,10 @@ def jobs(profile: str) -> list[Job]:
             result.append(row(profile, name, method, seeds[0], shuffled=True))
         result += _studies(profile, name, seeds[0], first)
     for name in ("shared hands", "pseudo-writers") if profile == "small" else ():
-        result += [row(profile, name, method, 0) for method in ("fedavg", "oracle") if name != "pseudo-writers"]
+        others = [(method, {}) for method in (("fedavg", "oracle") if name == "shared hands" else METHODS)]
         grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
-        result += [row(profile, name, method, 0, **switch) for method, switch in grid]
-        others = ("fedavg", "oracle") if name == "shared hands" else METHODS
-        long = [*grid, *((method, {}) for method in others)]
-        result += [row(profile, name, method, 0, rounds=LONG, **switch) for method, switch in long]
+        result += [row(profile, name, method, 0, **switch) for method, switch in others + grid]
+        result += [row(profile, name, method, 0, rounds=LONG, **switch) for method, switch in grid + others]
     return list({job.id: job for job in result}.values())
 
 
@@ -143,10 +141,9 @@ def row(
     rounds = rounds or options["rounds"]
     passes = options["local_epochs"] if which == "fedsgd" else 1  # as many passes over the data as the others
     options |= {"seed": seed, "rounds": rounds * passes, "eval_every": passes}
-    fed = federation(profile, name, seed, shuffled, which == "emdcfl")
     how = method(which, DATASETS[name], rounds, variant) | switch
     axes = {"dataset": name, "method": which, "variant": variant} | switch | beside
-    return Job.training(fed, how, **options, axes=axes)
+    return Job.training(federation(profile, name, seed, shuffled, which == "emdcfl"), how, **options, axes=axes)
 
 
 def method(name: str, dataset: str, rounds: int, variant: str = "as_written") -> Settings:

@@ -47,25 +47,23 @@ def jobs(profile: str) -> list[Job]:
     for name, switch, seed in product(("flt_given", "oracle"), ("", *SWITCHES), SEEDS[profile]):
         if name == "flt_given" or "leaf" not in switch:
             runs.append(_row(name, "mlp", "as_written", seed, profile, few=True, switch=switch))
-    return runs + list(_clusterings(profile)) + (_levelled() if profile == "small" else [])
+    return [*runs, *_clusterings(profile), *(_levelled() if profile == "small" else ())]
 
 
-def _levelled() -> list[Job]:
+def _levelled() -> Iterator[Job]:
     """Table 4 and Figures 6 and 7 on clusters as near to the printed sizes as ByMerge allows.
 
     Nine of 10,285 to 10,713 images and one of 4,792 (paper: 12,000 and 4,800); the CNN has 600 clients, as printed.
     """
-    runs = []
     for variant, name in product(VARIANTS, (*METHODS, "oracle", "flt_given")):
         if variant == "as_written" or name != "flt_given":
             seeds = SEEDS["small"] if variant == "as_written" or name in SMALL_AS_RUN else (0,)
-            runs += [_row(name, "mlp", variant, seed, "small", level=True) for seed in seeds]
-    runs += [_row(name, "leaf_cnn", "as_written", 0, "small", level=True) for name in METHODS]
+            yield from (_row(name, "mlp", variant, seed, "small", level=True) for seed in seeds)
+    yield from (_row(name, "leaf_cnn", "as_written", 0, "small", level=True) for name in METHODS)
     for variant, name in product(VARIANTS, FEW_METHODS):
-        runs.append(_row(name, "mlp", variant, 0, "small", few=True, level=True))
+        yield _row(name, "mlp", variant, 0, "small", few=True, level=True)
     for seed in CUT_SEEDS["small"]:
-        runs.append(_cuts(federation(DATASETS["small"], FEW["small"], seed, **LEVEL), seed, level=True))
-    return runs
+        yield _cuts(federation(DATASETS["small"], FEW["small"], seed, **LEVEL), seed, level=True)
 
 
 def _row(
@@ -127,11 +125,10 @@ def _clusterings(profile: str) -> Iterator[Job]:
     for seed in CUT_SEEDS[profile]:
         yield _cuts(federation(dataset, few, seed), seed)
     for seed in CHANGE_SEEDS[profile]:
-        for change, options, what, samples in _changes(dataset):
-            for name in ("flt", "flt_given"):
-                how = ways[name, "as_written"]["clusterer"] | options
-                axes = {"dataset": dataset, "method": name, "variant": "as_written", "clients": few, "change": change}
-                yield Job.clustering(federation(dataset, few, seed, **samples), how, what, seed=seed, axes=axes)
+        for (change, options, what, samples), name in product(_changes(dataset), ("flt", "flt_given")):
+            how = ways[name, "as_written"]["clusterer"] | options
+            axes = {"dataset": dataset, "method": name, "variant": "as_written", "clients": few, "change": change}
+            yield Job.clustering(federation(dataset, few, seed, **samples), how, what, seed=seed, axes=axes)
 
 
 def _cuts(fed: Settings, seed: int, **axes: bool) -> Job:
@@ -183,10 +180,9 @@ def ways_to_cut(fcr: Any, n_clusters: int) -> dict[str, np.ndarray]:
     """Return the clusters of each way to cut, by its name."""
     heights = fcr.linkage_[:, 2]
     gap = len(heights) - int(np.argmax(np.diff(heights)))  # clusters that are left below the largest gap
-    apart = linkage(squareform(fcr.distance_, checks=False), "ward")
     return {
         "modularity (ours)": fcr.labels_,
         "largest gap": cut(fcr.linkage_, gap),
         "C given": cut(fcr.linkage_, n_clusters),
-        "Ward on the distances, C given": cut(apart, n_clusters),
+        "Ward on the distances, C given": cut(linkage(squareform(fcr.distance_, checks=False), "ward"), n_clusters),
     }
