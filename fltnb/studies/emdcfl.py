@@ -98,9 +98,8 @@ def local(size: Settings, *more: str) -> Settings:
 def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> Settings:
     """Return the settings of one row of :data:`METHODS`, as its own paper describes it or as the table's code ran it.
 
-    ``n_clusters`` is K for those that are told it. PACFL and FedClust cut their dendrogram into K clusters; the paper
-    tuned their thresholds to the truth instead, which need not give the same: :func:`angles` and notebook 14 have
-    these. ``options`` go to the method.
+    ``n_clusters`` is K for those that are told it. :data:`CUT` cut their dendrogram into K clusters; the thresholds of
+    the paper (:func:`angles`, notebook 14) need not give the same. ``options`` go to the method.
     """
     sampled = {"rule": "participants"}
     own: dict[str, Settings] = {

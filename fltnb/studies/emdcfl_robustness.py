@@ -1,8 +1,7 @@
 """Studies of notebook 14: what EMD-CFL's clusters depend on (arXiv 2506.07769, Figures 8 to 17, Tables 4, 5 and 9).
 
 One matrix of distances between clients that have trained alone once, from a common start, is one job. The tolerance is
-no part of it: the clusters at every tolerance follow from the matrix. Images per client are fewer in ``small`` and
-``demo``, and networks smaller; ``paper`` has the published ones.
+no part of it: the clusters at every tolerance follow from the matrix.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,7 @@
 """Jobs of notebook 11: EMD-CFL's Rotated MNIST and CIFAR-10 in four versions (Tables 1, 6, 10, 11).
 
 From the paper: 40 clients, the angles, 10 % of the samples for validation, three runs; methods that are told K get 2
-where there is one cluster. Images per client and rounds are smaller in ``small`` and ``demo``; 220 test images a client
-are what the printed MNIST tables fit.
+where there is one cluster. 220 test images a client are what the printed MNIST tables fit.
 """
 
 from collections.abc import Iterable, Iterator
