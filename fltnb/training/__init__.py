@@ -1,8 +1,6 @@
 """Local SGD of many clients and tests of many (model, client) pairs: one contract, three back ends.
 
-``serial`` is plain autograd and the reference; ``pool`` (CPU) runs lean steps in one process per core; ``stacked``
-(GPU) trains many clients as one batch. They agree up to rounding, and none depends on grouping or on the number of
-workers.
+They agree up to rounding, and none depends on grouping or on the number of workers.
 """
 
 import warnings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,13 +13,11 @@ import numpy as np
 import torch
 
 from ..errors import FltnbError, choose
-from ..federations import Federation
+from ..federations import SPLITS, Federation
 from ..models import Model
 from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Within, checked
 from .evaluation import Evaluation, Plan, Task, score
-
-SPLITS = ("train", "val", "test", "probe")
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,7 @@ def validate(fed: Federation, model: Model) -> None:
         )
 
 
-class Engine(ABC):
+class Engine(AbstractContextManager):
     """Trains and tests models of a federation's clients; a context manager."""
 
     backend: str
@@ -118,13 +116,10 @@ class Engine(ABC):
         self.fed, self.model, self.spec = fed, model, spec
         self.device, self.dtype = torch.device(device), getattr(torch, spec.dtype)
 
-    def __enter__(self) -> Engine:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Release workers, where there are any; calling it twice does no harm."""
 
     def train(
@@ -199,11 +194,11 @@ class Engine(ABC):
                     scores.append(score(logits, *self._batch(parts[client][start:stop])))
         return scores
 
-    def _kernels(self) -> AbstractContextManager:  # noqa: B027
+    def _kernels(self) -> AbstractContextManager:
         """Return the context, threads and kernels, in which this back end computes."""
 
-    def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:  # noqa: B027
+    def _served(self, theta: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
         """Return one model (P,) as a function from inputs to logits."""
 
-    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:  # noqa: B027
+    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and labels of some samples, on the device."""

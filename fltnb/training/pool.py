@@ -59,8 +59,7 @@ class Shared:
 
     def array(self) -> np.ndarray:
         """Return the array on the shared memory."""
-        count = int(np.prod(self.shape))
-        return np.frombuffer(self._memory, dtype=self.dtype, count=count).reshape(self.shape)
+        return np.ndarray(self.shape, self.dtype, self._memory)
 
 
 class _Setup(NamedTuple):
@@ -251,8 +250,14 @@ class PoolEngine(Engine):
 
     def _run(self, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
         if self.n_workers == 1:
+            worker = self._worker
             with one_thread():
-                _work_here(self._worker, theta, jobs, receive)
+                for job, (row, kind, arguments) in enumerate(jobs):
+                    worker.thetas[0] = theta[row]
+                    _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
+                    if not done:
+                        raise WorkerError(f"Training failed:\n{result}")
+                    receive(job, result, worker.outputs[0])
             return
         crew = self._start()
         try:
@@ -262,67 +267,46 @@ class PoolEngine(Engine):
             raise
 
 
-def _work_here(worker: _Worker, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
-    """Run jobs (row, kind, arguments) in this process, as a worker would."""
-    for job, (row, kind, arguments) in enumerate(jobs):
-        worker.thetas[0] = theta[row]
-        _, _, done, result = worker.answer(job, 0, 0, kind, arguments)
-        if not done:
-            raise WorkerError(f"Training failed:\n{result}")
-        receive(job, result, worker.outputs[0])
-
-
 def _hand_out(crew: _Crew, theta: np.ndarray, jobs: list[tuple[int, str, tuple]], receive: Callable) -> None:
     """Run jobs (row, kind, arguments) in the given order on whichever worker is free."""
     n = len(crew.processes)
-    sentinels = {process.sentinel: worker for worker, process in enumerate(crew.processes)}
-    by_connection = {connection: worker for worker, connection in enumerate(crew.connections)}
+    sentinels = [process.sentinel for process in crew.processes]
     queue = deque(range(len(jobs)))
-    held: list[set[int]] = [set() for _ in range(n)]
-    places = [list(range(DEPTH)) for _ in range(n)]
+    places = [list(range(DEPTH)) for _ in range(n)]  # of each worker's results, those that no job holds
     slots: dict[int, int] = {}  # row -> slot that holds it
     users = [0] * len(crew.thetas)  # jobs out on each slot
-
-    def slot_of(row: int) -> int:
-        if row not in slots:
-            if len(slots) == len(users):  # DEPTH slots a worker: at least one is unused when a job is handed out
-                slots.pop(next(known for known, slot in slots.items() if not users[slot]))
-            slot = min(set(range(len(users))) - set(slots.values()))
-            crew.thetas[slot] = theta[row]
-            slots[row] = slot
-        return slots[row]
 
     def give(worker: int) -> None:
         job = queue.popleft()
         row, kind, arguments = jobs[job]
-        slot = slot_of(row)
-        users[slot] += 1
-        held[worker].add(job)
-        crew.connections[worker].send((job, slot, places[worker].pop(), kind, arguments))
+        if row not in slots:
+            if len(slots) == len(users):  # DEPTH slots a worker: at least one is unused when a job is handed out
+                slots.pop(next(known for known, slot in slots.items() if not users[slot]))
+            slots[row] = min(set(range(len(users))) - set(slots.values()))
+            crew.thetas[slots[row]] = theta[row]
+        users[slots[row]] += 1
+        crew.connections[worker].send((job, slots[row], places[worker].pop(), kind, arguments))
 
     try:
-        while queue or any(held):
+        while queue or any(len(free) < DEPTH for free in places):
             for depth in range(1, DEPTH + 1):
                 for worker in range(n):
                     # the last few jobs wait here, for whoever is free first
-                    if len(held[worker]) < depth and len(queue) > (0 if depth == 1 else n):
+                    if DEPTH - len(places[worker]) < depth and len(queue) > (0 if depth == 1 else n):
                         give(worker)
-            ready = wait([*by_connection, *sentinels])
-            for source in ready:
-                if source in sentinels:
-                    continue
-                worker = by_connection[source]
-                job, place, done, result = source.recv()
-                if not done:
-                    raise WorkerError(f"A training worker failed:\n{result}")
-                receive(job, result, crew.outputs[worker, place])
-                held[worker].remove(job)
-                places[worker].append(place)
-                users[slots[jobs[job][0]]] -= 1
-            if not by_connection.keys() >= set(ready):
+            ready = wait([*crew.connections, *sentinels])
+            for worker, connection in enumerate(crew.connections):
+                if connection in ready:
+                    job, place, done, result = connection.recv()
+                    if not done:
+                        raise WorkerError(f"A training worker failed:\n{result}")
+                    receive(job, result, crew.outputs[worker, place])
+                    places[worker].append(place)
+                    users[slots[jobs[job][0]]] -= 1
+            if not set(ready).isdisjoint(sentinels):
                 raise EOFError  # a worker is gone
     except (EOFError, ConnectionError) as error:
-        wait(list(sentinels), timeout=1)  # its pipe closes a little before it ends
+        wait(sentinels, timeout=1)  # its pipe closes a little before it ends
         codes = [process.exitcode for process in crew.processes if not process.is_alive()]
         raise WorkerError(
             f"A training worker ended unexpectedly (exit code {codes}; -9 usually means that memory ran out): run the"

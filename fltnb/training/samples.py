@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..federations import Federation
+from ..federations import SPLITS, Federation
 from ..federations.pixels import Scale, channels
-from .contract import SPLITS
 
 
 @dataclass(eq=False)

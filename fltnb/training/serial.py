@@ -81,16 +81,6 @@ class SerialEngine(Engine):
                 x = layer(x).to(self.dtype)
         return x
 
-    @contextmanager
-    def _draws(self, client: int, round: int) -> Iterator[None]:
-        """Seed the layers of torchvision that draw for themselves, and leave torch's generators as they were."""
-        if not self.model.large:
-            yield
-            return
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
-            yield
-
     def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         x = torch.from_numpy(self.fed.inputs(index)).to(self.device, self.dtype)
         return x, torch.from_numpy(self.fed.labels[index]).to(self.device)
@@ -101,10 +91,13 @@ class SerialEngine(Engine):
         return self._forward
 
     def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
+        devices = [self.device] if self.device.type == "cuda" else []
         with self._kernels():
             for j, (row, client) in enumerate(zip(rows, clients, strict=True)):
                 self._load(theta[row])
-                with self._draws(client, round):
+                with torch.random.fork_rng(devices, enabled=self.model.large):
+                    if self.model.large:  # layers of torchvision draw for themselves
+                        torch.manual_seed(integer(self.spec.seed, "dropout", round, client))
                     done.loss[j] = self._client(client, round, weights[j])
                 done.theta[j] = torch.cat([value.detach().flatten() for value in self.tensors]).cpu().numpy()
 

@@ -130,7 +130,7 @@ class StackedEngine(Engine):
                 done.theta[chosen], done.loss[chosen] = self._chunk(start, *own)
 
     def _chunk(self, start: np.ndarray, clients: list[int], round: int, weights) -> tuple:
-        plan = _Batches(self, clients, round, weights)
+        sizes = np.array([len(self.fed.train[client]) for client in clients])
         values = torch.from_numpy(start).to(self.device).split(self.model.sizes, dim=1)
         parameters = [
             _Parameter(value.reshape(-1, *shape).clone(), self.spec)
@@ -141,7 +141,7 @@ class StackedEngine(Engine):
             for stage, weight, bias in zip(self.model.stages, parameters[::2], parameters[1::2], strict=True)
         ]
         loss = torch.zeros(len(clients), dtype=torch.float64, device=self.device)
-        for index, weight, count, masks, last in plan:
+        for index, weight, count, masks, last in self._batches(clients, sizes, round, weights):
             a = len(index)
             x, y = self._inputs(index), self.labels[index]
             for layer in layers:
@@ -157,40 +157,23 @@ class StackedEngine(Engine):
                 if position and isinstance(layers[position - 1], _Conv) and d.ndim == 3:
                     d = d.view(layers[position - 1].out.shape)
         theta = torch.cat([parameter.value.flatten(1) for parameter in parameters], dim=1)
-        return theta.cpu().numpy(), loss.cpu().numpy() / plan.sizes
+        return theta.cpu().numpy(), loss.cpu().numpy() / sizes
 
-    def _kernels(self):
-        return exact(self.device, 1)
+    def _batches(self, clients: list[int], sizes: np.ndarray, round: int, weights) -> Iterator[tuple]:
+        """Give the steps of clients, longest first, that have so many samples; each for the ``a`` still at work.
 
-    def _served(self, theta: np.ndarray):
-        params = self.model.unflatten(tensor(theta).to(self.device, copy=True))
-        return lambda x: self.model.predict(params, x, self.spec.kernels)
-
-    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        index = tensor(index).to(self.device)
-        return self._inputs(index), self.labels[index]
-
-
-class _Batches:
-    """The steps of a chunk of clients, which come longest first.
-
-    Iterating gives, for the ``a`` clients still at work: positions in the pool (a, B), sample weights (a, B; zero where
-    a batch is filled up), true batch sizes (a,), scaled masks (a, B, ...) and whether it is the last epoch (a,).
-    """
-
-    def __init__(self, engine: StackedEngine, clients: list[int], round: int, weights) -> None:
-        spec, model = engine.spec, engine.model
-        self.device, self.dtype, self.dropout = engine.device, engine.dtype, model.dropout
-        n, epochs = len(clients), spec.local_epochs
-        self.sizes = np.array([len(engine.fed.train[client]) for client in clients])
-        size = min(spec.batch_size, int(self.sizes.max()))
-        per_epoch = -(-self.sizes // size)
-        self.steps = per_epoch * epochs
-        shape = (int(self.steps.max()), n, size)
+        That is positions in the pool (a, B), sample weights (a, B; zero where a batch is filled up), true batch sizes
+        (a,), scaled masks (a, B, ...) and whether it is the last epoch (a,).
+        """
+        spec, model, epochs = self.spec, self.model, self.spec.local_epochs
+        size = min(spec.batch_size, int(sizes.max()))
+        per_epoch = -(-sizes // size)
+        steps = per_epoch * epochs
+        shape = (int(steps.max()), len(clients), size)
         index, weight = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=spec.dtype)
-        keep = [np.zeros((*shape, *mask), dtype=bool) for mask, _ in self.dropout]
+        keep = [np.zeros((*shape, *mask), dtype=bool) for mask, _ in model.dropout]
         for j, client in enumerate(clients):
-            mine, k = engine.fed.train[client], int(per_epoch[j])
+            mine, k = self.fed.train[client], int(per_epoch[j])
             for epoch in range(epochs):
                 sequence = order(spec, round, client, epoch, len(mine))
                 part = slice(epoch * k, epoch * k + k)
@@ -202,20 +185,24 @@ class _Batches:
                 for all_keep, mask in zip(keep, masks, strict=True):
                     all_keep[part, j] = _fill(mask, k, size, False)
         ends = np.arange(1, shape[0] + 1)[:, None]
-        short = self.sizes - (per_epoch - 1) * size
-        self.count = np.where(ends % per_epoch == 0, short, size).astype(spec.dtype)
-        self.last = ends > self.steps - per_epoch
-        self.index, self.weight, self.keep = index, weight, keep
-
-    def __iter__(self) -> Iterator[tuple]:
-        index, weight, count, last = (
-            torch.from_numpy(a).to(self.device) for a in (self.index, self.weight, self.count, self.last)
-        )
-        keep = [torch.from_numpy(a).to(self.device) for a in self.keep]
+        count = np.where(ends % per_epoch == 0, sizes - (per_epoch - 1) * size, size).astype(spec.dtype)
+        arrays = index, weight, count, ends > steps - per_epoch, *keep
+        index, weight, count, last, *keep = (torch.from_numpy(array).to(self.device) for array in arrays)
         for step in range(len(index)):
-            a = int((self.steps > step).sum())
-            masks = [k[step, :a].to(self.dtype) / (1 - p) for k, (_, p) in zip(keep, self.dropout, strict=True)]
+            a = int((steps > step).sum())
+            masks = [k[step, :a].to(self.dtype) / (1 - p) for k, (_, p) in zip(keep, model.dropout, strict=True)]
             yield index[step, :a], weight[step, :a], count[step, :a], masks, last[step, :a]
+
+    def _kernels(self):
+        return exact(self.device, 1)
+
+    def _served(self, theta: np.ndarray):
+        params = self.model.unflatten(tensor(theta).to(self.device, copy=True))
+        return lambda x: self.model.predict(params, x, self.spec.kernels)
+
+    def _batch(self, index: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        index = tensor(index).to(self.device)
+        return self._inputs(index), self.labels[index]
 
 
 def _fill(values: np.ndarray, k: int, size: int, filler) -> np.ndarray:
