@@ -157,8 +157,8 @@ def run(
 
     numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
-    about = plain({"method": method.settings(), "federation": fed.settings})
-    settings = {**about, "data": fed.fingerprint(), "model": model, **numbers}
+    about = {"method": method.settings(), "federation": fed.settings, "data": fed.fingerprint(), "model": model}
+    settings = plain(about) | numbers
     # NumPy in one thread, so that sums have one order on every machine and under every scheduler
     with threadpool_limits(1, user_api="blas"), ExitStack() as open_engine:
 
@@ -179,7 +179,7 @@ NUMBERS = {name: one.default for name, one in inspect.signature(run).parameters.
 class _Progress:
     """What a checkpoint holds: the state of the method, and the record up to a round."""
 
-    state: dict[str, np.ndarray]
+    state: dict[str, np.ndarray] = field(default_factory=dict)
     round: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     labels_at: dict[int, np.ndarray] = field(default_factory=dict)
@@ -189,16 +189,15 @@ class _Progress:
 
 
 def _loop(make_engine, method, federation, net, settings, context, checkpoint, progress, watch) -> Run:
-    done = _load(checkpoint, settings) if checkpoint else None
+    done = (_load(checkpoint, settings) if checkpoint else None) or _Progress()
     coming = {phase.round: phase for phase in phases(federation)}
-    fed = coming[max(first for first in coming if first <= max(1, done.round if done else 1))].fed
+    fed = [phase.fed for phase in coming.values() if phase.round <= max(1, done.round)][-1]
     engine = make_engine(fed)
-    begun = time.monotonic() - (done.seconds if done else 0)
-    if done is None:
-        state = method.start(fed, net, context)
+    begun = time.monotonic() - done.seconds
+    if done.round == 0:
+        done.state = method.start(fed, net, context)
         if settings["dtype"] == "float64":
-            state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
-        done = _Progress(state)
+            done.state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in done.state.items()}
     rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
     bar = progress_bar(total=rounds, initial=done.round, desc=method.name, unit="round", shown=progress)
     last: dict[str, np.ndarray] = {}  # accuracy per client at the last evaluation
@@ -321,18 +320,16 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         raise FltnbError(f"The federation {early}: ask for more rounds.")
     if parts[-1].fed.n_clients > parts[0].fed.n_clients and type(method).changed is Method.changed:
         raise FltnbError(f"Method {method.name} does not say what a client that joins is served: give it `changed`.")
-    for phase in parts:
-        method.check(phase.fed)
-    if type(method).foresee is not Method.foresee:
-        sizes = {phase.round: phase.fed.n_clients for phase in parts}
-        n_clients = [sizes[max(first for first in sizes if first <= t)] for t in range(1, rounds + 1)]
-        drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
-        method.foresee(parts, drawn)
     net = models.make(model, fed.input_shape, fed.n_classes)
     if method.layered and net.large:
         raise FltnbError(f"{method.name} needs a network of fltnb.models.NAMES, not {net.name!r}: choose another one.")
     for phase in parts:
+        method.check(phase.fed)
         net.check(phase.fed, spec.batch_size)
+    if type(method).foresee is not Method.foresee:
+        n_clients = [[phase.fed.n_clients for phase in parts if phase.round <= t][-1] for t in range(1, rounds + 1)]
+        drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
+        method.foresee(parts, drawn)
     return spec, net
 
 
