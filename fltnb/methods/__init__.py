@@ -1,7 +1,4 @@
-"""Federated methods, one file per algorithm or close family.
-
-:func:`build` turns a method's settings (a JSON-able dict) back into the method, so a run can be described in a file.
-"""
+"""Federated methods, one file per algorithm or close family."""
 
 import inspect
 from typing import Any

@@ -5,8 +5,7 @@ import torch
 from torch.nn import functional
 
 from ..training.serial import SerialEngine
-
-SLICE = 1000  # samples per backward pass of a full gradient
+from .samples import SLICE
 
 
 class CorrectedEngine(SerialEngine):

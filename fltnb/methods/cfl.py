@@ -64,7 +64,7 @@ class CFL(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Remember the updates, cut what is to be cut, then average inside the clusters."""
-        models, row, heard = state["models"], state["row"].copy(), state["heard"].copy()
+        models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
         updates = state["updates"].copy()
         weights = state["weights"] if self.weighting == "samples" else np.ones_like(state["weights"])
         n = min(updates.shape[1], theta.shape[1])
@@ -72,7 +72,6 @@ class CFL(Method):
             np.subtract(trained[:n], models[row[client], :n], out=updates[client, :n])
             # L counters that grew by s are as long, and point as much one way, as one number sqrt(L) s
             updates[client, n:] = np.sqrt(state["counters"]) * state["steps"][client]
-        heard[clients] = True
         for cluster in range(len(models)):
             own = np.flatnonzero(row == cluster)
             if round <= self.warmup or len(own) <= self.min_size or not heard[own].all():

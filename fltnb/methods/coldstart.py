@@ -236,12 +236,11 @@ class CFLGP(HardMethod):
         """Update the profiles and cluster if it is time, then average inside the clusters."""
         row, heard, profile = state["row"], state["heard"], state["profile"]
         if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
-            heard, profile = heard.copy(), profile.copy()
+            heard, profile = with_rows(heard, clients, True), profile.copy()
             weight = 1 / (round // (self.n_clusters * self.period) + 1)  # beta, of the newest update
             for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
                 profile[client, block] *= 1 - weight
                 profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
-            heard[clients] = True
             if heard.sum() >= self.n_clusters:
                 points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
                 features = leading_features(gram(points), self.n_clusters)

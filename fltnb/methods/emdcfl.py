@@ -17,9 +17,8 @@ from .base import Context, Method, State, alone, mix_groups
 from .flt import OneShot
 from .graph import rewire
 from .modelspace import with_rows
+from .samples import SLICE
 
-Rule = Literal["participants", "last_local"]
-SLICE = 1000  # samples per forward pass
 SMALL = 20_000_000  # cells of all cost matrices below which starting processes takes longer than the work
 
 
@@ -44,7 +43,7 @@ class EMDCFL(Method):
     AS_RUN: ClassVar = {"rule": "last_local", "repeat": True}
 
     clusterer: EMDClustering | None = None
-    rule: Rule = "participants"
+    rule: Literal["participants", "last_local"] = "participants"
     repeat: bool = False
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ per sample; FedRC (Guo et al., ICML 2024, arXiv 2301.12379) corrects the weights
 follow another labelling of the same images. FedSoft: arXiv 2112.06053. FedCE: Cai et al., ACM MM 2023.
 """
 
+from dataclasses import replace
 from itertools import chain
 from typing import ClassVar, Literal
 
@@ -60,10 +61,8 @@ class FedEM(Method):
         state = self.weighed(state | {"shares": shares, "row": largest, "labels": largest}, weights, engine.fed)
         pairs, each = (np.tile(np.arange(K), len(clients)), np.repeat(clients, K)), [*chain(*weights.values())]
         trained = engine.train(state["models"], *pairs, round, each)
-        loss = trained.loss.reshape(len(clients), K).sum(axis=1)
-        from ..training import Trained
-
-        return state, Trained(trained.theta.reshape(len(clients), -1), loss)
+        theta, loss = trained.theta.reshape(len(clients), -1), trained.loss.reshape(len(clients), K).sum(axis=1)
+        return state, replace(trained, theta=theta, loss=loss)
 
     def weighed(self, state: State, weights: dict[int, np.ndarray], fed) -> State:
         """Take note of the weights (K, n_i) of every participant's samples; FedEM has no use for them."""

@@ -5,6 +5,7 @@ is the mean of its members' models (Equation 9), and clients train with a penalt
 """
 
 import math
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -100,9 +101,7 @@ class FeSEM(HardMethod):
         rows, clients = np.repeat(np.arange(len(models)), M), np.tile(np.arange(M), len(models))
         every = engine.evaluate(models, rows, clients, split)
         best = every.correct.reshape(-1, M).sum(axis=1).argmax()
-        from ..training import Evaluation
-
-        return Evaluation(*(part.reshape(-1, M)[best] for part in (every.correct, every.total, every.loss)))
+        return replace(every, **{name: part.reshape(-1, M)[best] for name, part in vars(every).items()})
 
 
 class FeSEMMA(FeSEM):

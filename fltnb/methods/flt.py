@@ -1,9 +1,8 @@
 """FLT, its soft form, PCA+kM+HC and PACFL: cluster once before round 1, then average over the client graph.
 
 FLT (Jamali-Rad et al., arXiv 2103.15947, Algorithm 3) takes the graph from FCR (Algorithm 2) on encoder embeddings.
-Case I averages over the thresholded graph as it is, case II inside the clusters. PCA+kM+HC is the paper's baseline: the
-same with a clusterer that looks at raw pixels. Weights in place of links (:class:`SoftFLT`) are ours: the paper keeps
-"removing the hard threshold" for future work (Section 5). PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
+Weights in place of links (:class:`SoftFLT`) are ours: the paper keeps "removing the hard threshold" for future work
+(Section 5). PACFL: Vahidian et al., AAAI 2023 (arXiv 2209.10526).
 """
 
 from dataclasses import asdict, field

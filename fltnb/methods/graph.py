@@ -77,12 +77,10 @@ class GraphMethod(Method):
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Average over each neighbourhood under the non-participant rule."""
-        state = dict(state)
         share = state["relation"] * state["weights"]  # (R, M): who counts in which row, and how much
         if self.rule == "last_local":
-            state["memory"] = with_rows(state["memory"], clients, theta)
-            state["models"] = mix(share / share.sum(axis=1, keepdims=True), state["memory"])
-            return state
+            memory = with_rows(state["memory"], clients, theta)
+            return state | {"memory": memory, "models": mix(share / share.sum(axis=1, keepdims=True), memory)}
         present = share[:, clients]
         if self.rule == "last_aggregate":
             # Absent clients contribute their row's model: their weights add up per row, no (M, P) array is needed.
@@ -96,8 +94,7 @@ class GraphMethod(Method):
             own = np.bincount(state["row"], state["weights"]) / np.bincount(state["row"])
             kept = np.diag((1.0 - near) * own)
         W = np.hstack([present, kept])
-        state["models"] = mix(W / W.sum(axis=1, keepdims=True), np.vstack([theta, state["models"]]))
-        return state
+        return state | {"models": mix(W / W.sum(axis=1, keepdims=True), np.vstack([theta, state["models"]]))}
 
 
 def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

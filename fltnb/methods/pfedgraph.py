@@ -1,7 +1,6 @@
 """pFedGraph and FedSaC: every client has its own mean of all models, with weights from a small quadratic problem.
 
-pFedGraph (Ye et al., ICML 2023, PMLR 202) weighs clients by how similar their updates are; FedSaC (Yan et al., ICML
-2024, arXiv 2405.09892) by that and by how *different* the subspaces of their features are.
+pFedGraph: Ye et al., ICML 2023 (PMLR 202). FedSaC: Yan et al., ICML 2024 (arXiv 2405.09892).
 """
 
 from itertools import combinations

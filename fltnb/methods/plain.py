@@ -131,8 +131,7 @@ class FedDANE(FedAvg):
 
     The paper draws other clients for phase B; the official code seeds both draws alike, so they are the same, as here.
     No engine adds a constant to a gradient: this method trains in one of its own, the serial one with that step, on the
-    run's device. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's
-    configurations try 0, 0.5 and 1 for mu.
+    run's device. A model of torchvision raises :class:`fltnb.FltnbError`. FeSEM's configurations try 0, 0.5, 1 for mu.
     """
 
     name, layered = "feddane", True
