@@ -20,7 +20,7 @@ FLT |= {"batch_size": 10, "lr": 0.01, "model": "mlp"}
 EMDCFL = {"federation": {"n_clients": 40}, "participation": 1.0, "local_epochs": 10, "rounds": 10}
 EMDCFL |= {"batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-6, "model": "emdcfl_cnn"}
 COMMON = {"kind": "training", "dataset": "mnist", "model": "mlp", "method": "fedavg", "variant": "as_written"}
-COMMON |= {"seed": 0, "profile": "small", "n_test": 10_000, "n_train": 60_000}
+COMMON |= {"seed": 0, "profile": "small", "n_test": 10_000, "n_train": 60_000, "stopped": ""}
 
 
 class Fake:
@@ -31,7 +31,7 @@ class Fake:
         for number, row in enumerate(rows):
             row = COMMON | {"key": f"k{number}"} | row
             settings = FLT | row.pop("settings", {})
-            about = {"data_origin": OFFICIAL, "stopped": ""} | row.pop("about", {})
+            about = {"data_origin": OFFICIAL} | row.pop("about", {})
             self.records[row["key"]] = {"settings": settings, "provenance": about}
             kept.append(row)
         self.runs = pd.DataFrame(kept, columns=None if kept else [*COMMON, "key"])
@@ -222,7 +222,7 @@ def test_otherwise_stopped_runs_and_stand_ins_are_named():
     results = Fake(
         {"accuracy": 82.7, "settings": {"rounds": 50, "local_epochs": 5}},
         {"accuracy": 82.7, "variant": "as_run", "settings": {"rounds": 50, "local_epochs": 5}},
-        {"accuracy": 97.0, "method": "local", "about": {"stopped": "loss is not finite"}},
+        {"accuracy": 97.0, "method": "local", "stopped": "loss is not finite"},
     )
     assert set(ran(results, "flt", "T1")["status"]) == {"otherwise"}
     table = papers.compare(results, "flt", "T1", "mnist")

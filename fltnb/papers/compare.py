@@ -124,7 +124,7 @@ class _Found:
         for row, value in jobs:
             if value == value:
                 departs = departures(self.results.record(row["key"]), line, row["dataset"], variant, at_round)
-                departs += filter(None, [row.get("otherwise")])
+                departs += filter(None, [row.get("otherwise"), row.get("stopped") and "a run stopped early"])
                 groups.setdefault((tuple(departs), row["profile"]), []).append((row, float(value)))
         if not groups:
             minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]

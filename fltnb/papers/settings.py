@@ -123,7 +123,7 @@ def departures(
     :func:`fltnb.papers.numbers`. ``dataset, variant``: of the job, as in ``runs``. ``at_round``: the number is read off
     the job's curve at this round, not at its end.
     """
-    provenance, ours = record["provenance"], {}
+    ours = {}
     settings = record["settings"] | ({} if at_round is None else {"rounds": at_round})
     federation = settings.get("federation")
     while federation:  # the innermost one counts, where it is made of another
@@ -133,7 +133,7 @@ def departures(
     printed = printed_setting(line)
     if variant == "as_run":
         printed = {name: value for name, value in printed.items() if name not in _CODE_DIFFERS.get(line["paper"], ())}
-    found = stand_in(dataset, provenance.get("data_origin", ""), line["dataset"])
+    found = stand_in(dataset, record["provenance"].get("data_origin", ""), line["dataset"])
     if "model" in printed and ours.get("model", printed["model"]) != printed["model"]:
         found.append(label(ours["model"]))
     for name, text in _DEPARTS.items():
@@ -144,7 +144,7 @@ def departures(
         if name in _COUNTS and have > want:
             text = f"{{have:,}} {_COUNTS[name]}, printed {{want:,}}"
         found.append(text.format(have=have, want=want))
-    return found + ["a run stopped early"] * bool(provenance.get("stopped"))
+    return found
 
 
 def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:

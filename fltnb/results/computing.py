@@ -120,7 +120,7 @@ def _done(
         cache = functools.partial(work.cached_arrays, since=since)
         for made in trainings:
             # a study may have computed it
-            yield load(made.key, since) or work.train(made, cache, device, backend, None, progress)
+            yield load(made.key, since) or work.train(made, cache, device, backend, None, progress, since)
     else:
         calls = (joblib.delayed(_one)(*task) for task in tasks.values())
         yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator")(calls)
@@ -167,7 +167,7 @@ def _one(job: Job, key: str, device: str, backend: str, since: float, cache=None
     if (known := load(key, since)) is not None:
         return known
     cache = cache or functools.partial(work.cached_arrays, since=since)
-    return work.train(made, cache, device, backend, 1, False)
+    return work.train(made, cache, device, backend, 1, False, since)
 
 
 _ALONE = threading.Lock()  # two runs in one process would undo each other's limits on threads

@@ -283,13 +283,14 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
     parts: dict[str, int] = {}
     machines: dict[str, int] = {}
     records = {}
+    words = ("data", "seconds", "finished", "formerly", "graph", "trained_as")
     for name, done in there.items():
         settings = dict(done.record["settings"])
         for word in _SHARED:
             if isinstance(settings.get(word), dict):
                 settings[word] = parts.setdefault(json.dumps(settings[word], sort_keys=True), len(parts))
         about = dict(done.record["provenance"])
-        own = {word: about.pop(word) for word in ("data", "seconds", "finished", "formerly", "graph") if word in about}
+        own = {word: about.pop(word) for word in words if word in about}
         machine = machines.setdefault(json.dumps(about, sort_keys=True), len(machines))
         records[name] = {"id": done.record["id"], "settings": settings, "machine": machine, **own}
     lines = [f"{json.dumps(name)}: {json.dumps(one)}" for name, one in records.items()]
@@ -306,5 +307,6 @@ def _compact(values: np.ndarray) -> np.ndarray:
         if np.mod(finite, 1).any():
             with np.errstate(over="ignore"):
                 return values.astype(np.float32)
-        values = values.astype(np.int64) if len(finite) == len(values) else values
+        exact = len(finite) == len(values) and np.abs(values).max(initial=0) < 2**53
+        values = values.astype(np.int64) if exact else values
     return values.astype(np.int32) if values.dtype.kind == "i" and np.abs(values).max(initial=0) < 2**31 else values

@@ -49,11 +49,13 @@ def checkpoint_path(key: str):
     return store_path(key).with_name(f"{key}.checkpoint.npz")
 
 
-def train(made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool) -> Finished:
+def train(
+    made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool, since: float = 0.0
+) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
-    it is taken from a run on the same graph where the store has one.
+    it is taken from a run on the same graph where the store has one, not from before ``since``.
     """
     job, fed, method = made.job, made.fed, made.job.method
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
@@ -63,7 +65,7 @@ def train(made: Prepared, cache: Cache, device: str, backend: str, n_workers: in
         graph_key = digest(about | {"settings": rest})
         trained = paths.store() / "graphs" / graph_key  # the key of the run that was trained on this graph
         key = trained.read_text(encoding="utf-8").strip() if trained.exists() else made.key
-        if key != made.key and (twin := load(key)) is not None:
+        if key != made.key and (twin := load(key, since)) is not None:
             return _as_twin(made, twin, graph)
     how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
     try:
