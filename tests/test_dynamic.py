@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -221,8 +222,8 @@ class Spy(DynamicFLT):
 @pytest.mark.parametrize(
     "options", [{"lam": 0}, {"lam": 6}, {"tau": 3}, {"lam": 5, "tau": 4}, {"lam": 1, "newcomers": "nearest"}]
 )
-def test_what_was_foreseen_is_what_happens(fed, cache, options):
-    rounds = 9
+def test_what_was_foreseen_is_what_happens(base, cache, options):
+    fed, rounds = with_events(replace(base, probe=base.test), EVENTS), 9
     drawn = [participants(20 if t < 3 else 25, 0.3, 0, t) for t in range(1, rounds + 1)]
     method = Spy(fcr(), ENCODER, **options)
     method.seen = []
@@ -241,8 +242,7 @@ def test_lambda_or_tau_that_never_fire_are_named_before_the_run(base, fed):
         check(base, lam=0)
     with pytest.warns(UserWarning, match="tau = 9 never fires in these 8 rounds"):
         check(base, tau=9)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(action="error"):
         check(fed, lam=4, tau=8)
 
 

@@ -10,7 +10,7 @@ from toys import rebuilt, refused
 
 import fltnb as fl
 from fltnb import papers, rounds
-from fltnb.federations import kinds, renderings
+from fltnb.federations import renderings
 from fltnb.federations.domains import STYLES, render
 from fltnb.metrics import adjusted_rand_index
 from fltnb.studies import emdcfl, emdcfl_backdoor, emdcfl_pacs, emdcfl_rotated
@@ -28,7 +28,7 @@ def test_rendering_by_hand_and_what_cannot_be_rendered(digits):
     colour = replace(digits, name="mine", images=np.repeat(digits.images[..., None], 3, axis=3))
     refused("Renderings are made of grey images", renderings, colour)
     refused("images, not 500: lower", renderings, digits, 500)
-    assert kinds.source(colour)["content"]  # a user's own set is named by its content
+    assert fl.federations.label_clusters(colour, 5, 5, 2).settings["content"] == colour.digest  # names a user's own
     mine = replace(digits, name="mine")
     assert renderings(mine, 200).settings["content"] == mine.digest
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError
-from ..federations import Federation
+from ..federations import SPLITS, Federation
 from ..federations.phases import Phase, phases
 from ..relatedness import FCR
 from ..settings import Count, Natural
@@ -170,7 +170,7 @@ class DynamicFLT(FLT):
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
-        parts = {split: [getattr(fed, split)[i] for i in who] for split in ("train", "val", "test")}
+        parts = {split: [getattr(fed, split)[i] for i in who] for split in SPLITS}
         some = replace(fed, **parts, clusters=None)
         embedded = embed_clients(some, self.encoder, progress=context.progress, n_jobs=context.n_jobs)
         z = np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
