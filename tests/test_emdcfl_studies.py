@@ -71,16 +71,13 @@ def test_what_the_trigger_announces_is_counted(monkeypatch):
     always = np.zeros((1, net.n_parameters), dtype=np.float32)
     always[0, -10:] = np.arange(10) == 9  # the last bias
     monkeypatch.setattr(rounds, "run", lambda *_, **__: SimpleNamespace(theta=always, rows=np.zeros(6, dtype=int)))
-    found = emdcfl_backdoor.by_class(**{name: value for name, value in job.settings.items() if name != "function"}, n=3)
+    found = emdcfl_backdoor.by_class(**{name: value for name, value in job.settings.items() if name != "function"})
     table = found["tables"]["classes"]
     assert table["method"].unique().tolist() == list(emdcfl_backdoor.ANATOMY)
     table = table[table["method"] == "fedavg"]
     assert table["class"].tolist() == [str(c) for c in range(10)]
     assert table["clean"].tolist() == [0.0] * 9 + [100.0] == table["triggered"].tolist()
     assert table["announced"].tolist() == [100.0] + [0.0] * 9
-    answers = found["tables"]["answers"]
-    assert set(answers["answer"]) == {"9"} and answers["class"].unique().tolist() == ["0", "1", "2"]
-    assert found["arrays"]["clean"].shape == found["arrays"]["trigger"].shape == (3, 8, 8, 3)
 
 
 def test_angles_are_those_of_validation_images_as_networks_see_them():

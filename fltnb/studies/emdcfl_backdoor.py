@@ -114,42 +114,29 @@ def _alone(dataset: str, whole: Settings) -> Iterator[Job]:
         yield Job.distances(fed, size["model"], own, {"name": "EMDClustering"}, axes=axes)
 
 
-def by_class(federation: Settings, model: str, training: Settings, methods: list[Settings], n: int = 8) -> Study:
-    """Train methods and look at the targets' test images, clean and under the trigger, by class and one by one.
+def by_class(federation: Settings, model: str, training: Settings, methods: list[Settings]) -> Study:
+    """Train methods and look at the targets' test images, clean and under the trigger, class by class.
 
-    Returns a dict: Tables ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
+    Returns a dict: Table ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
     last is the share of triggered images taken for the class that the trigger announces), for the classes that targets
-    have; ``answers``: ``method, version, class, answer``, what the first target's model takes its first image of each
-    of ``n`` classes for. Arrays ``clean`` and ``trigger``: these images.
+    have.
     """
-    import torch
-
     from .. import models
 
     fed = federations.build(federation)
     net, targets, told = models.make(model, fed.input_shape, fed.n_classes), fed.clusters == TARGET, announced(fed)
-    labels = fed.labels[fed.test[0]]
-    places = np.unique(labels, return_index=True)[1][:n]
-    images = {"clean": fed.test[0][places], "trigger": fed.probe[0][places]}
-    classes, answers = [], []
+    classes = []
     for settings in methods:
-        done, name = rounds.run(build(settings), fed, model, **training, progress=False), settings["name"]
+        done = rounds.run(build(settings), fed, model, **training, progress=False)
         clean, triggered = (
             rounds.confusion(net, done.theta, done.rows, fed, split)[targets].sum(axis=0) for split in ("test", "probe")
         )
         for c in np.flatnonzero(clean.sum(axis=1)):
             shares = 100 * triggered[c] / triggered[c].sum()
-            row = {"method": name, "class": str(fed.class_names[c]), "clean": 100 * clean[c, c] / clean[c].sum()}
-            classes.append(row | {"triggered": shares[c], "announced": shares[told[c]] if told[c] != c else np.nan})
-        params = net.unflatten(torch.from_numpy(np.array(done.theta[done.rows[0]], dtype=np.float32)))
-        for version, index in images.items():
-            with torch.inference_mode():
-                said = net.predict(params, torch.from_numpy(fed.inputs(index))).argmax(1).numpy()
-            for place, guess in zip(places, said, strict=True):
-                row = {"method": name, "version": version, "class": str(fed.class_names[labels[place]])}
-                answers.append(row | {"answer": str(fed.class_names[guess])})
-    tables = {"classes": pd.DataFrame(classes), "answers": pd.DataFrame(answers)}
-    return {"tables": tables, "arrays": {name: fed.images[index] for name, index in images.items()}}
+            row = {"method": settings["name"], "class": str(fed.class_names[c])}
+            row |= {"clean": 100 * clean[c, c] / clean[c].sum(), "triggered": shares[c]}
+            classes.append(row | {"announced": shares[told[c]] if told[c] != c else np.nan})
+    return {"tables": {"classes": pd.DataFrame(classes)}}
 
 
 def announced(fed: Federation) -> np.ndarray:
