@@ -7,7 +7,7 @@ nothing before. So there are eight settings to run.
 from itertools import product
 
 from ..results import Job
-from .common import FEWER_SEEDS, PER_CLASS, rows
+from .common import FEWER_SEEDS, PER_CLASS, VARIANTS, rows
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
@@ -21,7 +21,7 @@ def jobs(profile: str) -> list[Job]:
     wanted: list[tuple[str, dict, dict]] = [("as_written", grid, {})]
     if profile != "demo":
         wanted += [("as_run", GRID, {})]
-        wanted += [(variant, SAMPLERS, {"sampler": f"{PER_CLASS} per class"}) for variant in ("as_written", "as_run")]
+        wanted += [(variant, SAMPLERS, {"sampler": f"{PER_CLASS} per class"}) for variant in VARIANTS]
     runs = []
     for variant, grid, more in wanted:
         for *levels, name in product(*grid.values(), METHODS):
