@@ -115,11 +115,9 @@ class _Found:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""
         params = json.loads(line["params"] or "{}")
         at_round = params.get(self.level.get("round"))
-        if self.studies:
-            jobs = [(row, row["value"]) for row in self._studied(line, params, variant)]
-        else:
-            candidates = self._candidates(self.main, line, params, variant)
-            jobs = [(row, self._value(row, line, at_round)) for row in candidates]
+        jobs = [(row, row["value"]) for row in self._studied(line, params, variant)]
+        candidates = self._candidates(self.main, line, params, variant)
+        jobs += [(row, self._value(row, line, at_round)) for row in candidates]
         groups: dict[tuple, list[tuple[dict, float]]] = {}
         for row, value in jobs:
             if value == value:

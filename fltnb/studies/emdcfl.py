@@ -10,14 +10,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import squareform
 
 from .. import federations
 from ..methods.flt import client_images
 from ..metrics import adjusted_rand_index
 from ..relatedness import PACFL
 from ..relatedness.cuts import cut
-from ..results import Job
-from .common import Settings, Study
+from ..results import Job, compute
+from .common import VARIANTS, Settings, Study
 
 METHODS = (
     *("oracle", "emdcfl", "pacfl", "fedclust", "flexcfl", "cflgp", "cfl", "ifca", "fesem"),
@@ -45,6 +47,9 @@ TRAINING |= {"weight_decay": 1e-6, "lr": 0.01, "eval_every": 1}
 TOLERANCE = 0.025
 DEGREES = {"rotated": 12.0, "pacs": 11.0, "backdoor_mnist": 2.5, "backdoor_cifar10": 10.5}
 """Thresholds of PACFL that the paper tuned to the truth (Appendix D.3)."""
+OWN_NETWORK = {"rotated_mnist": 3, "backdoor_mnist": 2}
+"""Data sets and seeds for which two cores train the paper's own CNN on all images in ``small``: for one local round,
+which decides the clusters."""
 FEATURES = "-features"
 """End of the name of images that are shown as an ImageNet network sees them."""
 
@@ -91,8 +96,9 @@ def training(size: Settings) -> Settings:
 
 
 def local(size: Settings, *more: str) -> Settings:
-    """Return the part of it that decides how a client trains by itself, and ``more``."""
-    return {name: training(size)[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more)}
+    """Return the part of it that decides how a client trains by itself, and ``more`` where there is more."""
+    how = training(size)
+    return {name: how[name] for name in ("local_epochs", "batch_size", "lr", "momentum", *more) if name in how}
 
 
 def method(name: str, n_clusters: int, variant: str = "as_written", **options: Any) -> Settings:
@@ -154,7 +160,7 @@ def pacfl(federation: Settings, dataset: str, seeds: int = 3) -> Job:
     threshold = next(value for name, value in DEGREES.items() if dataset.startswith(name))
     grey = dataset.startswith("rotated_mnist")
     whole = federation | {"samples_per_client": None, "scaling": "mnist" if grey else "imagenet"}
-    axes = {"dataset": dataset, "method": "pacfl", "variant": "as_run", "part": "thresholds"}
+    axes = {"dataset": dataset, "method": "pacfl", "variant": "as_run", "part": "thresholds", "table": table(dataset)}
     return Job.study("emdcfl.angles", {"federation": whole, "threshold": threshold, "seeds": seeds}, axes=axes)
 
 
@@ -162,7 +168,8 @@ def angles(federation: Settings, threshold: float, seeds: int) -> Study:
     """PACFL's clusters of validation images as networks see them, which is what the tables' code looked at.
 
     Returns a dict: Table ``cuts``: ``seed, told, clusters, ari`` of the dendrogram cut at the ``threshold``, into the
-    true number of clusters, and where the ARI is highest.
+    true number of clusters, and where the ARI is highest. Table ``printed``: those at the threshold, which are complete
+    as the paper's tables have them: no network has a part in them.
     """
     rows = []
     for seed in range(seeds):
@@ -173,4 +180,43 @@ def angles(federation: Settings, threshold: float, seeds: int) -> Study:
         told = {"threshold": made.labels_, "K": cuts[len(np.unique(fed.clusters)) - 1], "best cut": best}
         for name, labels in told.items():
             rows.append((seed, name, len(np.unique(labels)), adjusted_rand_index(fed.clusters, labels)))
-    return {"tables": {"cuts": pd.DataFrame(rows, columns=["seed", "told", "clusters", "ari"])}}
+    cuts = pd.DataFrame(rows, columns=["seed", "told", "clusters", "ari"])
+    return {"tables": {"cuts": cuts, "printed": _printed(cuts[cuts["told"] == "threshold"].assign(method="pacfl"))}}
+
+
+def one_shots(dataset: str) -> Iterator[Job]:
+    """Ask for :func:`one_shot` with the paper's own CNN, whose convolutions compute in bfloat16."""
+    size = {"model": "emdcfl_cnn", "samples": None, "precision": "bfloat16"}
+    for seed in range(OWN_NETWORK[dataset]):
+        about = {"federation": federation(dataset, size, seed), "model": size["model"], "seed": seed}
+        axes = {"dataset": dataset, "model": size["model"], "seed": seed, "table": table(dataset)}
+        yield Job.study("emdcfl.one_shot", about | local(size, "weight_decay", "precision"), axes=axes)
+
+
+def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> Study:
+    """ARIs that the first local round decides: EMD-CFL's, and FedClust's told K (of last layers; as run: of all).
+
+    Returns a dict: Table ``printed``, complete as the paper's tables have it: later rounds change no cluster.
+    """
+    wanted = ("EMDClustering", "last layer", "parameters")
+    jobs = [Job.distances(federation, model, training, {"name": name}, seed=seed) for name in wanted]
+    emd, *models = compute(jobs, progress=False)
+    rows = [("emdcfl", "as_written", emd.numbers["ari"])]
+    for variant, found in zip(VARIANTS, models, strict=True):
+        tree = linkage(squareform(found.arrays["distance"], checks=False), "complete")
+        told = cut(tree, len(np.unique(found.arrays["clusters"])))
+        rows.append(("fedclust", variant, adjusted_rand_index(found.arrays["clusters"], told)))
+    frame = pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
+    return {"tables": {"printed": frame[["variant"]].join(_printed(frame))}}
+
+
+def _printed(found: pd.DataFrame) -> pd.DataFrame:
+    return found[["seed", "method"]].assign(metric="ari", value=found["ari"])
+
+
+def table(dataset: str) -> str:
+    """Return the paper's table of a data set, such as ``T10`` of ``rotated_mnist_min``."""
+    kind, _, rest = dataset.partition("_")
+    if kind == "rotated" and "_" in rest:
+        return {"mnist": "T10", "cifar10": "T11"}[rest.partition("_")[0]]
+    return {"rotated": "T1", "pacs": "T2", "backdoor": "T3"}[kind]

@@ -80,6 +80,7 @@ def jobs(profile: str) -> list[Job]:
         for variant, method, seeds, long in wanted:
             rows += emdcfl.rows(emdcfl.method(method, CLUSTERS, variant), name, seeds, size | long, variant, **long)
         others += _alone(name, size)
+        others += emdcfl.one_shots(name) if profile == "small" and name in emdcfl.OWN_NETWORK else []
         if data.endswith(emdcfl.FEATURES):  # the pictures that are seen are the other set's
             continue
         if profile != "demo":

@@ -58,9 +58,6 @@ ONE_EPSILON = {"demo": (119, 1), "small": (1000, 10), "paper": (None, 10)}
 """Images of a client (``small``: twice those of notebook 11: of 500 the farthest pair inside a cluster reaches above
 0.0125) and seeds of Rotated, Min, Two and Base, beside the backdoor of :data:`DATASETS`: is there one epsilon for all
 five?"""
-OWN_NETWORK = {"rotated_mnist": 3, "backdoor_mnist": 2}
-"""Data sets and seeds for which two cores train the paper's own CNN on all images, for the one round that decides the
-clusters (``small``)."""
 DIRECTIONS = 64  # of the sliced distance: more are slower than the exact one at these sizes
 
 
@@ -68,8 +65,8 @@ def jobs(profile: str) -> list[Job]:
     """Distances (Figures 8 to 17), Table 4's pair of runs, and Tables 4, 5 and 9.
 
     The axis ``part`` says what a matrix belongs to: "projection" (Figures 8, 12, 13), "reference", "sinkhorn",
-    "sliced", "network" (10, 11), "epochs", "images", "measures" (14 to 17), "published" (:data:`OWN_NETWORK`). One that
-    belongs to two parts is two jobs with the same settings, computed once.
+    "sliced", "network" (10, 11), "epochs", "images", "measures" (14 to 17), "published" (the paper's own CNN on all
+    images). One that belongs to two parts is two jobs with the same settings, computed once.
     """
     found = [job for dataset in DATASETS[profile] for job in _projections(profile, dataset)]
     for model, changes in NETWORKS[profile].items():
@@ -81,11 +78,10 @@ def jobs(profile: str) -> list[Job]:
     found += [pairs(profile, first, emd(), "images", samples=images) for images in IMAGES[profile]]
     for dataset in DATASETS[profile]:
         found += [pairs(profile, dataset, how, "measures") for how in (*({"name": name} for name in OTHERS), emd())]
-        held = pairs(profile, dataset, emd(), "").settings
-        about = {name: held[name] for name in ("federation", "model", "seed")} | held["training"]
-        axes = {"dataset": dataset, "model": held["model"], "seed": 0, "table": "T9"}
-        found.append(Job.study("emdcfl_robustness.table9", about, axes=axes))
-    found += [job for dataset in OWN_NETWORK for job in _published(dataset)] if profile == "small" else []
+        found.append(_table9(found[-1]))
+    for dataset in emdcfl.OWN_NETWORK if profile == "small" else ():
+        found += (own := list(_published(dataset)))
+        found += map(_table9, {job.axes["seed"]: job for job in own}.values())
     for seed in SEEDS[profile]:
         fed = emdcfl.federation(first, size, seed) | ({} if demo else {"test_per_client": 220})
         axes = {"dataset": first, "model": size["model"], "seed": seed}
@@ -106,7 +102,7 @@ def pairs(profile: str, dataset: str, measure: Settings, part: str, seed: int = 
     """Return the job of one matrix; ``changes`` replace what :data:`DATASETS` and the paper's training say."""
     own = DATASETS[profile]
     size = (own.get(dataset) or own[dataset.rpartition("_")[0]]) | changes  # or another version of the same set
-    training = emdcfl.local(size, "weight_decay", *(["precision"] if "precision" in size else []))
+    training = emdcfl.local(size, "weight_decay", "precision")
     axes = {"dataset": dataset, "part": part, "measure": measure["name"], "local_epochs": training["local_epochs"]}
     if measure["name"] == "EMDClustering":
         axes |= {"measure": "emd", "transport": measure["distance"], "kept": measure["projection"] or 1.0}
@@ -133,9 +129,16 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 def _published(dataset: str) -> Iterator[Job]:
     """Every distance after one local round of the paper's own CNN: its convolutions in bfloat16, else as published."""
     measures = [emd(projection=share) for share in PROJECTIONS] + [{"name": name} for name in OTHERS]
-    for seed in range(OWN_NETWORK[dataset]):
+    for seed in range(emdcfl.OWN_NETWORK[dataset]):
         for how in measures:
             yield pairs("paper", dataset, how, "published", seed, precision="bfloat16")
+
+
+def _table9(pairs: Job) -> Job:
+    """Table 9 of the same trained clients."""
+    about = {name: pairs.settings[name] for name in ("federation", "model", "seed")} | pairs.settings["training"]
+    axes = {"dataset": pairs.axes["dataset"], "model": about["model"], "seed": about["seed"], "table": "T9"}
+    return Job.study("emdcfl_robustness.table9", about, axes=axes)
 
 
 def _pair(dataset: str, federation: Settings, model: str, seed: int, rounds: int, batch_size: int) -> list[Job]:

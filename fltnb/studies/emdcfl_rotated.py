@@ -111,6 +111,7 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
         wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
         for some in (1, 2):
             yield from rows("paper", data, "rotated", "oracle", few, rounds=some, precision="bfloat16")
+        yield from emdcfl.one_shots(dataset(data))
     if profile != "demo":
         wanted += [(name, few, {"lr": lr}) for name in FASTER]
         sampled = [(name, {"participation": level / 40}) for level in LEVELS for name in CLUSTERED]
