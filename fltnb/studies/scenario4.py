@@ -31,6 +31,8 @@ SWITCHES: dict[str, Settings] = {
     "one local epoch": {"local_epochs": 1},
 }
 LEVEL = {"level": True, "max_per_class": None}  # federations whose clusters have about the printed sizes
+CONSECUTIVE = {"classes": "consecutive"}
+"""Axis of runs on ByMerge's clusters of consecutive classes, whose sizes are far from the printed ones."""
 FOUND_SEEDS = {"demo": range(1), "small": range(10), "paper": range(10)}
 CHANGE_SEEDS = {"demo": range(1), "small": range(2), "paper": range(3)}
 CUT_SEEDS = {"demo": range(1), "small": range(3), "paper": range(10)}
@@ -51,19 +53,19 @@ def jobs(profile: str) -> list[Job]:
 
 
 def _levelled() -> Iterator[Job]:
-    """Table 4 and Figures 6 and 7 on clusters as near to the printed sizes as ByMerge allows.
+    """Tables 4 and 10 and Figures 6 and 7 on clusters as near to the printed sizes as ByMerge allows.
 
     Nine of 10,285 to 10,713 images and one of 4,792 (paper: 12,000 and 4,800); the CNN has 600 clients, as printed.
     """
-    for variant, name in product(VARIANTS, (*METHODS, "oracle", "flt_given")):
-        if variant == "as_written" or name != "flt_given":
+    for variant, name in product(VARIANTS, (*METHODS, *OURS)):
+        if variant == "as_written" or name not in OURS[:2]:
             seeds = SEEDS["small"] if variant == "as_written" or name in SMALL_AS_RUN else (0,)
             yield from (_row(name, "mlp", variant, seed, "small", level=True) for seed in seeds)
     yield from (_row(name, "leaf_cnn", "as_written", 0, "small", level=True) for name in METHODS)
     for variant, name in product(VARIANTS, FEW_METHODS):
         yield _row(name, "mlp", variant, 0, "small", few=True, level=True)
     for seed in CUT_SEEDS["small"]:
-        yield _cuts(federation(DATASETS["small"], FEW["small"], seed, **LEVEL), seed, level=True)
+        yield _cuts(federation(DATASETS["small"], FEW["small"], seed, **LEVEL), seed)
 
 
 def _row(
@@ -81,8 +83,13 @@ def _row(
     training |= {"momentum": common.MOMENTUM[variant], "eval_every": 1 if few or demo else 5}
     axes = {"dataset": dataset, "method": name, "variant": variant}
     axes |= ({"clients": n_clients} if few else {}) | ({"switch": switch} if switch else {})
-    axes |= {"level": True} if level else {}
+    axes |= _version(profile, level)
     return Job.training(fed, method(name, dataset, variant) | change, net, **training, seed=seed, axes=axes)
+
+
+def _version(profile: str, level: bool = False) -> Settings:
+    """Return the axis of what is not the tables' version: EMNIST Balanced's consecutive classes have equal sizes."""
+    return CONSECUTIVE if profile == "small" and not level else {}
 
 
 def federation(dataset: str, n_clients: int, seed: int, test: str = "clean", **options: Any) -> Settings:
@@ -117,21 +124,22 @@ def _clusterings(profile: str) -> Iterator[Job]:
     shown = [(name, variant) for variant in VARIANTS for name in ("flt", "flt_given")]
     shown += [("pca_km_hc", ""), ("transport", "")]
     ways = {(name, variant): method(name, dataset, variant or "as_written") for name, variant in shown}
+    shared = {"dataset": dataset, "clients": few} | _version(profile)
     for seed in FOUND_SEEDS[profile]:
         fed = federation(dataset, few, seed)
         for (name, variant), how in ways.items():
-            axes = {"dataset": dataset, "method": name, "variant": variant, "clients": few}
+            axes = {"method": name, "variant": variant, **shared}
             yield Job.clustering(fed, how["clusterer"], how["encoder"], seed=seed, axes=axes)
     for seed in CUT_SEEDS[profile]:
-        yield _cuts(federation(dataset, few, seed), seed)
+        yield _cuts(federation(dataset, few, seed), seed, **_version(profile))
     for seed in CHANGE_SEEDS[profile]:
         for (change, options, what, samples), name in product(_changes(dataset), ("flt", "flt_given")):
             how = ways[name, "as_written"]["clusterer"] | options
-            axes = {"dataset": dataset, "method": name, "variant": "as_written", "clients": few, "change": change}
+            axes = {"method": name, "variant": "as_written", "change": change, **shared}
             yield Job.clustering(federation(dataset, few, seed, **samples), how, what, seed=seed, axes=axes)
 
 
-def _cuts(fed: Settings, seed: int, **axes: bool) -> Job:
+def _cuts(fed: Settings, seed: int, **axes: str) -> Job:
     dataset = fed["dataset"]
     settings = {variant: clusterer(dataset, variant, 5) for variant in VARIANTS}
     settings = {"federation": fed, "clusterers": settings, "encoder": encoder(dataset)}
