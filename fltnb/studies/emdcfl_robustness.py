@@ -128,7 +128,7 @@ def _projections(profile: str, dataset: str) -> Iterator[Job]:
 
 def _published(dataset: str) -> Iterator[Job]:
     """Every distance after one local round of the paper's own CNN: its convolutions in bfloat16, else as published."""
-    measures = [emd(projection=share) for share in PROJECTIONS] + [{"name": name} for name in OTHERS]
+    measures = [*(emd(projection=share) for share in PROJECTIONS), emd("sinkhorn"), *({"name": one} for one in OTHERS)]
     for seed in range(emdcfl.OWN_NETWORK[dataset]):
         for how in measures:
             yield pairs("paper", dataset, how, "published", seed, precision="bfloat16")
