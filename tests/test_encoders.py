@@ -75,7 +75,7 @@ def test_one_adam_step_by_hand():
     x = torch.rand(5, 1, 8, 8)
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
     gradients = torch.autograd.grad(net.loss(x), list(net.parameters()))
-    networks.train(net, x, [np.arange(5)], batch_size=64, lr=1e-2)
+    networks.train(net, x, [np.arange(5)], 64, networks.adam(net, 1e-2))
     for (name, p), g in zip(net.named_parameters(), gradients, strict=True):
         # Adam's first step is lr * g / (|g| + eps)
         torch.testing.assert_close(p.detach(), before[name] - 1e-2 * g / (g.abs() + 1e-8), rtol=1e-3, atol=2e-5)
@@ -170,12 +170,35 @@ def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
     untuned = net.encode(x).detach().numpy()
     start = net.loss(x).item()
     order = encoders.embedding.stream(SMALL.seed, "finetune", 4, 0).permutation(len(x))
-    networks.train(net, x, [order], SMALL.batch_size, SMALL.lr)
+    networks.train(net, x, [order], SMALL.batch_size, networks.adam(net, SMALL.lr))
     assert net.loss(x).item() < start
     np.testing.assert_allclose(one[4], net.encode(x).detach().numpy(), atol=1e-5)
     assert np.abs(one[4] - untuned).max() > 1e-2
     frozen = embed_clients(fed, replace(SMALL, finetune_epochs=0))
     np.testing.assert_allclose(frozen[4], untuned, atol=1e-5)
+
+
+def test_a_relay_hands_one_network_on_and_its_steps_die_away(fed, monkeypatch):
+    """By hand: who is first tunes the pretrained network, who is second that one, with half the learning rate."""
+    monkeypatch.setattr(encoders.embedding, "HALVED_EVERY", 2)
+    spec = replace(SMALL, finetune_epochs=2, tuning="relay")
+    found = embed_clients(fed, spec)
+    order = encoders.embedding.stream(spec.seed, "finetune").permutation(fed.n_clients)
+    net = networks.load("convae", (1, 8, 8), 6, weights_of(SMALL))
+    adam = networks.adam(net, spec.lr)
+    for turn, i in enumerate(order):
+        adam.param_groups[0]["lr"] = spec.lr / 2**turn
+        x = torch.from_numpy(fed.client(i)[0])
+        for batch in 2 * torch.arange(len(x)).split(spec.batch_size):
+            adam.zero_grad()
+            F.mse_loss(net(x[batch]), x[batch]).backward()
+            adam.step()
+        np.testing.assert_allclose(found[i], net.encode(x).detach().numpy(), atol=1e-4)
+    # only the first two move before the steps are too small
+    monkeypatch.setattr(encoders.embedding, "STILL", spec.lr / 2)
+    still = embed_clients(fed, spec)
+    same = [np.array_equal(still[i], found[i]) for i in order]
+    assert same[:2] == [True, True] and not any(same[2:])
 
 
 def test_batchnorm_embeds_each_image_by_itself(fed):

@@ -1,6 +1,8 @@
 """Embed every client's training samples, after fine-tuning on that client if asked."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -10,6 +12,8 @@ from ..federations import Federation, to_inputs
 from ..randomness import stream
 from .pretraining import EncoderSpec, pretrain
 
+HALVED_EVERY = 10  # epochs, by the relay's schedule
+STILL = 1e-9  # a smaller learning rate moves no weight of usual size: Adam's steps are about as long, in float32
 ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not depend on a client's neighbours
 
 
@@ -19,8 +23,10 @@ def embed_clients(
     """Embeddings of every client's training samples (FLT, arXiv 2103.15947, Algorithm 2, lines 1-7).
 
     With ``finetune_epochs`` J > 0 every client starts from the *same* pretrained weights, runs J epochs of Adam on its
-    own samples and embeds them with its own tuned encoder. The public code passed one network and one dying learning
-    rate from client to client instead. An image's embedding never depends on the others in its batch.
+    own samples and embeds them with its own tuned encoder. In a "relay", which is what the public code ran, one network
+    and one optimiser pass from client to client in random order instead. Everybody takes J epochs in the order of its
+    samples and embeds them there and then; the learning rate halves every ten epochs of all clients together, so that
+    after a few clients nothing moves any more. An image's embedding never depends on the others in its batch.
 
     Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18",
     1,280 for "efficientnet".
@@ -43,6 +49,11 @@ def embed_clients(
     # Threads, as torch releases the interpreter lock; the executor's own, because joblib's do not end with the call:
     # after an error they would go on computing, and crash the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
+    if spec.tuning == "relay":
+        order = stream(spec.seed, "finetune").permutation(fed.n_clients)
+        done = bar(_relay(fed, spec, weights, order), progress, total=len(order), desc="Embedding clients")
+        found = dict(zip(order.tolist(), done, strict=True))
+        return [found[i] for i in range(fed.n_clients)]
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
@@ -60,9 +71,41 @@ def _client(fed, spec, weights, i: int) -> np.ndarray:
 
     torch.set_num_threads(1)  # of this thread: the sums, to the last bit, must not depend on n_jobs
     network = networks.load(spec.kind, fed.input_shape, spec.latent, weights)
-    inputs = torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
+    inputs = _inputs(fed, i, network)
     orders = (stream(spec.seed, "finetune", i, epoch).permutation(len(inputs)) for epoch in range(spec.finetune_epochs))
-    networks.train(network, inputs, orders, spec.batch_size, spec.lr)
+    networks.train(network, inputs, orders, spec.batch_size, networks.adam(network, spec.lr))
+    return _embedded(network, inputs, spec, i)
+
+
+def _relay(fed, spec, weights, order: np.ndarray) -> Iterator[np.ndarray]:
+    import torch
+
+    from . import networks
+
+    network = networks.load(spec.kind, fed.input_shape, spec.latent, weights)
+    optimiser = networks.adam(network, spec.lr)
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, HALVED_EVERY, 0.5)
+    for i in order.tolist():
+        inputs = _inputs(fed, i, network)
+        for _ in range(spec.finetune_epochs):
+            if schedule.get_last_lr()[0] >= STILL:
+                networks.train(network, inputs, [np.arange(len(inputs))], spec.batch_size, optimiser)
+                schedule.step()
+        yield _embedded(deepcopy(network), inputs, spec, i)
+
+
+def _inputs(fed, i: int, network):
+    import torch
+
+    return torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
+
+
+def _embedded(network, inputs, spec, i: int) -> np.ndarray:
+    """Embeddings of client i; with ``batch_norm="image"`` the network cannot be trained afterwards."""
+    import torch
+
+    from . import networks
+
     if spec.batch_norm == "image":
         networks.normalise_alone(network)
     with torch.no_grad():

@@ -46,8 +46,19 @@ def load(kind: str, input_shape: tuple[int, int, int], latent: int, weights: dic
     return network.requires_grad_()
 
 
-def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray], batch_size: int, lr: float) -> None:
-    """Fit an autoencoder to ``inputs`` in place: Adam on the mean squared error, one epoch for every order given.
+def adam(network: nn.Module, lr: float) -> torch.optim.Adam:
+    """Return what :func:`train` takes steps with."""
+    return torch.optim.Adam(network.parameters(), lr=lr, fused=True)
+
+
+def train(
+    network: nn.Module,
+    inputs: torch.Tensor,
+    orders: Iterable[np.ndarray],
+    batch_size: int,
+    optimiser: torch.optim.Optimizer,
+) -> None:
+    """Fit an autoencoder to ``inputs`` in place: steps on the mean squared error, one epoch for every order given.
 
     One core does all the sums, so that weights do not depend on how many there are; more would not pay. A last batch of
     a single image is left out where the network has BatchNorm, which cannot normalise it.
@@ -56,7 +67,6 @@ def train(network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray]
     torch.set_num_threads(1)
     try:
         network.train()
-        optimiser = torch.optim.Adam(network.parameters(), lr=lr, fused=True)
         least = 2 if any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) else 1
         for order in orders:
             for batch in torch.from_numpy(order).split(batch_size):

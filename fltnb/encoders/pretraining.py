@@ -48,6 +48,9 @@ class EncoderSpec:
         Embedding dimension e. The paper: 128. A "resnet18" always has 512, an "efficientnet" 1,280.
     batch_size, lr : int, float
         Of Adam, for both; the loss is the mean squared error of the reconstruction.
+    tuning : {"alone", "relay"}
+        Every client tunes the pretrained encoder by itself, or one encoder goes from client to client, as in FLT's
+        public code: :func:`fltnb.encoders.embed_clients`.
     batch_norm : {"running", "image"}
         What a "residual" encoder normalises a client's images by: the running statistics of its training, or each
         image's own, as FLT's public code did, which embedded image by image in training mode.
@@ -66,6 +69,7 @@ class EncoderSpec:
     batch_size: Count = 64
     lr: Positive = 1e-3
     seed: Natural = 0
+    tuning: Literal["alone", "relay"] = "alone"
     batch_norm: Literal["running", "image"] = "running"
 
     def __post_init__(self) -> None:
@@ -147,7 +151,7 @@ def _fit_network(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool
     inputs = torch.from_numpy(to_inputs(train, network.mean, network.std))
     epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {name}", unit="epoch")
     orders = (stream(spec.seed, "encoder", epoch).permutation(len(train)) for epoch in epochs)
-    networks.train(network, inputs, orders, spec.batch_size, spec.lr)
+    networks.train(network, inputs, orders, spec.batch_size, networks.adam(network, spec.lr))
     weights = {name: value.numpy() for name, value in network.state_dict().items()}
     if not all(np.isfinite(value).all() for value in weights.values()):
         raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
