@@ -51,7 +51,7 @@ def measured(
 
     Of the jobs with the same data, method, variant and model those count that have no switch set: an axis of this
     notebook that others lack. Where several have a number, the one nearest to the printed setting counts. A study
-    stands beside a table that its axis ``table`` names, with its own table "printed": one row per number with
+    stands beside the tables that its axis ``table`` names, with its own table "printed": one row per number with
     ``value``, whatever tells the numbers apart (``method``, ``user_i``, ...) and, if it departs, ``otherwise``. Returns
     DataFrame: one row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where
     the paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
@@ -83,7 +83,8 @@ class _Found:
         self.main = self._index(trainings, trainings, axes)
         gaps = results.missing() if hasattr(results, "missing") else empty
         self.gaps = self._index(gaps[gaps["kind"] == "training"], trainings, axes) if "minutes" in gaps else {}
-        studies = runs[(runs["kind"] == "study") & (runs["table"] == table)] if "table" in runs else empty
+        named = runs[runs["kind"] == "study"] if "table" in runs else empty.assign(table="")
+        studies = named[[table in tables.split() for tables in named["table"]]]
         self.studies = [
             {name: run[name] for name in ("dataset", "variant", "seed", "model", "profile", "key")}
             | {"network": row.get("model", "")}
@@ -243,10 +244,17 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     for measure, own in cells.groupby("measure", sort=False):
         out = out.join(own.set_index(lines)[kinds].rename(columns=lambda name, measure=measure: f"{measure}: {name}"))
     caption = table.attrs.get("caption", "") + " In ( ): seeds, and the difference to print."
-    departs = table.loc[table["otherwise"] != "", [*lines, "otherwise"]] if "otherwise" in table else table[:0]
-    if len(departs) and departs["otherwise"].nunique() == 1:
-        caption += f" All runs: {departs['otherwise'].iloc[0]}."
-    elif len(departs):
+    ran = (table[[name for name in kinds if name != "paper"]] != "not run").any(axis=1)
+    said = table.get("otherwise", pd.Series("", index=table.index))[ran]
+    usual = said[said != ""].mode().get(0, "")
+    written, run = VARIANTS.values()
+    whole = {"": "", f"{written}: {usual}": f" {run}", f"{run}: {usual}": f" {written}"}  # in the printed setting
+    if usual and said[said != usual].isin(list(whole)).all():
+        own = table.loc[said.index[said != usual], ["method", "measure", "otherwise"]].itertuples(index=False)
+        caption += f" All runs: {usual}" + "; but as printed: " * any(said != usual)
+        caption += ", ".join(f"{measure} of {method}{whole[text]}" for method, measure, text in own) + "."
+    elif usual:
+        departs = table.loc[table["otherwise"] != "", [*lines, "otherwise"]]
         out = out.join(departs.groupby(lines, sort=False)["otherwise"].first())
     out = out.fillna("").reset_index()
     out = out[[name for name in out.columns if name not in lines or out[name].nunique() > 1 or name == "method"]]
