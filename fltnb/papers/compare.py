@@ -251,7 +251,7 @@ def wide(table: pd.DataFrame) -> pd.DataFrame:
     whole = {"": "", f"{written}: {usual}": f" {run}", f"{run}: {usual}": f" {written}"}  # in the printed setting
     if usual and said[said != usual].isin(list(whole)).all():
         own = table.loc[said.index[said != usual], ["method", "measure", "otherwise"]].itertuples(index=False)
-        caption += f" All runs: {usual}" + "; but as printed: " * any(said != usual)
+        caption += f" All runs: {usual}" + "; in the printed setting: " * any(said != usual)
         caption += ", ".join(f"{measure} of {method}{whole[text]}" for method, measure, text in own) + "."
     elif usual:
         departs = table.loc[table["otherwise"] != "", [*lines, "otherwise"]]

@@ -155,6 +155,8 @@ def rows(
             how["clusterer"][option] = value
         elif option == "embedding":
             how["encoder"] = plane(dataset)
+        elif option == "tuning":
+            how["encoder"] |= {"tuning": value, "batch_norm": "running"}
         elif option not in ("partition", "clients", "sampler"):
             how[option] = value
     axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
