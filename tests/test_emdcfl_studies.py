@@ -85,13 +85,29 @@ def test_angles_are_those_of_validation_images_as_networks_see_them():
     fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 6, "angles": [[0], [90]], "scaling": "mnist"}
     job = emdcfl.pacfl(fed, "rotated_mnist", seeds=1)
     assert job.settings["threshold"] == 12 and job.settings["federation"]["samples_per_client"] is None
-    cuts = emdcfl.angles(fed, 12.0, seeds=1)["tables"]["cuts"].set_index("told")
+    tables = emdcfl.angles(fed, 12.0, seeds=1)["tables"]
+    cuts = tables["cuts"].set_index("told")
     whole = fl.federations.build(fed | {"seed": 0})
     images = [whole.inputs(index).reshape(len(index), -1) for index in whole.val]
     by_hand = fl.PACFL(threshold=12).fit(images, [whole.labels[index] for index in whole.val])
     assert cuts.loc["threshold", "clusters"] == by_hand.n_clusters_ and cuts.loc["K", "clusters"] == 2
     assert cuts.loc["threshold", "ari"] == adjusted_rand_index(whole.clusters, by_hand.labels_)
     assert cuts.loc["best cut", "ari"] == cuts["ari"].max()
+    assert tables["printed"].to_numpy().tolist() == [[0, "pacfl", "ari", cuts.loc["threshold", "ari"]]]
+    assert [job.axes["table"], emdcfl.tables("rotated_cifar10_two"), emdcfl.tables("pacs")] == ["T1", "T11", "T2 T7"]
+
+
+def test_one_round_decides_what_emdcfl_and_fedclust_find():
+    """The same clusters as those of whole runs, in the tables' form."""
+    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4, "angles": [[0], [90]], "seed": 1}
+    how = {"local_epochs": 3, "batch_size": 10, "lr": 0.05, "momentum": 0.9}
+    found = emdcfl.one_shot(fed, "mlp32", 1, **how)["tables"]["printed"]
+    assert found["method"].tolist() == ["emdcfl", "fedclust", "fedclust"] and set(found["seed"]) == {1}
+    whole = fl.federations.build(fed)
+    for row in found.itertuples():
+        method = fl.methods.build(emdcfl.method(row.method, 2, row.variant))
+        run = fl.run(method, whole, "mlp32", rounds=1, seed=1, progress=False, **how, participation=1.0)
+        assert row.value == adjusted_rand_index(whole.clusters, run.labels)
 
 
 def test_rows_and_numbers_that_methods_are_told():
@@ -141,3 +157,9 @@ def test_wide_tables_have_a_line_per_method():
     assert list(wide) == ["method", "accuracy: paper", "accuracy: as written", "ARI: paper", "ARI: as written"]
     assert wide.to_numpy().tolist() == [["A", "9", "8 (1 seed; -1.00)", "1", "not run"], ["B", "7", "not run", "", ""]]
     assert wide.attrs["caption"].endswith("All runs: LeNet.")
+    for ran, text, said in (("as written", "", ""), ("as run", "as written: LeNet", " as run")):
+        table.loc[1, [ran, "otherwise"]] = "1 (1 seed)", text
+        caption = papers.wide(table).attrs["caption"]
+        assert caption.endswith(f"All runs: LeNet; in the printed setting: ARI of A{said}.")
+    table.loc[1, "otherwise"] = "MLP"
+    assert papers.wide(table)["otherwise"].tolist() == ["LeNet", ""]

@@ -5,7 +5,8 @@ import tomllib
 
 import pytest
 
-from fltnb import paths
+from fltnb import paths, studies
+from fltnb.results import Ledger
 
 
 def files(pattern: str):
@@ -26,6 +27,14 @@ def test_code_stays_small(pattern, most):
 
 def test_results_stay_small():
     assert sum(file.stat().st_size for file in files("results/*")) <= 10_000_000
+
+
+@pytest.mark.parametrize("name", studies.NOTEBOOKS)
+def test_stored_studies_are_those_that_notebooks_ask_for(name):
+    """A new option of an encoder, say, must not give a study of before another id. Some trainings are inside studies."""
+    ledger, asked = Ledger("small", name), {job.id for job in studies.jobs(name, "small")}
+    ids = {ledger.record(line["record"])["id"] for line in ledger.lines if line["kind"] != "training"}
+    assert ids <= asked
 
 
 def test_floors_are_few():
