@@ -31,7 +31,7 @@ def test_results_stay_small():
 
 @pytest.mark.parametrize("name", studies.NOTEBOOKS)
 def test_stored_studies_are_those_that_notebooks_ask_for(name):
-    """A new option of an encoder, say, must not give a study of before another id. Some trainings are inside studies."""
+    """A new option of an encoder must not give a study of before another id. Some trainings are inside studies."""
     ledger, asked = Ledger("small", name), {job.id for job in studies.jobs(name, "small")}
     ids = {ledger.record(line["record"])["id"] for line in ledger.lines if line["kind"] != "training"}
     assert ids <= asked
