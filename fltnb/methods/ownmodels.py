@@ -82,7 +82,14 @@ def embedded(fed: Federation, net: Model, theta: np.ndarray) -> tuple[list[np.nd
 
 
 def measure(
-    fed: Federation, net: Model, start: np.ndarray, theta: np.ndarray, how: dict, seed: int = 0, n_jobs: int = 1
+    fed: Federation,
+    net: Model,
+    start: np.ndarray,
+    theta: np.ndarray,
+    how: dict,
+    seed: int = 0,
+    n_jobs: int = 1,
+    seen: tuple | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances (M, M) between clients, and EMD-CFL's references (M,), NaN for other distances.
 
@@ -95,11 +102,13 @@ def measure(
         layer; "updates": 1 - cosine of what training changed, as CFL compares gradients (from a common start their
         Euclidean distance is that of the parameters); "angles": PACFL's, degrees.
     seed, n_jobs : int, of EMD-CFL's projection; processes (no influence on the result)
+    seen : tuple, optional, what :func:`embedded` gave: several measures of EMD-CFL need it once
     """
     name, nothing = how["name"], np.full(len(theta), np.nan)
     if name == "EMDClustering":
         options = {key: value for key, value in how.items() if key != "name"}
-        clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs).fit(*embedded(fed, net, theta))
+        clusterer = EMDClustering(**options, random_state=seed, n_jobs=n_jobs)
+        clusterer.fit(*(seen or embedded(fed, net, theta)))
         return clusterer.distance_, clusterer.reference_
     if name == "angles":
         return PACFL().fit(*client_images(fed)).distance_, nothing

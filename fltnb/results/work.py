@@ -1,5 +1,6 @@
 """What each kind of job computes, and the final numbers of it."""
 
+import functools
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -233,10 +234,15 @@ def distances(group: Sequence[Prepared], n_jobs: int = 1) -> Iterator[Finished]:
     fed, begun = group[0].fed, time.perf_counter()
     trained = ownmodels.local_models(fed, first["model"], first["training"], first["seed"])
     training = round(time.perf_counter() - begun, 3)
+    net, _, theta = trained
+    seen = None
+    if [made.job.settings["measure"]["name"] for made in group].count("EMDClustering") > 1:
+        train, held = ownmodels.embedded(fed, net, theta)
+        seen = train, functools.cache(held)
     for made in group:
         begun = time.perf_counter()
         settings = made.job.settings
-        distance, reference = ownmodels.measure(fed, *trained, settings["measure"], settings["seed"], n_jobs)
+        distance, reference = ownmodels.measure(fed, *trained, settings["measure"], settings["seed"], n_jobs, seen)
         seconds = round(time.perf_counter() - begun, 3)
         arrays = {"distance": distance.astype(np.float32), "clusters": np.asarray(fed.clusters, dtype=np.int32)}
         if np.isfinite(reference).any():
