@@ -99,12 +99,10 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
     """Agreement of two clusterings: 1 equal up to names, about 0 for chance; only 1 or 0 for a single true cluster."""
     from sklearn.metrics import adjusted_rand_score
 
-    true_labels, found_labels = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
-    if true_labels.shape != found_labels.shape:
-        raise FltnbError(
-            f"Give labels of the same clients, not {true_labels.size} true, {found_labels.size} found ones."
-        )
-    return float(adjusted_rand_score(true_labels, found_labels))
+    true, found = np.asarray(true_labels).ravel(), np.asarray(found_labels).ravel()
+    if true.shape != found.shape:
+        raise FltnbError(f"Give labels of the same clients, not {true.size} true, {found.size} found ones.")
+    return float(adjusted_rand_score(true, found))
 
 
 def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -> float:

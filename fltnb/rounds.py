@@ -158,7 +158,6 @@ def run(
     numbers = plain({name: given[name] for name in NUMBERS})
     spec, net = check(method, fed, model, **numbers)
     about = {"method": method.settings(), "federation": fed.settings, "data": fed.fingerprint(), "model": model}
-    settings = plain(about) | numbers
     # NumPy in one thread, so that sums have one order on every machine and under every scheduler
     with threadpool_limits(1, user_api="blas"), ExitStack() as open_engine:
 
@@ -167,7 +166,7 @@ def run(
             return open_engine.enter_context(training.make_engine(fed, net, spec, backend, device, n_workers))
 
         context = Context(spec.seed, cache, progress, n_jobs)
-        return _loop(make_engine, method, fed, net, settings, context, checkpoint, progress, watch)
+        return _loop(make_engine, method, fed, net, plain(about) | numbers, context, checkpoint, progress, watch)
 
 
 _NOT = "method fed model device backend n_workers checkpoint cache progress n_jobs watch"
@@ -328,8 +327,7 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         net.check(phase.fed, spec.batch_size)
     if type(method).foresee is not Method.foresee:
         n_clients = [[phase.fed.n_clients for phase in parts if phase.round <= t][-1] for t in range(1, rounds + 1)]
-        drawn = [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)]
-        method.foresee(parts, drawn)
+        method.foresee(parts, [participants(n, participation, spec.seed, t) for t, n in enumerate(n_clients, start=1)])
     return spec, net
 
 

@@ -224,8 +224,7 @@ def test_a_full_disk_keeps_what_was_computed(tmp_path, monkeypatch):
     (first,) = compute(spec(axes={"dataset": "digits"}))
     with monkeypatch.context() as disk:
         disk.setattr(os, "fsync", no_space)
-        said = refused("No space left on device", compute, spec(), spec(seed=1))
-        assert str(paths.store()) in said
+        assert str(paths.store()) in refused("No space left on device", compute, spec(), spec(seed=1))
         disk.setattr(paths, "ROOT", tmp_path)
         refused(str(tmp_path / "figures"), fl.plots.save, Figure(), "00_x", "demo")
         refused(str(tmp_path / "results"), Ledger("demo", "00").merge, [first])

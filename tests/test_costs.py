@@ -23,8 +23,7 @@ def test_table_6_scenario_3_and_the_networks():
     assert traffic.formula("flt_dynamic", W_enc=7, k=2, e=4, again=2, **sizes).total == 150 + 2 * 80 + 3000
     assert traffic.formula("local", **sizes).total == 0
     for C in (1, 2, 3, 7):
-        ratio = traffic.formula("ifca", C=C, **sizes).total / traffic.formula("fedsem", **sizes).total
-        assert ratio == (C + 1) / 2
+        assert traffic.formula("ifca", C=C, **sizes).total / traffic.formula("fedsem", **sizes).total == (C + 1) / 2
     refused("formula", traffic.formula, "telepathy", **sizes)
 
     three = {"M": 200, "rho": 0.2, "k": 5, "e": 128, "C": 3, "W_local": 3_459_582, "W_enc": 51_577}
@@ -57,8 +56,7 @@ def table(short):
 
 
 def test_every_method_has_a_formula_and_the_weighed_arrays_agree(table):
-    ids = {"flt" if name == "flt_enc1" else name for name in table["method"]}
-    assert ids == set(traffic.FORMULAS)
+    assert {"flt" if name == "flt_enc1" else name for name in table["method"]} == set(traffic.FORMULAS)
 
     weighed = table.dropna(subset=["weighed_moved"])
     assert weighed["method"].tolist() == ["flt_enc1", "fedsem", "ifca", "ifca"]

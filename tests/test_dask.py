@@ -123,8 +123,7 @@ def test_address_in_the_environment_is_used_and_connected_once(scheduler, monkey
     monkeypatch.setattr(computing, "_one", lambda *a: where.append(threading.current_thread().name) or one(*a))
     results = compute([quick(1), quick(2)], progress=False)
     assert len(where) == 2 and before not in where
-    client = machines.active()
-    assert machines.connect(scheduler) is client
+    assert machines.connect(scheduler) is machines.active()
     assert_same(results, [replace(load(one.key), axes=one.axes) for one in results])
     assert main(["workers", scheduler]) == 0
     assert capsys.readouterr().out.endswith(f"1 worker(s) at {scheduler}.\n")

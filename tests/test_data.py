@@ -176,7 +176,6 @@ def test_sets_of_leaf_say_where_to_get_them(tmp_path, name, script):
 
 def fake_torchvision(kind, monkeypatch, names=("0 - zero", "1 - one")):
     """Replace a torchvision class by one that 'downloads' three images; return the arguments it was called with."""
-    import torch
     import torchvision
 
     calls = []
@@ -204,8 +203,7 @@ def test_download_is_converted_noted_reused_and_not_to_be_changed(tmp_path, monk
     assert note["sha256"] == hashlib.sha256((tmp_path / "new" / "mnist.npz").read_bytes()).hexdigest()
     assert capsys.readouterr().out.count("\n") == 1
     np.savez(tmp_path / "new" / "mnist.npz", **tiny())  # sound in itself, but not what was noted
-    says = r"SHA-256 is not the one noted.*delete both it and mnist\.npz\.json"
-    refused(says, data.load, "mnist", tmp_path / "new")
+    refused(r"SHA-256 is not the one noted.*delete both it and mnist\.npz\.json", data.load, "mnist", tmp_path / "new")
 
 
 def test_emnist_is_turned_upright(tmp_path, monkeypatch):
@@ -291,9 +289,8 @@ def test_imagenet_features_stand_in_for_the_pictures(tmp_path, monkeypatch):
 
     pictures = np.stack([np.full((8, 8, 3), grey, dtype=np.uint8) for grey in (0, 51, 255, 51)])
     labels, split, domains = np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1], np.uint8), np.arange(4, dtype=np.uint8)
-    np.savez(
-        tmp_path / "pacs.npz", images=pictures, labels=labels, split=split, domains=domains, class_names=["a", "b"]
-    )
+    arrays = {"images": pictures, "labels": labels, "split": split, "domains": domains}
+    np.savez(tmp_path / "pacs.npz", **arrays, class_names=["a", "b"])
     monkeypatch.setattr(features, "network", Bright)
     seen = data.load("pacs_features", tmp_path)
     assert seen.images.shape == (4, 1, 1280) and np.array_equal(seen.labels, labels)

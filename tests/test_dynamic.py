@@ -75,11 +75,9 @@ def test_newcomers_come_last_and_drift_moves_data_between_clusters(base, fed):
 
 
 def test_it_is_rebuilt_from_its_settings_and_its_fingerprint_covers_rounds_and_who_changes(base, fed):
-    again = rebuilt(fed)
-    assert [p.fed.fingerprint() for p in again.phases] == [p.fed.fingerprint() for p in fed.phases]
+    assert [p.fed.fingerprint() for p in rebuilt(fed).phases] == [p.fed.fingerprint() for p in fed.phases]
     events = {"round": 4, "join": 5, "drift": 4}, {"round": 3, "join": 5}, {"round": 3, "drift": 4}
-    others = [with_events(base, [event]) for event in events]
-    feds = [base, fed, with_events(base, EVENTS, seed=1), *others]
+    feds = [base, fed, with_events(base, EVENTS, seed=1), *[with_events(base, [event]) for event in events]]
     assert len({one.fingerprint() for one in feds}) == 6
     new_kind = with_events(base, [{"round": 5, "join": 5, "cluster": 4}])
     assert 4 not in new_kind.phases[0].fed.clusters
@@ -97,9 +95,8 @@ def test_events_keep_every_sample_and_every_client(n_clusters, per_cluster, data
     drift = 2 * data.draw(st.integers(0, max(0, (M - join) // 2 - 1)))
     if not join and not drift:
         return
-    events = [{"round": 2, "join": join, "drift": drift}]
     try:
-        after = with_events(fed, events, seed=data.draw(st.integers(0, 99)))
+        after = with_events(fed, [{"round": 2, "join": join, "drift": drift}], seed=data.draw(st.integers(0, 99)))
     except FltnbError as error:
         assert "of one cluster" in str(error)
         return

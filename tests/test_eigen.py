@@ -56,8 +56,7 @@ def test_two_users_and_orthogonal_subspaces_by_hand():
     assert np.allclose(fitted.distance_, 1 - fitted.relevance_) and np.allclose(np.diag(fitted.distance_), 0)
     rng = np.random.default_rng(0)
     left = [np.hstack([rng.normal(size=(30, 6)), np.zeros((30, 6))]) for _ in range(2)]
-    right = [x[:, ::-1] for x in left]
-    found = EigenRelevance(n_clusters=2, n_eigenvectors=5).fit([*left, *right])
+    found = EigenRelevance(n_clusters=2, n_eigenvectors=5).fit([*left, *[x[:, ::-1] for x in left]])
     assert found.relevance_[:2, 2:].max() < 1e-12 < found.relevance_[0, 1]
     assert found.labels_.tolist() == [0, 0, 1, 1]
 
@@ -94,8 +93,7 @@ def test_neither_the_order_of_users_nor_the_scale_of_ones_features_matters(order
     clients = users([0, 0, 1, 1, 2, 2])
     before = relevance(clients)
     assert np.allclose(relevance([clients[i] for i in order]), before[np.ix_(order, order)], rtol=1e-9)
-    scaled = [scale * x if i == who else x for i, x in enumerate(clients)]
-    assert np.allclose(relevance(scaled), before, rtol=1e-7)
+    assert np.allclose(relevance([scale * x if i == who else x for i, x in enumerate(clients)]), before, rtol=1e-7)
 
 
 def test_numbers_of_samples_small_eigenvalues_and_added_features():
@@ -113,8 +111,7 @@ def test_numbers_of_samples_small_eigenvalues_and_added_features():
     assert every[0, 1] < few[0, 1]
     clients = users([0, 0, 1, 1])
     before = relevance(clients, 5)
-    none = [np.hstack([x, np.zeros((len(x), 1))]) for x in clients]
-    assert np.allclose(relevance(none, 5), before, rtol=1e-9)
+    assert np.allclose(relevance([np.hstack([x, np.zeros((len(x), 1))]) for x in clients], 5), before, rtol=1e-9)
     # means that differ, if only by chance, are multiplied with a constant that is added
     falling = [relevance([np.hstack([x, np.full((len(x), 1), c)]) for x in clients], 5)[0, 1] for c in (1, 10, 100)]
     assert before[0, 1] > falling[0] > falling[1] > falling[2]
@@ -176,12 +173,10 @@ def test_noisy_eigenvectors_and_the_private_release():
     assert np.diag(rest).std() == pytest.approx(3.0, rel=0.15)
     assert rest[np.triu_indices(200, 1)].std() == pytest.approx(3 / np.sqrt(2), rel=0.03)
     assert not np.allclose(eigen.noisy_gram(x, 1, 0, private), eigen.noisy_gram(x, 0, 0, private))
-    silent = Noise(0.0, 2.0)
-    one, two = (eigen.noisy_gram(x, 0, 0, silent) for x in (np.array([[9.0, 0]]), np.array([[0, 9.0]])))
+    one, two = (eigen.noisy_gram(x, 0, 0, Noise(0.0, 2.0)) for x in (np.array([[9.0, 0]]), np.array([[0, 9.0]])))
     assert np.linalg.norm(one - two) == pytest.approx(np.sqrt(2) * 4)
     clients = users([0, 0, 1, 1], n=500)
-    generous = relevance(clients, 5, epsilon=1e9, clip=10.0)
-    assert np.allclose(generous, relevance(clients, 5), atol=1e-2)
+    assert np.allclose(relevance(clients, 5, epsilon=1e9, clip=10.0), relevance(clients, 5), atol=1e-2)
     many = users([0, 0, 0, 1, 1, 1], n=2000)
     found = [EigenRelevance(2, epsilon=epsilon, clip=3.0).fit(many).labels_.tolist() for epsilon in (1e4, 1e-3)]
     assert found[0] == [0, 0, 0, 1, 1, 1] != found[1]

@@ -26,8 +26,7 @@ def on_circle(*degrees):
 
 def test_distances_by_hand():
     a, b = np.array([[2.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 3.0], [-1.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    expected = [[1, 2, 1 - np.sqrt(0.5), 1], [1, 1, 1, 0]]  # a zero vector has no direction
-    assert np.allclose(emd.cosine_cost(a, b), expected)
+    assert np.allclose(emd.cosine_cost(a, b), [[1, 2, 1 - np.sqrt(0.5), 1], [1, 1, 1, 0]])
     # directions 0 and 90 degrees against 0 and 180: the first stays, the second moves a right angle, cost 1
     assert emd.earth_mover(on_circle(0, 90), on_circle(0, 180)) == pytest.approx(0.5)
     # 2 against 3 samples, each of the two holds 1/2 and each of the three 1/3: 0 -> 0 (1/3), 0 -> 90 (1/6), 180 -> 90
@@ -247,8 +246,7 @@ def test_right_clusters_are_the_oracle_from_the_first_round(turned):
     assert adjusted_rand_index(ours.labels, turned.clusters) == 1
     assert np.allclose(ours.theta[ours.rows], oracle.theta[oracle.rows], rtol=0, atol=1e-6)
     assert ours.accuracy > run(FedAvg(), turned).accuracy > 50
-    change = {"participation": 0.5, "rounds": 4, "eval_every": 1, "local_epochs": 3}
-    result = run(EMDCFL(), turned, **change)
+    result = run(EMDCFL(), turned, participation=0.5, rounds=4, eval_every=1, local_epochs=3)
     truth = 10 + np.arange(6)
     for t in range(1, 5):
         drawn = participants(6, 0.5, 0, t)
@@ -262,8 +260,7 @@ def test_embeddings_are_what_the_last_layer_gets(turned, model):
     theta, x = net.init(0), turned.client(0, "val")[0]
     z, last = penultimate(net, theta, x), net.unflatten(theta)[-2:]
     assert z.shape == (len(x), net.layers[-1].inputs) and (z >= 0).all()
-    logits = logits_of(net, theta, torch.from_numpy(x))
-    assert np.allclose(z @ last[0].numpy().T + last[1].numpy(), logits, atol=1e-5)
+    assert np.allclose(z @ last[0].numpy().T + last[1].numpy(), logits_of(net, theta, torch.from_numpy(x)), atol=1e-5)
 
 
 class Walk:

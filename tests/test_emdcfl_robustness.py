@@ -69,8 +69,7 @@ def test_parameters_and_updates_by_hand(trained):
     last = np.zeros((4, 4))
     last[2] = last[:, 2] = [2, 2, 0, 2]
     np.testing.assert_allclose(matrix("last layer"), last, atol=1e-6)
-    updates = matrix("updates")
-    np.testing.assert_allclose(updates[1, [2, 3]], [1, 1.6], atol=1e-5)  # at right angles; cosine -3 / 5
+    np.testing.assert_allclose(matrix("updates")[1, [2, 3]], [1, 1.6], atol=1e-5)  # at right angles; cosine -3 / 5
 
 
 def test_angles_are_those_of_pacfl(trained):
@@ -82,8 +81,7 @@ def test_angles_are_those_of_pacfl(trained):
 
 def test_embedding_distances_are_those_of_a_fit(trained):
     fed, net, start, theta = trained
-    how = study.emd(projection=0.5)
-    found, reference = measure(fed, net, start, theta, how, seed=3)
+    found, reference = measure(fed, net, start, theta, study.emd(projection=0.5), seed=3)
 
     def seen(i, split, j):
         return penultimate(net, theta[i], fed.client(j, split)[0])
@@ -109,8 +107,7 @@ def test_models_are_trained_once_and_matrices_kept(monkeypatch):
     calls, train = [], local_models
     monkeypatch.setattr(ownmodels, "local_models", lambda *a: calls.append(a) or train(*a))
     wanted = [study.emd(), {"name": "last layer"}, {"name": "parameters"}]
-    jobs = [Job.distances(DIGITS, "mlp32", TRAINING, how) for how in wanted]
-    first = compute(jobs, progress=False)
+    first = compute([Job.distances(DIGITS, "mlp32", TRAINING, how) for how in wanted], progress=False)
     assert len(calls) == 1 and all(one.numbers["training_seconds"] > 0 for one in first)
     held = first[0].arrays
     assert held["distance"].shape == (4, 4) and held["ari_at"].shape == ownmodels.TOLERANCES.shape

@@ -66,9 +66,8 @@ def test_federation_by_hand():
     assert table.columns.tolist() == columns
     assert table["holds"].tolist() == ["cat, dog", "cat, dog"] and table["repeated"].tolist() == [0, 1]
     assert table["largest_share"].tolist() == [0.5, 2 / 3]
-    assert repr(fed) == (
-        "Federation pets: 2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, inputs 1x2x3"
-    )
+    about = "2 clients with 2 to 3 training samples each, 2 true clusters, 2 classes, inputs 1x2x3"
+    assert repr(fed) == f"Federation pets: {about}"
     assert "cluster" not in by_hand(clusters=None).summary()
     many = Federation(images=np.eye(8), labels=np.arange(8), train=[range(7)], test=[[7]], n_classes=8)
     assert many.summary()["holds"][0] == "0, 1, 2, 3, 4, ..."
@@ -171,8 +170,7 @@ def test_described_by_hand():
 
 
 def test_shared_classes_form_a_ring():
-    images = counted([30] * 10)
-    fed = label_clusters(images, 10, 5, 3, shared_classes=1, seed=1)
+    fed = label_clusters(counted([30] * 10), 10, 5, 3, shared_classes=1, seed=1)
     held = [set(np.flatnonzero(row)) for row in fed.label_counts()[::2]]
     for a, b in combinations(range(5), 2):
         assert len(held[a] & held[b]) == (b - a in (1, 4))  # neighbours
@@ -239,8 +237,7 @@ def test_published_lists_blocks_and_filling():
         first = 36 if i == 1 else members[a][i % 2]  # class 5 has run out: the last of 37 images
         assert fed.train[i].tolist() == [first, members[b][i % 2]]
         assert np.array_equal(fed.test[i], images.test_index[np.isin(images.labels[37:], [a, b])])
-    other_seed = label_clusters(images, 10, 5, 2, variant="as_run", seed=0)
-    assert fed.fingerprint() == other_seed.fingerprint()
+    assert fed.fingerprint() == label_clusters(images, 10, 5, 2, variant="as_run", seed=0).fingerprint()
 
 
 def test_published_sharers_hold_the_same_images():
@@ -248,8 +245,7 @@ def test_published_sharers_hold_the_same_images():
     fed = label_clusters(images, 10, 5, 3, 1, variant="as_run")
     lists = [[5, 3, 7], [7, 9, 6], [6, 2, 0], [0, 1, 8], [8, 4, 5]]
     for i in range(10):
-        of_list = images.labels[fed.train[i]].reshape(3, -1)
-        assert of_list.tolist() == [[c] * 10 for c in lists[i // 2]]
+        assert images.labels[fed.train[i]].reshape(3, -1).tolist() == [[c] * 10 for c in lists[i // 2]]
     for c in range(4):  # the last class of a cluster is the first of the next one, block by block
         assert np.array_equal(fed.train[2 * c][20:], fed.train[2 * c + 2][:10])
     assert np.array_equal(fed.train[8][20:], fed.train[0][:10])
@@ -267,8 +263,7 @@ def test_published_and_described_partitions_of_mnist():
     assert sum(fillers.values()) - 1 == 1138
     assert len(np.unique(np.concatenate(fed.train))) == 58_862
     own = np.array([np.isin(np.arange(10), PUBLISHED_LISTS[i // 20]) for i in range(100)])
-    foreign = (fed.label_counts() * ~own).sum(axis=1)
-    assert np.flatnonzero(foreign).tolist() == [18, 19, 39, 59, 79]
+    assert np.flatnonzero((fed.label_counts() * ~own).sum(axis=1)).tolist() == [18, 19, 39, 59, 79]
     assert [len(fed.test[20 * c]) for c in range(5)] == [1902, 2037, 1990, 2115, 1956]
 
     fed = label_clusters(mnist, 100, 5, 3, 1, variant="as_run")  # scenario 2
@@ -288,8 +283,7 @@ def test_published_partition_of_cifar10():
     cifar = data.load("cifar10", paths.ROOT / "data")
     one = label_clusters(cifar, 100, 5, 2, variant="as_run")
     assert (one.sizes == 500).all() and len(np.unique(np.concatenate(one.train))) == 50_000
-    two = label_clusters(cifar, 100, 5, 3, 1, variant="as_run")
-    assert sorted(np.unique(two.label_counts())) == [0, 166]
+    assert sorted(np.unique(label_clusters(cifar, 100, 5, 3, 1, variant="as_run").label_counts())) == [0, 166]
     x, _ = one.client(0, "train")
     assert x.shape == (500, 3, 32, 32) and x.min() == -1 and x.max() == 1
 
@@ -297,9 +291,8 @@ def test_published_partition_of_cifar10():
 def test_from_arrays_by_hand():
     x = np.arange(12, dtype=np.float64).reshape(12, 1)
     y = [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 0, 0]
-    fed = Federation.from_arrays(
-        x, y, ["b"] * 6 + ["a"] * 6, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6
-    )
+    owners = ["b"] * 6 + ["a"] * 6
+    fed = Federation.from_arrays(x, y, owners, test_fraction=1 / 3, clusters=["x", "w"], val_fraction=1 / 6)
     assert fed.n_clients == 2 and fed.clusters.tolist() == [1, 0] and fed.input_shape == (1, 1, 1)
     for i, positions in enumerate([range(6, 12), range(6)]):  # client 0 is "a"
         held = [fed.train[i], fed.val[i], fed.test[i]]
@@ -377,8 +370,7 @@ def test_dirichlet_concentration_one_mixture_per_cluster_and_tests_like_training
     assert np.abs(counts[0] - counts[4]).max() > 5
     fed = dirichlet(digits, 4, 0.3, seed=0)
     train, test = fed.label_counts("train"), fed.label_counts("test")
-    expected = train / train.sum(axis=0) * test.sum(axis=0)
-    assert np.abs(test - expected).max() < 1
+    assert np.abs(test - train / train.sum(axis=0) * test.sum(axis=0)).max() < 1
 
 
 def test_dirichlet_repair_by_hand():
@@ -493,13 +485,8 @@ REFUSED = [
 @pytest.mark.parametrize("name", federations.KINDS)
 def test_every_option_of_every_kind_is_checked_by_its_annotation(digits, name):
     make = federations.KINDS[name]
-    needed = {
-        "n_clients": 4,
-        "n_clusters": 2,
-        "classes_per_cluster": 2,
-        "alpha": 1.0,
-        "events": [{"round": 2, "join": 1}],
-    }
+    needed = {"n_clients": 4, "n_clusters": 2, "classes_per_cluster": 2, "alpha": 1.0}
+    needed |= {"events": [{"round": 2, "join": 1}]}
     needed |= {"base": {"kind": "dirichlet", "n_clients": 4, "alpha": 1.0}, "other": "digits"}
     needed |= {"tasks": [[0], [1]], "users_per_task": [1, 1], "samples_per_user": 5}
     options = [*inspect.signature(make).parameters][1:]

@@ -215,8 +215,7 @@ def test_the_official_folders_are_converted_once(tmp_path, capsys):
     found = load("pacs", tmp_path)
     assert found.images.shape == (4 * 7 * 2, 96, 96, 3) and np.bincount(found.domains).tolist() == [14] * 4
     assert np.bincount(found.labels).tolist() == [8] * 7 and "converting" in capsys.readouterr().out
-    again = load("pacs", tmp_path)
-    assert again.digest == found.digest and capsys.readouterr().out == ""
+    assert load("pacs", tmp_path).digest == found.digest and capsys.readouterr().out == ""
     fed = federations.build({"kind": "domains", "dataset": "pacs", "min_samples": 14, "test_fraction": 0.3}, tmp_path)
     assert fed.n_clients == 4
 

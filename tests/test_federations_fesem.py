@@ -166,8 +166,6 @@ PEOPLE = {  # person: (training pictures with label, test pictures with label); 
     "20": ({"000002.jpg": 0}, {"000009.jpg": 1}),
     "3": ({"000004.jpg": 1.0, "000005.jpg": 0.0, "000006.jpg": 0.0}, {"000008.jpg": 1.0}),
 }
-
-
 CELEBA = "all_data_niid_1_keep_5_{}_8.json"
 
 
@@ -203,8 +201,7 @@ def test_celeba_by_hand(celeba):
     upper, lower = images.images[:, :40].astype(int), images.images[:, 45:].astype(int)
     assert np.abs(upper[..., 0] - 20 * number[:, None, None]).max() <= 4 and upper[..., 2].max() <= 4
     assert np.abs(lower[..., 2] - 200).max() <= 4 and lower[..., 0].max() <= 4
-    same = leaf.read_celeba(celeba, progress=False)  # the folder with train and test itself
-    assert same.digest == images.digest
+    assert leaf.read_celeba(celeba, progress=False).digest == images.digest
 
 
 def test_pictures_are_smoothed_and_get_three_channels(celeba):
@@ -247,11 +244,9 @@ def test_unsound_celeba_files(celeba, change, words):
 
 
 def test_pictures_twice_missing_or_damaged(celeba):
-    says = r"no files .*-k 5 -t sample --tf 0\.8 in LEAF's data/celeba"
-    refused(says, leaf.read_celeba, celeba / leaf.PICTURES)
+    refused(r"no files .*-k 5 -t sample --tf 0\.8 in LEAF's data/celeba", leaf.read_celeba, celeba / leaf.PICTURES)
     # parts from two runs of LEAF's script, which draws anew each time: a test picture is trained on
-    mixed = PEOPLE | {"20": ({"000009.jpg": 1}, {"000009.jpg": 1})}
-    write_leaf(celeba, CELEBA, *celeba_json(mixed))
+    write_leaf(celeba, CELEBA, *celeba_json(PEOPLE | {"20": ({"000009.jpg": 1}, {"000009.jpg": 1})}))
     refused(r"list the picture '000009\.jpg' twice", leaf.read_celeba, celeba)
     write_leaf(celeba, CELEBA, *celeba_json())
     folder = celeba / leaf.PICTURES
@@ -261,7 +256,6 @@ def test_pictures_twice_missing_or_damaged(celeba):
     (folder / "000008.jpg").unlink()
     (folder / "000005.jpg").unlink()
     refused(rf"{folder} lacks 2 of 9 pictures, such as '000005.jpg'", leaf.read_celeba, celeba)
-    outside = PEOPLE | {"20": ({"../../secret.jpg": 1}, {"000009.jpg": 1})}
     (folder.parent.parent / "secret.jpg").write_bytes(b"")
-    write_leaf(celeba, CELEBA, *celeba_json(outside))
+    write_leaf(celeba, CELEBA, *celeba_json(PEOPLE | {"20": ({"../../secret.jpg": 1}, {"000009.jpg": 1})}))
     refused(r"lacks . of 9 pictures, such as '\.\./\.\./secret\.jpg'", leaf.read_celeba, celeba)

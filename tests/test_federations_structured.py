@@ -39,8 +39,7 @@ def test_sizes_by_hand():
 @given(st.integers(1, 60), st.integers(0, 3000), st.floats(0.3, 12))
 def test_sizes_always_sum_and_grow(n_clients, more, delta):
     sizes = power_law_sizes(n_clients + more, n_clients, delta)
-    alpha = (n_clients + more) // (2 * n_clients)
-    assert sizes.sum() == n_clients + more and sizes.min() >= max(alpha, 1)
+    assert sizes.sum() == n_clients + more and sizes.min() >= max((n_clients + more) // (2 * n_clients), 1)
     assert (np.diff(sizes[1:]) >= 0).all()
     assert n_clients == 1 or sizes[0] < sizes[1] + n_clients  # rounding down loses less than 1 per client
 
@@ -60,8 +59,7 @@ def test_clusters_hold_consecutive_classes_and_all_samples():
 
 
 def test_published_test_set_adds_class_0_to_a_short_last_cluster_only():
-    images = counted([60] * 7, [10] * 7)
-    clean, published = (structured(images, 30, 3, test=kind) for kind in ("clean", "as_run"))
+    clean, published = (structured(counted([60] * 7, [10] * 7), 30, 3, test=kind) for kind in ("clean", "as_run"))
     assert published.label_counts("test")[:20].tolist() == clean.label_counts("test")[:20].tolist()
     assert published.label_counts("test")[20:].tolist() == [[10, 0, 0, 0, 0, 0, 10]] * 10
     assert published.test[20] is published.test[29]
@@ -71,8 +69,7 @@ def test_published_test_set_adds_class_0_to_a_short_last_cluster_only():
 
 
 def test_seed_shuffles_most_clients_see_every_class_and_clusters_may_be_uneven():
-    images = counted([240] * 5, [10] * 5)
-    one, again, other = (structured(images, 24, seed=s) for s in (1, 1, 2))
+    one, again, other = (structured(counted([240] * 5, [10] * 5), 24, seed=s) for s in (1, 1, 2))
     assert one.fingerprint() == again.fingerprint() != other.fingerprint()
     assert np.array_equal(one.sizes, other.sizes)
     assert ((one.label_counts() > 0).sum(axis=1) == 5).mean() > 0.9

@@ -120,14 +120,12 @@ def test_load_femnist_converts_once(leaf_folder, capsys):
 
 
 def test_writers_of_femnist(leaf_folder):
-    settings = {"kind": "writers", "dataset": "femnist", "n_clients": 3}
-    fed = federations.build(settings, leaf_folder.parent)
+    fed = federations.build({"kind": "writers", "dataset": "femnist", "n_clients": 3}, leaf_folder.parent)
     assert fed.n_clients == 3 and fed.clusters is None and fed.sizes.tolist() == [2, 3, 1]
     assert [fed.labels[index].tolist() for index in fed.test] == [[5], [4], [37, 38]]
     assert [fed.labels[index].tolist() for index in fed.train] == [[10, 11], [3, 61, 0], [36]]
     rebuilt(fed, leaf_folder.parent)
-    draws = {tuple(writers(data.load("femnist", leaf_folder.parent), 3, seed=s).sizes) for s in range(8)}
-    assert len(draws) > 1
+    assert len({tuple(writers(data.load("femnist", leaf_folder.parent), 3, seed=s).sizes) for s in range(8)}) > 1
 
 
 def toy(writer_ids, split):
@@ -141,8 +139,7 @@ def test_writers_scattered_over_the_set():
     assert [index.tolist() for index in fed.train] == [[3], [0, 4]]
     assert [index.tolist() for index in fed.test] == [[1], [2]]
     refused("toy does not say whose its images are", writers, toy(None, [0, 1]))
-    few = toy([1, 1, 2], [0, 1, 0])
-    refused("has 1 people with images of both parts", writers, few, n_clients=2)
+    refused("has 1 people with images of both parts", writers, toy([1, 1, 2], [0, 1, 0]), n_clients=2)
 
 
 def bars(n=4):
@@ -203,10 +200,8 @@ def test_styles_do_not_depend_on_the_number_of_writers():
     assert np.abs(slant).max() <= 0.6 and np.abs(shift).max() <= 2
     assert -0.6 <= width.min() < -0.5 and 0.8 < width.max() <= 0.9 and size.min() >= 0.65 and size.max() <= 1
     assert abs(slant.mean()) < 4 * 0.28 / np.sqrt(300) and slant.std() == pytest.approx(0.27, abs=0.04)
-    correlation = np.corrcoef(styles.T) - np.eye(4)
-    assert np.abs(correlation).max() < 4 / np.sqrt(300)
-    none = writer_styles(5, strength=0.0)
-    assert none.tolist() == [[0.0, 0.0, 1.0, 0.0]] * 5
+    assert np.abs(np.corrcoef(styles.T) - np.eye(4)).max() < 4 / np.sqrt(300)
+    assert writer_styles(5, strength=0.0).tolist() == [[0.0, 0.0, 1.0, 0.0]] * 5
     half = writer_styles(5, seed=3, strength=0.5)
     np.testing.assert_allclose(half[:, :2], styles[:5, :2] / 2)
     np.testing.assert_allclose(half[:, 2] ** 2, styles[:5, 2])
@@ -222,8 +217,7 @@ def test_digits_by_pseudo_writers(digits):
     assert np.log(fed.sizes + tests).std() == pytest.approx(0.38, abs=0.15)
     held = np.concatenate([*fed.train, *fed.test])
     assert np.array_equal(np.sort(held), np.arange(len(fed.images)))  # each drawn image in one place
-    shares = fed.label_counts().sum(axis=0) / fed.sizes.sum()
-    assert np.abs(shares - 0.1).max() < 0.02
+    assert np.abs(fed.label_counts().sum(axis=0) / fed.sizes.sum() - 0.1).max() < 0.02
     rebuilt(fed)
     assert pseudo_writers(digits, 20, seed=6, strength=0.6).fingerprint() != fed.fingerprint()
     least = {"kind": "pseudo_writers", "dataset": "digits", "n_clients": 20, "seed": 5, "strength": 0.6}

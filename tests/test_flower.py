@@ -62,8 +62,7 @@ def test_clusters_and_models_are_those_of_a_simulation(clusterer):
     clients = server.start(Nodes(clusterer, range(7)), START, rounds=2)
     method = fl.methods.FLT(clusterer) if clusterer else fl.methods.FedAvg()
     run = fl.run(method, FED, "mlp_plain", 2, 1, 1.0, batch_size=50, lr=0.1, backend="serial", progress=False)
-    served = server.models[[one["label"] for one in clients]]
-    np.testing.assert_allclose(served, run.theta[run.rows], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(server.models[[one["label"] for one in clients]], run.theta[run.rows], rtol=0, atol=1e-6)
     if clusterer:
         assert [one["label"] for one in clients] == run.labels.tolist()
         own = clusterer.sketch(*GIVEN[0][: 1 + clusterer.labelled])

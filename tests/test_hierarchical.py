@@ -187,16 +187,14 @@ def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_
     server = [own.rows[own.labels == t][0] for t in range(3)]  # server t has the users labelled t
     assert task.rows.tolist() == [server[t] for t in fed.clusters]
     assert (task.clients.groupby("true_cluster")["test"].nunique() == 1).all()
-    right = run(MTHFL("oracle", view="task"), fed)
-    assert np.array_equal(right.rows, run(MTHFL("oracle"), fed).rows)
+    assert np.array_equal(run(MTHFL("oracle", view="task"), fed).rows, run(MTHFL("oracle"), fed).rows)
 
     class Given(fl.PCAKMeans):
         labels_ = np.array([1, 1, 0, 0, 0, 2, 2])
         adjacency_ = (labels_[:, None] == labels_).astype(np.uint8)
 
     method = MTHFL(Given(), view="task")
-    net = models.make("mlp_plain", fed.input_shape, fed.n_classes)
-    state = method.start(fed, net, Context(0))
+    state = method.start(fed, models.make("mlp_plain", fed.input_shape, fed.n_classes), Context(0))
     row_of = {label: state["row"][Given.labels_ == label][0] for label in range(3)}
     assert method.serve(state)[1].tolist() == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
 
@@ -238,8 +236,7 @@ def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(
     ],
 )
 def test_bad_options_are_refused(fed, options, clusters, says):
-    given = fed if clusters else replace(fed, clusters=None)
-    refused(says, lambda: run(MTHFL(**options), given))
+    refused(says, lambda: run(MTHFL(**options), fed if clusters else replace(fed, clusters=None)))
 
 
 def test_curves_end_where_the_run_does_and_users_see_their_own_server():

@@ -236,15 +236,13 @@ def plain_run(method, equal=False):
 
 @lines(lambda line: line.one if isinstance(line.one, str) else "")
 def test_u1_one_cluster_is_fedavg(line):
-    fed = digits(equal=line.weights == "equal")
-    found = run(line.one(), line.one_of(fed), rounds=ROUNDS + line.late)
+    found = run(line.one(), line.one_of(digits(equal=line.weights == "equal")), rounds=ROUNDS + line.late)
     assert np.allclose(final(found), final(plain_run(m.FedAvg, line.weights == "equal")), rtol=0, atol=1e-12)
 
 
 @lines(lambda line: line.alone if isinstance(line.alone, str) else "")
 def test_u2_singletons_are_local(line):
-    fed = digits(equal=False)
-    found = run(line.alone(), line.alone_of(fed), rounds=ROUNDS + line.late)
+    found = run(line.alone(), line.alone_of(digits(equal=False)), rounds=ROUNDS + line.late)
     assert np.allclose(final(found), final(plain_run(m.Local)), rtol=0, atol=1e-12)
 
 
@@ -264,8 +262,7 @@ def test_u4_permuting_the_initial_models_permutes_labels(line):
             state = super().start(fed, model, context)
             return state | {"models": state["models"][::-1].copy()}
 
-    usual = line.usual()
-    swapped = Swapped(**{name: value for name, value in usual.settings().items() if name != "name"})
+    swapped = Swapped(**{name: value for name, value in line.usual().settings().items() if name != "name"})
     a, b = usual_run(line), run(swapped, digits(equal=False))
     assert len(np.unique(a.labels)) > 1  # else there is nothing to permute
     assert np.array_equal(b.labels, K - 1 - a.labels)
@@ -284,9 +281,8 @@ def test_u5_equal_clients_agree_and_aggregation_changes_nothing(line):
     picked = int(result.rows[0]) if line.start == "independent" else 0
 
     if line.personal:
-        alone = run(line.usual(), replace(same, **one))
         # not closer: FedRC floors a sum over the clients, which is larger for six than for one
-        assert np.allclose(final(result), final(alone), rtol=0, atol=1e-8)
+        assert np.allclose(final(result), final(run(line.usual(), replace(same, **one))), rtol=0, atol=1e-8)
         return
 
     class From(m.Local):

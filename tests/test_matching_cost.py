@@ -32,8 +32,7 @@ def test_matching_permuted_copies_gives_the_plain_mean_of_the_unpermuted():
     net, rng = cost.network("6", (1, 8, 8), 10), np.random.default_rng(0)
     theta, _ = cost.trained(net, 4, 20)
     assert np.ptp(theta, axis=0).max() > 0  # they were trained, each on its own
-    shapes = [(6, 64), (10, 6)]
-    mixed = [permuted(split(row, shapes), [rng.permutation(6), np.arange(10)]) for row in theta[1:]]
+    mixed = [permuted(split(row, [(6, 64), (10, 6)]), [rng.permutation(6), np.arange(10)]) for row in theta[1:]]
     shuffled = np.stack([theta[0], *map(joined, mixed)])  # of equal members the first gives the order
     plain = cost.averaged(FeSEM(1), net, theta)
     assert np.allclose(plain, theta.mean(axis=0), atol=1e-6)

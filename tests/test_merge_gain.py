@@ -243,8 +243,7 @@ def test_known_answers(digits):
     assert fl.clustering_gain(fed, np.arange(12) % 3).points < 0  # nobody differs: a third of the data is less
     order = np.random.default_rng(0).permutation(12)
     turned = replace(fed, train=[fed.train[i] for i in order], test=[fed.test[i] for i in order])
-    again = fl.clustering_gain(turned, order % 3)
-    assert np.allclose(again[:4], fl.clustering_gain(fed, np.arange(12) % 3)[:4])
+    assert np.allclose(fl.clustering_gain(turned, order % 3)[:4], fl.clustering_gain(fed, np.arange(12) % 3)[:4])
     refused("labels must be 12 clusters", fl.clustering_gain, fed, [0, 1])
     refused("width must be a whole number", fl.clustering_gain, fed, np.zeros(12), width=0)
 
@@ -258,8 +257,7 @@ def test_clusters_with_classes_of_their_own_gain_what_the_swap_costs(digits):
 
 def test_what_is_judged_was_not_seen(digits):
     """Random classes cannot be learnt, not even where every client holds copies of the same samples."""
-    noise = np.random.default_rng(1).integers(0, 10, len(digits))
-    fed = federation(noise, digits)
+    fed = federation(np.random.default_rng(1).integers(0, 10, len(digits)), digits)
     everybody = np.concatenate(fed.train)[:600]
     clients = fl.clustering_gain(replace(fed, train=[everybody] * 6 + [np.tile(everybody, 2)] * 6), np.arange(12) % 2)
     assert (clients.clients[["one_model", "cluster_model", "own_model"]].to_numpy() < 16).all()

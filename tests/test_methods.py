@@ -128,8 +128,7 @@ def test_equal_methods_have_one_canonical_form_and_are_rebuilt_from_it(same, for
 
 
 def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
-    flt = FLT(variant="as_run", name="flt_enc1")
-    again = methods.build(flt.settings())
+    again = methods.build(FLT(variant="as_run", name="flt_enc1").settings())
     assert (again.name, again.graph, again.rule, again.variant) == ("flt_enc1", "full", "last_local", "as_written")
     assert FLT(variant="as_run", graph="clusters").graph == "clusters"
 
@@ -185,8 +184,7 @@ class Toy:
 
     def evaluate(self, theta, rows, clients, split):
         assert split != "test"
-        loss = ((np.asarray(theta)[rows] - self.targets[clients]) ** 2).sum(axis=1) / 2
-        return SimpleNamespace(loss=loss)
+        return SimpleNamespace(loss=((np.asarray(theta)[rows] - self.targets[clients]) ** 2).sum(axis=1) / 2)
 
     def train(self, theta, clients, steps=1, lr=0.5, mu=0.0):
         start = theta.copy()
@@ -200,17 +198,14 @@ class Toy:
         states = [method.start(self.fed, self.model, CONTEXT)]
         for round in range(1, rounds + 1):
             clients = np.arange(self.fed.n_clients) if taking_part is None else np.array(taking_part[round - 1])
-            before = {name: np.array(value) for name, value in states[-1].items()}
-            state = method.observe(before, clients, round, self)
+            state = method.observe({name: np.array(value) for name, value in states[-1].items()}, clients, round, self)
             theta, rows = method.dispatch(state, clients)
-            trained = self.train(theta[rows], clients, mu=mu, **training)
-            states.append(method.collect(state, clients, trained, round))
+            states.append(method.collect(state, clients, self.train(theta[rows], clients, mu=mu, **training), round))
         return states
 
 
 def test_fedprox_approaches_the_proximal_fixed_point():
-    toy = Toy([[4.0], [10.0]], [1.0])
-    state = toy.run(FedProx(mu=0.5), steps=3, lr=0.5)[1]
+    state = Toy([[4.0], [10.0]], [1.0]).run(FedProx(mu=0.5), steps=3, lr=0.5)[1]
     fixed = (np.array([4.0, 10.0]) + 0.5 * 1.0) / 1.5  # (c_i + mu theta) / (1 + mu)
     expected = fixed + (1 - 0.5 * 1.5) ** 3 * (1.0 - fixed)
     assert np.allclose(state["models"], expected.mean())
@@ -222,8 +217,7 @@ def digits(M=4, val=0):
 
 
 def test_ifca_finds_the_clusters_in_one_round_from_separated_models():
-    toy = Toy([[0, 0], [1, 0], [10, 0], [11, 0]], [[2.0, 0], [8.0, 0]], sizes=[1, 3, 1, 1])
-    state = toy.run(IFCA(2))[1]
+    state = Toy([[0, 0], [1, 0], [10, 0], [11, 0]], [[2.0, 0], [8.0, 0]], sizes=[1, 3, 1, 1]).run(IFCA(2))[1]
     assert state["labels"].tolist() == [0, 0, 1, 1]
     assert np.allclose(state["models"], [[2 - 0.5 * (2 - 0.75), 0], [8 - 0.5 * (8 - 10.5), 0]])  # sizes count
 
@@ -337,8 +331,7 @@ def test_cfl_only_refines(seed):
     rng = np.random.default_rng(seed)
     toy = Toy(rng.normal(size=(12, 3)), rng.normal(size=3))
     part = [np.sort(rng.choice(12, size=rng.integers(6, 13), replace=False)) for _ in range(8)]
-    states = toy.run(CFL(eps1=10, eps2=0.0, warmup=1), 8, taking_part=part)
-    for before, after in pairwise(states):
+    for before, after in pairwise(toy.run(CFL(eps1=10, eps2=0.0, warmup=1), 8, taking_part=part)):
         parent = {}
         for old, new in zip(before["labels"], after["labels"], strict=True):
             assert parent.setdefault(new, old) == old
@@ -346,8 +339,7 @@ def test_cfl_only_refines(seed):
 
 
 def test_cosines_guard_zeros():
-    rng = np.random.default_rng(0)
-    updates = rng.normal(size=(5, 7))
+    updates = np.random.default_rng(0).normal(size=(5, 7))
     everybody = np.arange(5)
     direct = updates @ updates.T / np.outer(np.linalg.norm(updates, axis=1), np.linalg.norm(updates, axis=1))
     assert np.allclose(cosines(updates, everybody), direct)
@@ -384,8 +376,7 @@ def test_fesem_recovers_groups_and_takes_plain_means():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
 def test_fesem_steps_never_increase_the_distance_inside_clusters(seed):
-    rng = np.random.default_rng(seed)
-    toy = Toy(rng.normal(size=(9, 2)) * 3, [0.0, 0.0])
+    toy = Toy(np.random.default_rng(seed).normal(size=(9, 2)) * 3, [0.0, 0.0])
     method = FeSEM(3, lam=0.1)
     state = toy.run(method, 2)[-1]
     trained = toy.train(np.array(served(method, state)), np.arange(9), mu=0.2)
@@ -476,8 +467,7 @@ def test_leaf_order_membership_scrambles_clusters_as_the_public_code_does():
 
 @pytest.mark.parametrize("cls", [FLT, PCAKMHC])
 def test_membership_option_changes_the_clusters_and_nothing_else(cls):
-    images = fl.load("digits")
-    fed = fl.federations.label_clusters(images, n_clients=12, n_clusters=3, classes_per_cluster=3, seed=0)
+    fed = fl.federations.label_clusters(fl.load("digits"), n_clients=12, n_clusters=3, classes_per_cluster=3, seed=0)
     order = np.random.default_rng(0).permutation(12)
     moved = {split: [getattr(fed, split)[i] for i in order] for split in ("train", "test")}
     fed = replace(fed, **moved, clusters=fed.clusters[order])

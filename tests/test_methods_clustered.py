@@ -55,10 +55,8 @@ def test_pacfl_angles_against_a_loop_over_classes(seed):
             assert np.isclose(fitted.distance_[i, j], min(angles), atol=1e-4)
     assert np.array_equal(fitted.distance_, fitted.distance_.T)
     shuffled = [rng.permutation(8) for _ in range(4)]
-    again = clone(fitted).fit(
-        [7.5 * x[order] for x, order in zip(clients, shuffled, strict=True)],
-        [y[order] for y, order in zip(classes, shuffled, strict=True)],
-    )
+    moved = [(7.5 * x[order], y[order]) for x, y, order in zip(clients, classes, shuffled, strict=True)]
+    again = clone(fitted).fit(*zip(*moved, strict=True))
     assert np.allclose(again.distance_, fitted.distance_, atol=1e-4)
 
 
@@ -106,8 +104,7 @@ def test_pacfl_of_colours_takes_every_channel_as_a_column():
     # as run: clients, classes, vectors (of 6 columns), pixels; as written: 2 images per class, 3 x 16 numbers each
     for variant, sent in (("as_run", 3 * 2 * 3 * 16), ("as_written", 3 * 2 * 2 * 48)):
         method = methods.PACFL(PACFL(n_clusters=2), variant=variant)
-        state = method.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))
-        assert method.setup_bytes(state) == (4 * sent, 0)
+        assert method.setup_bytes(method.start(fed, fl.models.make("mlp", (3, 4, 4), 2), Context(0))) == (4 * sent, 0)
 
 
 def test_fedclust_looks_at_the_last_layer_and_forgets_the_warmup():
@@ -222,8 +219,7 @@ def test_cflgp_own_blocks_make_labels_stick():
 
 
 def test_cflgp_waits_for_enough_clients_and_keeps_names():
-    rounds = [([0], [[1.0, 0.0]]), ([0, 3], [[1.0, 0.0], [0.0, 1.0]])]
-    a, b = steps(CFLGP(2, period=1), rounds)
+    a, b = steps(CFLGP(2, period=1), [([0], [[1.0, 0.0]]), ([0, 3], [[1.0, 0.0], [0.0, 1.0]])])
     assert a["labels"].tolist() == [0] * 4 and sorted(b["labels"][[0, 3]]) == [0, 1] and not b["labels"][1:3].any()
     assert renamed(np.array([1, 1, 0]), np.array([0, 0, 0])).tolist() == [0, 0, 1]
     assert renamed(np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])).tolist() == [3, 2, 1, 0]

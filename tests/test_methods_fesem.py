@@ -59,8 +59,7 @@ def test_fedsgd_is_gradient_descent_on_the_pooled_data():
             theta = theta - 0.1 * engine.gradient(theta, 0)
     for setting in ({}, {"local_epochs": 5, "batch_size": 7}):
         assert np.allclose(run(m.FedSGD(), fed, **setting).theta[0], theta, rtol=0, atol=1e-12)
-    once = run(m.FedAvg(), fed, local_epochs=1)
-    assert np.array_equal(run(m.FedSGD(), fed).theta, once.theta)
+    assert np.array_equal(run(m.FedSGD(), fed).theta, run(m.FedAvg(), fed, local_epochs=1).theta)
 
 
 def test_fedsgd_on_some_samples_is_fedsgd_of_clients_with_these_alone():
@@ -226,8 +225,7 @@ def test_an_outlier_moves_no_centre_out_of_the_others_range(seed, n, far):
     for one in (trimmed_mean(points, 0.2), median(points, points[0])):
         assert (low <= one).all() and (one <= high).all()
     for variant in ("as_written", "as_run"):
-        method = m.RobustTKM(1, 0.2, variant=variant)
-        *_, state = steps(method, [(range(n), points)] * 2, (0.0,) * 3, head=3)
+        *_, state = steps(m.RobustTKM(1, 0.2, variant=variant), [(range(n), points)] * 2, (0.0,) * 3, head=3)
         for found in (state["centers"], state["models"]):
             assert (low <= found).all() and (found <= high).all()
 
@@ -256,15 +254,13 @@ def test_robust_described_clusters_once_and_published_every_round():
 @pytest.mark.parametrize("variant", ["as_written", "as_run"])
 def test_robust_finds_the_digits_and_with_one_cluster_is_fedavg(variant):
     fed = digits()
-    found = run(m.RobustTKM(2, variant=variant), fed, local_epochs=5)
-    assert adjusted_rand_index(fed.clusters, found.labels) == 1
+    assert adjusted_rand_index(fed.clusters, run(m.RobustTKM(2, variant=variant), fed, local_epochs=5).labels) == 1
     assert same(run(m.RobustTKM(1, 0, variant=variant), fed), run(m.FedAvg(), fed))
 
 
 def network(name):
     net = models.make(name, (1, 8, 8), 10)
-    shapes = [(shape[0], int(np.prod(shape[1:]))) for _, shape in net.shapes if len(shape) > 1]
-    return net, shapes
+    return net, [(shape[0], int(np.prod(shape[1:]))) for _, shape in net.shapes if len(shape) > 1]
 
 
 def shuffled(layers, rng):
@@ -288,8 +284,7 @@ def test_matching_undoes_a_known_permutation_exactly(name):
     assert not np.array_equal(moved, theta) and np.allclose(answers(net, moved), answers(net, theta), atol=1e-9)
     assert np.array_equal(joined(permuted(other, match(other, layers))), theta)
     assert np.array_equal(joined(matched_mean([layers, other, shuffled(layers, rng)], [3, 1, 1])), theta)
-    plain = answers(net, (theta + moved) / 2)
-    assert np.abs(plain - answers(net, theta)).max() > 0.01
+    assert np.abs(answers(net, (theta + moved) / 2) - answers(net, theta)).max() > 0.01
 
 
 @settings(max_examples=20, deadline=None)
@@ -306,8 +301,7 @@ def test_permuting_any_model_leaves_the_matched_mean_as_it_is(seed):
         again = list(clients)
         again[i] = shuffled(clients[i], rng)
         found = matched_mean(again, weights)
-        order = match(found, mean)
-        assert np.allclose(joined(permuted(found, order)), joined(mean), atol=1e-12)
+        assert np.allclose(joined(permuted(found, match(found, mean))), joined(mean), atol=1e-12)
     assert np.array_equal(joined(matched_mean(clients[:1], [7])), joined(clients[0]))
     assert np.array_equal(joined(matched_mean(clients, [0, 0, 1])), joined(clients[2]))
 
@@ -337,8 +331,7 @@ def test_fesem_published_keeps_random_clusters_and_reports_the_best_centre():
     assert sorted(found.labels) == [0, 0, 0, 1, 1, 1]
     assert all(np.array_equal(labels, found.labels) for labels in found.labels_at.values())
     # the same training without the penalty, in these groups: an oracle that believes them
-    truth = replace(fed, clusters=found.labels)
-    assert same(found, run(fl.methods.Oracle(), truth, rounds=3, local_epochs=4))
+    assert same(found, run(fl.methods.Oracle(), replace(fed, clusters=found.labels), rounds=3, local_epochs=4))
     with engine_of(fed) as engine:
         right = [engine.evaluate(found.theta, [k] * 6, range(6)).correct for k in (0, 1)]
     best = right[int(np.sum(right, axis=1).argmax())]
@@ -363,9 +356,8 @@ def test_fesem_from_equal_centres_loses_only_who_goes_the_other_way():
 
 
 def test_fesem_ma_of_aligned_clients_is_fesem():
-    fed = digits(SIZES)
     for options in ({"weighting": "samples"}, {"rule": "last_local"}):
-        a, b = (run(kind(2, **options), fed, local_epochs=4) for kind in (m.FeSEMMA, m.FeSEM))
+        a, b = (run(kind(2, **options), digits(SIZES), local_epochs=4) for kind in (m.FeSEMMA, m.FeSEM))
         assert same(a, b) and np.array_equal(a.labels, b.labels) and len(set(a.labels)) == 2
 
 
@@ -384,8 +376,7 @@ def test_fesem_ma_does_not_mind_the_order_of_neurons_and_fesem_does():
                 sent[i] = joined(shuffled(split(trained[i], shapes), rng))
             state = method.collect(method.start(fed, net, m.Context(0)), everybody, sent, 1)
             outputs.append(answers(net, state["models"][0]))
-        close = [np.allclose(outputs[0], other, atol=1e-9) for other in outputs[1:]]
-        assert close == [kind is m.FeSEMMA] * 2
+        assert [np.allclose(outputs[0], other, atol=1e-9) for other in outputs[1:]] == [kind is m.FeSEMMA] * 2
 
 
 @settings(max_examples=10, deadline=None)

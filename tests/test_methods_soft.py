@@ -88,8 +88,7 @@ def test_weights_of_pfedgraph_and_fedsac_by_hand(monkeypatch):
     for d, weights in (([-1, -1, 0, 0], [0.5, 0.5, 0, 0]), ([-1, 0, 0, 0], [0.71875, 0.09375, 0.09375, 0.09375])):
         cost = PFedGraph().cost(None, None, np.array(d, dtype=float))
         assert np.allclose(nearest_weights(0.25 - cost), weights)
-    c = np.array([[1.0, 0, 0, 0]])
-    monkeypatch.setattr("fltnb.methods.pfedgraph.subspace_similarity", lambda directions: c)
+    monkeypatch.setattr("fltnb.methods.pfedgraph.subspace_similarity", lambda directions: np.array([[1.0, 0, 0, 0]]))
     cost = FedSaC().cost({"directions": np.zeros((4, 3, 2))}, np.arange(4), np.array([[-1.0, 0, 0, 0]]))
     assert np.allclose(nearest_weights(0.25 - cost), [[0.4375, 0.1875, 0.1875, 0.1875]])
 
@@ -119,8 +118,7 @@ def test_mixtures_against_a_loop(engine, theta, fed, net):
         mixed = sum(share * answer for share, answer in zip(shares[client], answers, strict=True))
         assert found.correct[client] == (mixed.argmax(1) == y).sum()
         assert np.isclose(found.loss[client], -np.log(mixed[np.arange(len(y)), y]).mean())
-    single = engine.evaluate(theta, shares.argmax(axis=1), np.arange(4))
-    assert not np.allclose(found.loss, single.loss)
+    assert not np.allclose(found.loss, engine.evaluate(theta, shares.argmax(axis=1), np.arange(4)).loss)
 
 
 @pytest.mark.parametrize("name", ["mlp", "lenet"])
@@ -186,11 +184,8 @@ def test_fedrc_parts_other_labels_and_not_other_classes():
     longer = QUICK | {"rounds": 12, "eval_every": 12, "dtype": "float32", "backend": "stacked"}
     slow = longer | {"local_epochs": 3, "lr": 0.3, "batch_size": 10}
     quick = longer | {"local_epochs": 2, "lr": 0.5, "batch_size": 20}
-    for method, fed, options, index in (
-        (FedRC(2), swapped, slow, 1),
-        (FedEM(2), skewed, quick, 1),
-        (FedRC(2), skewed, quick, 0),
-    ):
+    cases = (FedRC(2), swapped, slow, 1), (FedEM(2), skewed, quick, 1), (FedRC(2), skewed, quick, 0)
+    for method, fed, options, index in cases:
         assert adjusted_rand_index(fed.clusters, fl.run(method, fed, **options).labels) == index
 
 
@@ -318,8 +313,7 @@ def test_fedsac_without_complement_is_pfedgraph(fed):
 def test_subspace_similarity_by_hand():
     axes = np.eye(4)
     turned = np.array([[np.cos(0.3), 0, 0, np.sin(0.3)], axes[1], axes[2]])
-    directions = np.stack([axes[:3], axes[[2, 0, 1]], turned, -axes[:3]])
-    c = subspace_similarity(directions)
+    c = subspace_similarity(np.stack([axes[:3], axes[[2, 0, 1]], turned, -axes[:3]]))
     assert np.allclose(np.diag(c), 1) and np.array_equal(c, c.T)
     assert np.isclose(c[0, 1], 1)  # the same in another order
     assert np.isclose(c[0, 2], np.cos(0.1))  # one of three turned by 0.3

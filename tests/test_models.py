@@ -41,8 +41,7 @@ def test_module_and_functional_forward_agree(name, shape):
     assert [tuple(p.shape) for p in module.parameters()] == [shape for _, shape in model.shapes]
     nn.utils.vector_to_parameters(torch.from_numpy(theta), module.parameters())
     x = torch.from_numpy(np.random.default_rng(0).random((3, *shape)))
-    params = model.unflatten(theta)
-    torch.testing.assert_close(model.predict(params, x), module.eval()(x), rtol=0, atol=1e-12)
+    torch.testing.assert_close(model.predict(model.unflatten(theta), x), module.eval()(x), rtol=0, atol=1e-12)
 
 
 def test_layers_and_stages_are_published():
@@ -51,8 +50,7 @@ def test_layers_and_stages_are_published():
     kinds = [type(layer).__name__ for layer in models.make("mnist_cnn", (1, 28, 28), 10).layers]
     assert kinds[3:7] == ["Conv", "Dropout", "MaxPool", "ReLU"]
     assert models.make("mnist_cnn", (1, 28, 28), 10).dropout == [((20, 1, 1), 0.5), ((50,), 0.5)]
-    stages = models.make("mnist_cnn", (1, 28, 28), 10).stages
-    found = [(stage.pool, stage.relu, stage.dropout) for stage in stages]
+    found = [(stage.pool, stage.relu, stage.dropout) for stage in models.make("mnist_cnn", (1, 28, 28), 10).stages]
     assert found == [(True, True, None), (True, True, 0), (False, True, 1), (False, False, None)]
 
     # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5

@@ -112,8 +112,7 @@ def test_environment_takes_the_place_of_the_default_only_and_unknown_profiles_ar
 
 def test_markdown_table_by_hand():
     columns = {"method": ["FLT|a", "Fed\nAvg"], "accuracy": [97.985, np.nan], "n": [3, 40], "gain": [-0.001, 2.0]}
-    table = pd.DataFrame(columns)
-    assert helpers.to_markdown(table).splitlines() == [
+    assert helpers.to_markdown(pd.DataFrame(columns)).splitlines() == [
         "| method   |   accuracy |   n |   gain |",
         "|:---------|-----------:|----:|-------:|",
         "| FLT\\|a   |      97.98 |   3 |   0.00 |",

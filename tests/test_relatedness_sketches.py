@@ -72,8 +72,7 @@ def by_hand(clusterer):
 def test_fit_is_sketches_then_the_server(clusterer):
     sketches, answers = by_hand(clusterer)
     whole = clone(clusterer).fit(CLIENTS, validation(clusterer))
-    parts = clone(clusterer).fit_sketches(sketches, answers)
-    one, other = learned(whole), learned(parts)
+    one, other = learned(whole), learned(clone(clusterer).fit_sketches(sketches, answers))
     assert one.keys() == other.keys() >= {"labels_", "adjacency_", "distance_", "linkage_", "leaf_order_", "sent_"}
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
@@ -95,8 +94,7 @@ def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
 
 
 def test_bytes_and_noise_of_sketches():
-    x = CLIENTS[0].astype(np.float32)
-    sketch = fl.FCR(k=2).sketch(x)
+    sketch = fl.FCR(k=2).sketch(CLIENTS[0].astype(np.float32))
     assert sketch["centroids"].shape == (2, 6) and sketch["_weights"].sum() == 1
     assert sketch_bytes(sketch) == 2 * 6 * 4 and n_scalars(sketch) == 12  # weights stay with the client
     # two halves of two centroids and shares, number of samples, mean and variance
@@ -166,8 +164,7 @@ def test_bad_options_are_refused_before_any_work(name, monkeypatch):
         for wrong in ("nothing", float("nan"), *beyond):
             refused(rf"^(Unknown )?{option}\b|^0 centroids", made(**{option: wrong}).fit, CLIENTS, [HELD] * 6)
     if "max_clusters" in inspect.signature(made).parameters:
-        says = "from 1 to the number of clients, 6, got 7"
-        refused(says, made(n_clusters=7).fit, CLIENTS, [HELD] * 6)
+        refused("from 1 to the number of clients, 6, got 7", made(n_clusters=7).fit, CLIENTS, [HELD] * 6)
     if "epsilon" in inspect.signature(made).parameters:
         refused("needs clip", made(epsilon=1.0).fit, CLIENTS, [HELD] * 6)
     refused("7 eigenvectors cannot be had from 6 features", fl.EigenRelevance(n_eigenvectors=7).fit, CLIENTS)

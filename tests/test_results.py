@@ -194,12 +194,10 @@ def test_a_killed_run_continues_and_leaves_nothing_behind(monkeypatch):
 
 
 def test_ledgers_of_two_machines_add_up(tmp_path):
-    here = Ledger("small", "nb").merge([finished("a" * 20), finished("b" * 20, 60.0)])
-    assert len(here.lines) == 2
+    assert len(Ledger("small", "nb").merge([finished("a" * 20), finished("b" * 20, 60.0)]).lines) == 2
     shutil.copytree(paths.results("small"), tmp_path / "elsewhere/small")
     Ledger("small", "nb").merge([finished("c" * 20, 70.0)])
-    other = Ledger("small", "nb", tmp_path / "elsewhere").merge([finished("d" * 20, 80.0)])
-    assert len(other.lines) == 3
+    assert len(Ledger("small", "nb", tmp_path / "elsewhere").merge([finished("d" * 20, 80.0)]).lines) == 3
     from fltnb.results.ledger import merge_folder
 
     assert list(merge_folder(tmp_path / "elsewhere")) == ["small/nb: 1 new jobs, 4 in all."]
@@ -257,8 +255,7 @@ def test_a_killed_merge_loses_nothing(tmp_path):
         again = Ledger("small", "nb", tmp_path / "r")
         assert [done.numbers["accuracy"] for done in again.finished()] == [50.0]
         assert len(next(again.finished()).curves) == 2
-    after = before.merge([finished("b" * 20, 60.0)])
-    assert len(after.lines) == 2 and not list((tmp_path / "r/small").glob(".*"))
+    assert len(before.merge([finished("b" * 20, 60.0)]).lines) == 2 and not list((tmp_path / "r/small").glob(".*"))
 
 
 def test_damaged_and_newer_ledgers_are_refused_in_a_sentence():
@@ -284,8 +281,7 @@ def table() -> Results:
 
 
 def test_mean_and_where():
-    found = table().where(k=2).mean(["method"], "accuracy")
-    assert found.to_dict("list") == {
+    assert table().where(k=2).mean(["method"], "accuracy").to_dict("list") == {
         "method": ["fedavg", "oracle"],
         "accuracy": [52.0, 90.0],
         "accuracy_spread": [pytest.approx(8**0.5), pytest.approx(float("nan"), nan_ok=True)],
@@ -336,8 +332,7 @@ def test_old_names_say_the_new_one(old, new):
 
 
 def test_first_seeds_come_first_and_a_budget_is_kept(monkeypatch):
-    jobs = [training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")]
-    planned = plan.plan(jobs, Ledger("small", "nb"))
+    planned = plan.plan([training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")], Ledger("small", "nb"))
     assert [(one.job.axes["method"], one.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]
     done, long = [], plan.Planned(planned[0].job, 300.0, True, 1.0)
     refused("too small for any missing job", plan.within, [long], 60, done.extend)
@@ -357,9 +352,8 @@ def test_a_plan_needs_no_data_and_knows_what_the_ledger_has(monkeypatch):
         return [one.job.canonical for one in plan.plan(jobs, ledger) if one.measured]
 
     assert missing() == [jobs[3].canonical]
-    assert plan.plan(jobs, ledger)[0].seconds == pytest.approx(
-        2 * np.median([d.numbers["seconds"] for d in ledger.finished()])
-    )
+    took = [done.numbers["seconds"] for done in ledger.finished()]
+    assert plan.plan(jobs, ledger)[0].seconds == pytest.approx(2 * np.median(took))
     assert len(plan.plan(jobs, ledger, fresh=True)) == 4
     monkeypatch.setitem(jobs_module.versions.__globals__["NUMERICS"], "oracle", 2)
     assert missing() == [jobs[2].canonical, jobs[3].canonical]

@@ -36,8 +36,7 @@ def test_history_and_clients_agree(fed):
     sizes = [len(index) for index in fed.test]
     assert last["micro"] == pytest.approx(np.average(result.clients["test"], weights=sizes))
     # 2 of 10 clients, 4 rounds, one model of 4 bytes a parameter each way
-    parameters = result.theta.shape[1]
-    assert last["bytes_up"] == last["bytes_down"] == 4 * 2 * 4 * parameters
+    assert last["bytes_up"] == last["bytes_down"] == 4 * 2 * 4 * result.theta.shape[1]
     assert (result.confusion.sum(axis=2) == fed.label_counts("test")).all()
     right = np.trace(result.confusion, axis1=1, axis2=2)
     assert np.array_equal(fl.metrics.accuracy(right, sizes), result.clients["test"])

@@ -102,8 +102,7 @@ def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
 def test_own_parameters_reach_the_notebook_and_do_not_count_as_reproduced(project):
     write(project, "00_a", "import os; print(repr(n), repr(rate), fast, word, sizes, os.environ['FLTNB_FRESH'])")
     wishes = {"n": "5", "rate": "1e2", "fast": "true", "word": "7", "sizes": "[2, 3]"}
-    report = runner.run_notebook("00_a", "demo", wishes, fresh=True)
-    assert report["log"].read_text() == "5 100.0 True 7 [2, 3] 1\n"
+    assert runner.run_notebook("00_a", "demo", wishes, fresh=True)["log"].read_text() == "5 100.0 True 7 [2, 3] 1\n"
     assert "FLTNB_FRESH" not in os.environ
     assert not (project / "results/demo/stamps/00_a.done").exists()
     assert runner.status("demo")[0]["note"].startswith("with n=5, rate=1e2")

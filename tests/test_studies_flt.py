@@ -42,15 +42,12 @@ def test_from_as_written_to_as_run_each_run_has_one_thing_more():
         jobs = [common.rows(name, "mnist", variant, "small", (0,), 1, **switch)[0] for _, variant, switch in stages]
         assert len(stages) == length and len({job.id for job in jobs}) == length
         assert jobs[-2].settings | {"method": 0} == jobs[-1].settings | {"method": 0}
-        asked = {job.id for job in studies.jobs("02", "small")}
-        assert {job.id for job in jobs} <= asked
+        assert {job.id for job in jobs} <= {job.id for job in studies.jobs("02", "small")}
 
 
 def test_a_sampler_deals_as_many_images_whatever_the_number_of_clients():
-    feds = [
-        federations.build(federation("digits", "as_written", 0, 1, n) | {"samples_per_client": 90, "overlap": True})
-        for n in (10, 50)
-    ]
+    more = {"samples_per_client": 90, "overlap": True}
+    feds = [federations.build(federation("digits", "as_written", 0, 1, n) | more) for n in (10, 50)]
     assert all((fed.sizes == 90).all() for fed in feds)
     assert all(len(np.unique(own)) == 90 for fed in feds for own in fed.train)
 
@@ -107,8 +104,7 @@ def test_four_ways_to_cut(fitted):
 
 def test_the_study_of_cuts_says_what_each_way_finds():
     (job,) = [job for job in studies.jobs("04", "demo") if job.kind == "study"]
-    options = {name: value for name, value in job.settings.items() if name != "function"}
-    found = scenario4.cuts(**options)
+    found = scenario4.cuts(**{name: value for name, value in job.settings.items() if name != "function"})
     table = found["tables"]["cuts"].set_index(["variant", "cut"])
     assert table.loc[("as_written", "C given"), "n_clusters"] == 5
     assert table.loc["as_written", "ari"].eq(1).all()

@@ -69,8 +69,7 @@ def test_mixture_is_what_it_says():
 
 def test_one_centroid_for_two_labels_fails_the_proof_and_finds_the_clients():
     mixture = t1.Mixture(n_clients=6, n_groups=3)
-    merged = t1.pipeline_errors(mixture, n=24, k=1, repeats=3)
-    assert merged == {"centroids": 1, "graph": 0, "pairs": 0}
+    assert t1.pipeline_errors(mixture, n=24, k=1, repeats=3) == {"centroids": 1, "graph": 0, "pairs": 0}
     own = t1.pipeline_errors(mixture, n=48, k=2, repeats=3)
     assert own["centroids"] == own["graph"] == 0
     few = t1.pipeline_errors(mixture, n=1, k=2, repeats=3)
@@ -108,11 +107,9 @@ def test_gradients_are_slopes_of_the_losses_and_curvature_bounds_their_differenc
 
 def test_optimum_has_no_gradient():
     problem, labels = problems.draw()
-    own = problem.optimum(np.arange(len(labels)))
-    assert np.abs(problem.gradients(own)).max() < 1e-10
+    assert np.abs(problem.gradients(problem.optimum(np.arange(len(labels))))).max() < 1e-10
     shared = problem.optimum(labels)
-    sums = np.array([problem.gradients(shared)[labels == c].sum(axis=0) for c in range(3)])
-    assert np.abs(sums).max() < 1e-9
+    assert np.abs([problem.gradients(shared)[labels == c].sum(axis=0) for c in range(3)]).max() < 1e-9
     logistic, _ = problems.draw("logistic")
     refused("closed form", logistic.optimum, labels)
 
@@ -123,8 +120,7 @@ def test_rounds_by_hand():
     np.testing.assert_allclose(path.end, CENTERS * (1 - 0.75**10), rtol=1e-12)
     changed = CENTERS.copy()
     changed[3] = 100
-    other = t2.iterate(quadratic(changed), np.eye(4), 0.25, 10)
-    np.testing.assert_array_equal(path.end[:3], other.end[:3])
+    np.testing.assert_array_equal(path.end[:3], t2.iterate(quadratic(changed), np.eye(4), 0.25, 10).end[:3])
 
     problem, _ = problems.draw(n_clients=6)
     path = t2.iterate(problem, t2.of_clusters(np.zeros(6)), 0.1, 30)
@@ -147,8 +143,7 @@ def test_rounds_by_hand():
 def test_graphs_absent_clients_and_step_limits_by_hand():
     labels = np.array([0, 0, 1, 1])
     A = t2.of_clusters(labels)
-    W = t2.mixing(A, np.array([0]))
-    np.testing.assert_array_equal(W, [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    np.testing.assert_array_equal(t2.mixing(A, np.array([0])), [[1, 0, 0, 0], [1, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     np.testing.assert_allclose(t2.mixing(A, np.arange(4)), A)
 
     np.testing.assert_array_equal(A[0], [0.5, 0.5, 0, 0])
@@ -186,8 +181,7 @@ def test_projection_bound_is_sharp_and_so_is_two_over_l():
     # F falls from 1/2 to 1/8; 1 / eta - L / 2 = 3/2; the bound is sharp for one client
     assert t2.projection_bound(path, 0.5, 1.0)[1] == pytest.approx((1 / 2 - 1 / 8) / 1.5) == path.gap[1]
 
-    problem = quadratic(CENTERS)
-    inside, beyond = (t2.iterate(problem, np.eye(4), step, 200) for step in (1.99, 2.01))
+    inside, beyond = (t2.iterate(quadratic(CENTERS), np.eye(4), step, 200) for step in (1.99, 2.01))
     assert inside.gap[-1] < inside.gap[1] < beyond.gap[-1]
 
 
@@ -214,8 +208,7 @@ def test_contraction_bound_holds_for_any_graph_and_start(seed, kind, scaled, war
     links = np.triu(rng.random((6, 6)) < 0.4, 1)
     A = t2.row_normalised(links | links.T | np.eye(6, dtype=bool))
     mu, L = problem.curvature
-    start = rng.standard_normal(problem.shape) if warm else None
-    path = t2.iterate(problem, A, scaled / L, 40, start=start)
+    path = t2.iterate(problem, A, scaled / L, 40, start=rng.standard_normal(problem.shape) if warm else None)
     bound = t2.contraction_bound(path, scaled / L, (mu, L), A)
     assert (path.mean_gap[1:] <= bound[1:] * (1 + 1e-9) + 1e-12).all()
 
@@ -228,13 +221,11 @@ def test_lines_of_the_proof_and_studies_of_the_theorems():
     table = table_of(theory.proof_lines(rounds=60)).set_index("line")
     assert table.index[table["holds"] == "yes"].tolist() == ["24, disjoint clusters"]
     assert {"13", "23", "24, linked clusters", "27", "28", "21", "29", "32", "36"} <= set(table.index)
-    sizes = {"rounds": 40, "seeds": (0,)}
-    gap = table_of(theory.gap_curves(problems.KINDS, **sizes))
+    gap = table_of(theory.gap_curves(problems.KINDS, rounds=40, seeds=(0,)))
     assert {1, 10, 40} <= set(gap["T"])
     assert ((gap["gap"] <= gap["printed"]) == (gap["T"] > 1)).all()  # at T = 1 the printed right side is 0
     steps = table_of(theory.steps((0.3, 0.9, 2.5), 300, (0,)))
-    alone = steps[steps["graph"] == "alone"].set_index("eta L")
-    assert alone["settles"].tolist() == [1, 1, 0]
+    assert steps[steps["graph"] == "alone"].set_index("eta L")["settles"].tolist() == [1, 1, 0]
     assert (steps["printed factor"] > 0).tolist() == [True, True, False, True, False, False]
     assert steps["limit"].unique() == pytest.approx([1, (np.sqrt(5) - 1) / 2])
     assert table_of(theory.epochs((1, 50), 60, (0,)))["38 holds"].tolist() == [1, 0]
@@ -249,7 +240,6 @@ def test_lines_of_the_proof_and_studies_of_the_theorems():
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 def test_the_bound_for_real_embeddings():
-    digits = federation("digits", "as_written", seed=0)
-    found = theory.sample_bound(digits, {"kind": "pixels"}, seeds=(0, 1))["numbers"]
+    found = theory.sample_bound(federation("digits", "as_written", seed=0), {"kind": "pixels"}, seeds=(0, 1))["numbers"]
     assert found["e"] == 64 and 0 < found["p"] < 0.5
     assert found["printed"] > found["corrected"] > found["printed, labels held"] > 0

@@ -145,8 +145,7 @@ def test_slabs_and_chunks_do_not_change_the_result(monkeypatch):
     assert engine.chunk() > 20
     monkeypatch.setattr(stacked, "CPU_BYTES", 3.5 * stacked.CPU_BYTES / engine.chunk())
     assert engine.chunk() == 3
-    parts = train(fed, model, spec, "stacked", [0] * 20, range(20))
-    assert np.abs(whole.theta - parts.theta).max() < 1e-12
+    assert np.abs(whole.theta - train(fed, model, spec, "stacked", [0] * 20, range(20)).theta).max() < 1e-12
 
 
 @pytest.mark.parametrize("name", ["mlp", "mnist_cnn"])
@@ -225,8 +224,7 @@ def test_drawn_orders_and_masks():
         first = engine.train(start(model), [0], [0], 1).theta
         assert np.array_equal(first, engine.train(start(model), [0], [0], 1).theta)
         assert not np.array_equal(first, engine.train(start(model), [0], [0], 2).theta)
-    orders = {tuple(contract.order(spec, r, i, e, 30)) for r in (1, 2) for i in (0, 1) for e in (0, 1)}
-    assert len(orders) == 8
+    assert len({tuple(contract.order(spec, r, i, e, 30)) for r in (1, 2) for i in (0, 1) for e in (0, 1)}) == 8
 
 
 @every_backend
@@ -307,8 +305,7 @@ def test_evaluation_against_a_plain_count(backend, monkeypatch):
                 if not len(index):
                     assert result.correct[j] == 0 and np.isnan(result.loss[j])
                     continue
-                inputs = torch.from_numpy(fed.inputs(index).astype(np.float64))
-                logits = logits_of(model, theta[row], inputs)
+                logits = logits_of(model, theta[row], torch.from_numpy(fed.inputs(index).astype(np.float64)))
                 shifted = np.exp(logits - logits.max(1, keepdims=True))
                 p = shifted / shifted.sum(1, keepdims=True)
                 y = fed.labels[index]
@@ -319,8 +316,7 @@ def test_evaluation_against_a_plain_count(backend, monkeypatch):
 
 def test_pairs_that_agree_are_computed_once():
     shared = np.arange(2500)
-    same = shared.copy()  # equal content, another object
-    parts = [shared, np.arange(10), shared, same, np.arange(0)]
+    parts = [shared, np.arange(10), shared, shared.copy(), np.arange(0)]  # the copy: equal content, another object
     assert evaluation.same_sets(parts) == [0, 1, 0, 0, 4]
     plan = evaluation.Plan([0, 0, 0, 1, 0, 0], [0, 2, 3, 0, 1, 4], parts)
     assert sorted(plan.tasks) == [
@@ -359,8 +355,7 @@ def test_inputs_are_those_of_the_federation_to_the_bit(shape, mean, std):
 
 
 def test_vectors_and_digits_are_learnt():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(500, 5)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(500, 5)).astype(np.float32)
     parts = [np.arange(140), np.arange(140, 285)]
     test = np.arange(285, 500)
     fed = Federation(images=x, labels=(x[:, 0] > 0).astype(int), train=parts, test=[test, test], n_classes=2)

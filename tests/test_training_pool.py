@@ -77,8 +77,7 @@ def test_workers_persist_and_messages_are_short(fed, model, monkeypatch):
         original = kind.send
         monkeypatch.setattr(kind, "send", lambda self, message: (sent.append(message), original(self, message))[1])
         for round in range(3):
-            trained = engine.train(start(model), [0] * 6, range(6), round)
-            engine.evaluate(trained.theta, range(6), range(6))
+            engine.evaluate(engine.train(start(model), [0] * 6, range(6), round).theta, range(6), range(6))
         assert pids(engine) == before
         assert len(sent) == 3 * 12 and max(len(pickle.dumps(message)) for message in sent) < 200
 

@@ -40,8 +40,7 @@ def fitted():
 
 def test_signatures_by_hand():
     # a third of the mass stays, the rest moves by 1 and by 2
-    cost = np.array([[0.0, 1.0], [3.0, 2.0]])
-    moved = transport.transport(np.array([2 / 3, 1 / 3]), np.array([1 / 3, 2 / 3]), cost)
+    moved = transport.transport(np.array([2 / 3, 1 / 3]), np.array([1 / 3, 2 / 3]), np.array([[0.0, 1.0], [3.0, 2.0]]))
     assert moved == pytest.approx(1 / 3 * 0 + 1 / 3 * 1 + 1 / 3 * 2)
     z = np.random.default_rng(0).normal(size=(21, 3))
     one = describe(z, 4, 3, 6)
@@ -115,8 +114,7 @@ def test_known_clusters():
     assert TransportSignatures().fit(z).labels_.tolist() == [0, 0, 0, 1, 1, 1]
     # two groups that a large client tells apart, and small clients that cannot
     groups = np.array([0] * 6 + [1] * 6 + [0, 1])
-    near = clouds(groups, [150] * 12 + [4, 4], shift=2.0, seed=3)
-    found = TransportSignatures(k=4).fit(near)
+    found = TransportSignatures(k=4).fit(clouds(groups, [150] * 12 + [4, 4], shift=2.0, seed=3))
     assert metrics.adjusted_rand_index(groups[:12], found.labels_[:12]) == 1
     assert not found.undecided_[:12].any() and found.undecided_[12:].all()
     assert set(found.labels_) == {0, 1}  # they are served the nearest cluster all the same
@@ -126,8 +124,7 @@ def test_known_clusters():
 @given(st.floats(1e-3, 1e3), st.integers(0, 1000))
 def test_scale_rotation_and_place_do_not_matter(scale, seed):
     z = clouds([0, 0, 0, 1, 1, 1], [30, 50, 80] * 2)
-    rng = np.random.default_rng(seed)
-    turn = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(8, 8)))[0]
     one = TransportSignatures(k=1).fit(z)
     two = TransportSignatures(k=1).fit([scale * (x @ turn + 3) for x in z])
     assert np.array_equal(one.labels_, two.labels_)
@@ -141,8 +138,7 @@ def test_newcomers_are_placed_or_refused(fitted):
     scores = fitted.scores(new)
     assert scores.shape == (4, 3) and scores.argmin(1).tolist() == [0, 1, 2, 2]
     found = TransportSignatures(k=4).fit(clouds([0] * 6 + [1] * 6, [150] * 12, shift=2.0, seed=3))
-    few = clouds([0, 1], [4, 4], shift=2.0, seed=3)
-    assert found.predict(few).tolist() == [transport.UNCLEAR] * 2
+    assert found.predict(clouds([0, 1], [4, 4], shift=2.0, seed=3)).tolist() == [transport.UNCLEAR] * 2
     first, second = clouds([0, 1], [100, 100])
     assert fitted.predict([np.concatenate([first, second])]).tolist() == [transport.NONE]
     copy = TransportSignatures(k=4)  # a fit from the store
@@ -183,8 +179,7 @@ def test_digits_and_flt_on_the_clusters():
     found = TransportSignatures().fit(embed_clients(other, encoder))
     assert found.n_clusters_ == 5 and metrics.adjusted_rand_index(other.clusters, found.labels_) == 1
     method = fl.methods.FLT(TransportSignatures(), graph="clusters", encoder=encoder, name="transport")
-    same = fl.methods.build(json.loads(json.dumps(method.settings())))
-    assert same.settings() == method.settings()
+    assert fl.methods.build(json.loads(json.dumps(method.settings()))).settings() == method.settings()
     run = fl.run(method, fed, rounds=2, participation=0.4, backend="serial", progress=False)
     assert metrics.adjusted_rand_index(fed.clusters, run.labels) == 1
 
@@ -196,15 +191,13 @@ def test_rotated_federations_by_hand():
     assert fed.clusters.tolist() == [0, 0, 0, 1, 1, 1] and (fed.sizes == 5).all()
     plain = fl.federations.rotated(images, angles=[[0]], **options)
     assert np.array_equal(fed.images[fed.train[2]], plain.images[plain.train[2]])
-    turned = np.rot90(plain.images[plain.train[3]], axes=(1, 2))
-    assert np.array_equal(fed.images[fed.train[3]], turned)
+    assert np.array_equal(fed.images[fed.train[3]], np.rot90(plain.images[plain.train[3]], axes=(1, 2)))
     assert np.array_equal(fed.images[fed.train[5]], np.rot90(plain.images[plain.train[5]], axes=(1, 2)))
     # a small turn moves few pixels, and the same way round
     small, upright = fed.images[fed.train[4]].astype(float), plain.images[plain.train[4]].astype(float)
     assert 0 < np.abs(small - upright).mean() < np.abs(np.rot90(upright, axes=(1, 2)) - upright).mean()
     assert np.array_equal(fed.labels, plain.labels)
-    again = fl.federations.build(json.loads(json.dumps(fed.settings)))
-    assert again.fingerprint() == fed.fingerprint()
+    assert fl.federations.build(json.loads(json.dumps(fed.settings))).fingerprint() == fed.fingerprint()
     wrong = [({"angles": one}, "angles must be one list") for one in (3, [0, 90], [[]], [["a"]], [[float("nan")]], [])]
     for change, says in (*wrong, ({"samples_per_client": 500}, "ask for fewer"), ({"n_clients": 2}, "more clusters")):
         refused(says, fl.federations.rotated, images, **options | change)

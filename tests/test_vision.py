@@ -85,8 +85,7 @@ def test_sizes_are_torchvisions(name):
     assert (model.n_features, model.n_statistics) == (features, 2 * norms)
     with torch.device("meta"):
         whole = get_model(name, num_classes=1000)
-    running = sum(b.numel() for b in whole.buffers() if b.is_floating_point())
-    assert model.n_parameters == count + running
+    assert model.n_parameters == count + sum(b.numel() for b in whole.buffers() if b.is_floating_point())
     assert [shape for _, shape in model.shapes[: -2 * norms or None]] == [tuple(p.shape) for p in whole.parameters()]
     ten = models.make(name, (3, 32, 32), 10)
     assert ten.n_trainable == count - 990 * (features + 1)
@@ -147,8 +146,7 @@ def test_forward_features_and_module_agree(monkeypatch):
     moments = ResNet18_Weights.IMAGENET1K_V1.transforms()
     mean, std = (torch.tensor(values)[:, None, None] for values in (moments.mean, moments.std))
     with torch.inference_mode():
-        expected = whole.eval()((x - mean) / std)
-        torch.testing.assert_close(model.features(model.unflatten(one), x), expected)
+        torch.testing.assert_close(model.features(model.unflatten(one), x), whole.eval()((x - mean) / std))
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (9, 7)])
@@ -221,8 +219,7 @@ def test_dropout_mixed_precision_and_threads(small):
         later = engine.train(theta, [0], [3], round=3)
     assert torch.equal(torch.get_rng_state(), before)
     assert np.array_equal(together.theta[2], alone.theta[0]) and not np.array_equal(alone.theta, later.theta)
-    plain = small(drop=0.0)
-    with make_engine(fed, plain, TrainSpec(batch_size=7, lr=0.1)) as engine:
+    with make_engine(fed, small(drop=0.0), TrainSpec(batch_size=7, lr=0.1)) as engine:
         assert not np.allclose(engine.train(theta, [0], [3], round=2).theta, alone.theta)
     model, fed = small(), federation()
     theta, spec = model.init(0)[None], TrainSpec(batch_size=7, lr=0.1)
@@ -235,8 +232,7 @@ def test_dropout_mixed_precision_and_threads(small):
     for n in (1, 2):
         with make_engine(fed, model, TrainSpec(batch_size=6), n_workers=n) as engine:
             engine.module.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-            trained = engine.train(model.init(0)[None], [0], [2], 1)
-            engine.evaluate(trained.theta, [0], [2])
+            engine.evaluate(engine.train(model.init(0)[None], [0], [2], 1).theta, [0], [2])
             assert set(seen) == {n} and torch.get_num_threads() == before
         seen.clear()
 
@@ -344,10 +340,7 @@ def test_refusals(monkeypatch):
     model = models.make("resnet18:random", fed.input_shape, 3)
     for name in ("pool", "stacked"):
         refused(f"serial back end only, not in '{name}'", make_engine, fed, model, TrainSpec(batch_size=8), name)
-    for size, says in (
-        (64, "Client 0 with 65 .*normalisation.*another batch_size than 64"),
-        (1, " than 1,"),
-    ):
+    for size, says in ((64, "Client 0 with 65 .*normalisation.*another batch_size than 64"), (1, " than 1,")):
         refused(says, make_engine, fed, model, TrainSpec(batch_size=size))
     scaled = federation((8, 8), (32, 32, 3), mean=0.5, std=0.5)
     pretrained = models.make("resnet18", (3, 32, 32), 3)

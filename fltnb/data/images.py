@@ -65,9 +65,7 @@ class ImageSet:
         if self.labels.min() < 0 or self.labels.max() >= self.n_classes:
             low, high = self.labels.min(), self.labels.max()
             return f"labels run from {low} to {high} but there are {self.n_classes} class names"
-        if self.split.max() > 1:
-            return "split must hold only 0 (training) and 1 (test)"
-        return None
+        return "split must hold only 0 (training) and 1 (test)" if self.split.max() > 1 else None
 
     def __repr__(self) -> str:
         shape = "x".join(map(str, self.images.shape[1:]))

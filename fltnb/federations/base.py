@@ -184,8 +184,7 @@ class Federation(OwnSamples):
 
     @cached_property
     def _fingerprint(self) -> str:
-        splits = SPLITS if self.probed else SPLITS[:3]
-        parts = [index for split in splits for index in getattr(self, split)]
+        parts = [index for split in (SPLITS if self.probed else SPLITS[:3]) for index in getattr(self, split)]
         used = np.unique(np.concatenate(list({id(index): index for index in parts}.values())))
         place = np.zeros(len(self.images), dtype=np.int64)
         place[used] = np.arange(len(used))
@@ -199,10 +198,9 @@ class Federation(OwnSamples):
         sizes = self.sizes
         per_client = f"{sizes[0]:,}" if sizes.min() == sizes.max() else f"{sizes.min():,} to {sizes.max():,}"
         clusters = "clusters unknown" if self.clusters is None else f"{self.n_clusters} true clusters"
-        return (
-            f"Federation {self.name}: {self.n_clients:,} clients with {per_client} training samples each,"
-            f" {clusters}, {self.n_classes} classes, inputs {'x'.join(map(str, self.input_shape))}"
-        )
+        held = f"{self.n_clients:,} clients with {per_client} training samples each, {clusters}"
+        inputs = "x".join(map(str, self.input_shape))
+        return f"Federation {self.name}: {held}, {self.n_classes} classes, inputs {inputs}"
 
 
 def _positions(split: str, client: int, given: Any, size: int, seen: dict[int, np.ndarray]) -> np.ndarray:

@@ -106,8 +106,7 @@ def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray
     """Cut in two by similarity (m, m): True (m,) for the half that does not hold the first member."""
     from sklearn.cluster import AgglomerativeClustering
 
-    tree = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=linkage)
-    half = tree.fit_predict(1.0 - similarity)
+    half = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=linkage).fit_predict(1.0 - similarity)
     return half != half[0]
 
 

@@ -99,9 +99,7 @@ class FedClust(ColdStart):
     def form(self, state, clients, theta, round):
         """Complete linkage of the final layers."""
         sent = theta[:, slice(*state["head"])]
-        squared = 0.0
-        for begin in range(0, sent.shape[1], BLOCK):
-            squared += pdist(sent[:, begin : begin + BLOCK], "sqeuclidean")
+        squared = sum(pdist(sent[:, at : at + BLOCK], "sqeuclidean") for at in range(0, sent.shape[1], BLOCK))
         tree = linkage(np.sqrt(squared), "complete")
         labels = flat_clusters(tree, np.inf if self.threshold is None else self.threshold, self.n_clusters)
         means = np.stack([sent[labels == k].mean(axis=0, dtype=np.float64) for k in range(labels.max() + 1)])
@@ -195,8 +193,7 @@ def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: i
     if eta == 0:
         return models
     norm = np.linalg.norm(models[:, :n_trainable].astype(np.float64), axis=1)
-    weight = np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0)
-    W = np.tile(weight, (len(models), 1))
+    W = np.tile(np.divide(eta, norm, out=np.zeros_like(norm), where=norm > 0), (len(models), 1))
     np.fill_diagonal(W, 1.0)
     if normalised:
         W /= W.sum(axis=1, keepdims=True)

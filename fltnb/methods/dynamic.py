@@ -135,8 +135,7 @@ class DynamicFLT(FLT):
 
     def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
         """Note who has new data, and take in newcomers: alone at first, or at their nearest cluster."""
-        before = len(state["row"])
-        new = np.arange(fed.n_clients) >= before
+        new = np.arange(fed.n_clients) >= len(state["row"])
         state = super().changed(state, fed, model, changed, context)
         state |= {name: np.concatenate([state[name], np.zeros(new.sum(), dtype=bool)]) for name in CHANGES}
         state["pending"] |= changed & ~new
@@ -165,13 +164,11 @@ class DynamicFLT(FLT):
         state = rewire(state, adjacency, labels, fed.sizes, ~unfit)
         sent, up_down = state["sent"], extra["sent"].copy()  # who has the encoder keeps it:
         up_down[1] -= sent_parameters(self.encoder, fed.input_shape) * int(state["with_encoder"])
-        nobody = {name: np.zeros_like(state[name]) for name in CHANGES}
-        return state | extra | {"sent": sent + up_down} | nobody
+        return state | extra | {"sent": sent + up_down} | {name: np.zeros_like(state[name]) for name in CHANGES}
 
     def _place(self, state: State, who: np.ndarray, fed: Federation, context: Context) -> State:
         """Give clients to the cluster whose mean embedding is nearest to theirs."""
-        parts = {split: [getattr(fed, split)[i] for i in who] for split in SPLITS}
-        some = replace(fed, **parts, clusters=None)
+        some = replace(fed, **{split: [getattr(fed, split)[i] for i in who] for split in SPLITS}, clusters=None)
         embedded = embed_clients(some, self.encoder, progress=context.progress, n_jobs=context.n_jobs)
         z = np.array([own.mean(axis=0, dtype=np.float64) for own in embedded])
         distance = np.linalg.norm(z[:, None] - state["anchors"][None], axis=2)

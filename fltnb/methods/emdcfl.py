@@ -98,8 +98,7 @@ class EMDCFL(Method):
             regrouped = rewire(state, adjacency, labels, fed.sizes, np.ones(fed.n_clients, dtype=bool))
             state = regrouped | {"tolerance": np.array(tolerance)}
             # a cluster of which nobody took part has the mean of what its members were served
-            counted = 1 if self.rule == "last_local" else state["present"]
-            share = state["relation"] * state["weights"] * counted
+            share = state["relation"] * state["weights"] * (1 if self.rule == "last_local" else state["present"])
             state["models"] = mix_groups(share, state["local"], state["models"])
         if not self._keeps_local(state):
             state["local"] = state["local"][:0].copy()

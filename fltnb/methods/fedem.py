@@ -53,8 +53,7 @@ class FedEM(Method):
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """E-step, then K weighted trainings for each participant."""
         K, shares, weights = self.n_clusters, state["shares"].copy(), {}
-        losses = sample_losses(engine, state["models"], clients)
-        for client, mine in zip(clients, losses, strict=True):
+        for client, mine in zip(clients, sample_losses(engine, state["models"], clients), strict=True):
             q = softmax(self.scores(state, mine, client, engine.fed.labels[engine.fed.train[client]]), axis=0)
             shares[client], weights[client] = q.mean(axis=1), q
         largest = shares.argmax(axis=1)

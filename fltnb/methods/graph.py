@@ -91,8 +91,7 @@ class GraphMethod(Method):
             # A neighbourhood without any participant keeps its model. On a soft graph so does, in part, one whose
             # participants are all far: else a weight next to nothing would, made to sum to 1, replace the model.
             near = state["relation"][:, clients].max(axis=1)
-            own = np.bincount(state["row"], state["weights"]) / np.bincount(state["row"])
-            kept = np.diag((1.0 - near) * own)
+            kept = np.diag((1.0 - near) * (np.bincount(state["row"], state["weights"]) / np.bincount(state["row"])))
         W = np.hstack([present, kept])
         return state | {"models": mix(W / W.sum(axis=1, keepdims=True), np.vstack([theta, state["models"]]))}
 
@@ -114,9 +113,8 @@ def rewire(
     Clients with the same new neighbourhood start from the sample-weighted mean of the models that the trusted among
     them were served so far (all of them where none is). Newcomers bring the mean of all.
     """
-    before, row = len(state["row"]), state["row"]
+    row, before, served = state["row"], len(state["row"]), state["models"]
     weights = np.asarray(sizes, dtype=np.float64)
-    served = state["models"]
     if len(weights) > before:
         old = np.bincount(row, state["weights"], minlength=len(served))
         served = np.vstack([served, mix(old[None] / old.sum(), served)])

@@ -86,8 +86,7 @@ class MTHFL(OneShot):
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Group the users; a layer that the model lacks is refused before."""
-        columns = shared_columns(model, self.shared)
-        state = super().start(fed, model, context) | {"shared": columns}
+        state = super().start(fed, model, context) | {"shared": shared_columns(model, self.shared)}
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
     def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:

@@ -83,5 +83,4 @@ def _inputs_reordered(weight: np.ndarray, order: np.ndarray | None) -> np.ndarra
     """Reorder a layer's inputs along with the neurons they come from; each gives an equal run of numbers."""
     if order is None:
         return weight
-    runs = weight.reshape(len(weight), len(order), -1)
-    return runs[:, order].reshape(weight.shape)
+    return weight.reshape(len(weight), len(order), -1)[:, order].reshape(weight.shape)

@@ -86,8 +86,7 @@ class RobustTKM(HardMethod):
         near_mean = lambda mine, center: mine[nearest(mine, center, self.trim)].mean(axis=0)  # noqa: E731
         share, least = None, np.inf
         for start in range(STARTS):
-            drawn = self._drawn(len(points), seed, round, start)
-            labels, centers = lloyd(inside, inside[drawn], near_mean, STEPS)
+            labels, centers = lloyd(inside, inside[self._drawn(len(points), seed, round, start)], near_mean, STEPS)
             kept = np.zeros((self.n_clusters, len(points)))
             for k in range(self.n_clusters):
                 mine = np.flatnonzero(labels == k)

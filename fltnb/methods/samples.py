@@ -18,8 +18,7 @@ Split = Literal["train", "val"]
 
 def check_validation(fed, who: str) -> None:
     """Refuse a federation in which some client has no validation samples."""
-    empty = [i for i, own in enumerate(fed.val) if not len(own)]
-    if empty:
+    if empty := [i for i, own in enumerate(fed.val) if not len(own)]:
         mend = "build the federation with some (val_fraction, or held_out), or take as_written"
         raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {mend}.")
 
@@ -58,8 +57,7 @@ def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, spli
         for client in np.flatnonzero(first == holder):
             mixed = np.tensordot(shares[client], answers, axes=1)
             correct[client] = (mixed.argmax(axis=1) == truth).sum()
-            right = np.maximum(mixed[np.arange(len(truth)), truth], np.finfo(float).tiny)
-            loss[client] = -np.log(right).mean()
+            loss[client] = -np.log(np.maximum(mixed[np.arange(len(truth)), truth], np.finfo(float).tiny)).mean()
     return Evaluation(correct, total, loss)
 
 

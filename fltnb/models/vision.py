@@ -8,7 +8,6 @@ counters of batches are left out: with a fixed momentum nothing depends on them.
 import io
 import math
 import socket
-from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from torch.nn import functional
 from ..errors import FltnbError
 from ..federations import SCALINGS, Federation
 from ..randomness import integer, stream
-from .base import Layer, Model
+from .base import Layer, Model, Tensors
 
 RANDOM = ":random"
 NETWORKS = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
@@ -142,10 +141,8 @@ class VisionModel(Model):
     def _weights(self) -> dict[str, torch.Tensor]:
         from torchvision import models
 
-        return download(
-            models.get_model_weights(self.architecture).IMAGENET1K_V1,
-            f"take model '{self.name}{RANDOM}', which starts from random weights and is named so in every table",
-        )
+        how = f"take model '{self.name}{RANDOM}', which starts from random weights and is named so in every table"
+        return download(models.get_model_weights(self.architecture).IMAGENET1K_V1, how)
 
     def build(self) -> nn.Module:
         """Return a fresh module on the CPU (weights arbitrary)."""
@@ -154,14 +151,12 @@ class VisionModel(Model):
             buffer.zero_()
         return module
 
-    def predict(
-        self, params: Sequence[torch.Tensor], x: torch.Tensor, kernels: torch.dtype | None = None
-    ) -> torch.Tensor:
+    def predict(self, params: Tensors, x: torch.Tensor, kernels: torch.dtype | None = None) -> torch.Tensor:
         """Compute logits (b, K) of a batch in evaluation mode; ``params`` as :meth:`unflatten` gives them."""
         named = {f"net.{name}": value for (name, _), value in zip(self.shapes, params, strict=True)}
         return functional_call(self._whole, named, (x,))
 
-    def features(self, params: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    def features(self, params: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Embed a batch: what the last layer sees of it in evaluation, (b, e); arguments as for :meth:`predict`."""
         seen: list[torch.Tensor] = []
         last = self._whole.net.get_submodule(_last(self._whole.net))

@@ -24,8 +24,7 @@ def committed() -> dict[str, Any]:
 def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.DataFrame:
     """Return :func:`fltnb.papers.measured` of every printed table, in the papers' order; by default as committed."""
     held = committed() if results_by_notebook is None else results_by_notebook
-    tables = [measured(held.get(book), paper, table) for paper, table, book in in_order()]
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat([measured(held.get(book), paper, table) for paper, table, book in in_order()], ignore_index=True)
 
 
 def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -85,8 +85,7 @@ def inconsistencies(paper: str = "flt") -> pd.DataFrame:
         without = {"J"} if setting in ("scenario2", "ablation") else {"J", "T"}
         return json.dumps({k: v for k, v in json.loads(params or "{}").items() if k not in without}, sort_keys=True)
 
-    rows = numbers(paper)
-    rows = rows[rows["method"] != ""]
+    rows = numbers(paper).query("method != ''")
     rows = rows.assign(
         setting=rows["setting"].replace({"ablation": "scenario2"} if paper == "flt" else {}),
         same=[same(*pair) for pair in zip(rows["params"], rows["setting"], strict=True)],

@@ -151,9 +151,7 @@ def _as_printed(table: pd.DataFrame) -> pd.DataFrame:
     if "users" in table and len(table) > 2:
         users = table["users"].str.split(" and ", expand=True)
         return table.assign(measure=users[1], users=users[0])
-    if "rounds" in table:
-        return table.drop(columns="method").assign(measure=table["method"])
-    return table
+    return table.drop(columns="method").assign(measure=table["method"]) if "rounds" in table else table
 
 
 def _claims(judged: pd.DataFrame) -> str:

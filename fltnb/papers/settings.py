@@ -155,5 +155,4 @@ def stand_in(dataset: str, origin: str, printed: str = "") -> list[str]:
     """
     if dataset in STAND_INS and STAND_INS[dataset].startswith(printed):  # a version of a set begins with the set's name
         return [f"stand-in: {label(dataset)}"]
-    named = [part.split(" (")[0] for part in origin.split("; ") if part.startswith("stand-in")]
-    return named[:1]
+    return [part.split(" (")[0] for part in origin.split("; ") if part.startswith("stand-in")][:1]

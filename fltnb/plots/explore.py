@@ -309,8 +309,7 @@ class RunsExplorer(Explorer):
             at[name] = at[name] if at[name] in allowed[name] else allowed[name][0]
             runs = runs[values == at[name]]
         allowed["methods"] = list(dict.fromkeys(runs["method"]))
-        chosen = [name for name in allowed["methods"] if name in at["methods"]]
-        at["methods"] = tuple(chosen or allowed["methods"])
+        at["methods"] = tuple([name for name in allowed["methods"] if name in at["methods"]] or allowed["methods"])
         runs = runs[runs["method"].isin(at["methods"])]
         by = runs.groupby("method", sort=False)
         means = by[allowed["y"]].mean().dropna(axis=1, how="all").assign(runs=by.size())

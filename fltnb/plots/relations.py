@@ -162,10 +162,8 @@ def pair_distances(
     for at, (matrix, clusters) in enumerate(distances.values()):
         far = np.maximum(np.maximum(matrix, np.transpose(matrix)), 0)
         same = np.equal.outer(clusters, clusters)
-        for which, shift, color, text in (
-            (same, -0.14, CLUSTERS[0], "same cluster"),
-            (~same, 0.14, CLUSTERS[4], "different clusters"),
-        ):
+        kinds = (same, -0.14, CLUSTERS[0], "same cluster"), (~same, 0.14, CLUSTERS[4], "different clusters")
+        for which, shift, color, text in kinds:
             values = far[np.triu(which, 1)]
             # even heights in the order of the values: no draw, and equal values do not hide each other
             height = at + shift + 0.18 * (np.argsort(np.argsort(values)) % 9 / 8 - 0.5)

@@ -218,8 +218,7 @@ def dots(
                     axis.plot(numbers, np.full(len(numbers), at), mec=look.color, zorder=3, **PAPER)
                 elif len(numbers):
                     height = at + 0.24 * (filled.index(source) - (len(filled) - 1) / 2)
-                    same = np.full(len(numbers), height)
-                    axis.plot(numbers, same, marker, color=look.color, ms=5, alpha=0.6, mew=0)
+                    axis.plot(numbers, np.full(len(numbers), height), marker, color=look.color, ms=5, alpha=0.6, mew=0)
                     axis.plot(numbers.mean(), height, "|", color=look.color, ms=13, mew=2)
         axis.grid(False, axis="y")
         axis.set_xlabel((names or {}).get(measure) or MEASURES.get(measure) or label(measure))

@@ -42,8 +42,7 @@ class CentroidClusterer(ClientClusterer):
         """
         k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
         fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(x)
-        weights = np.bincount(fitted.labels_, minlength=k) / len(x)
-        return {"centroids": fitted.cluster_centers_, "_weights": weights}
+        return {"centroids": fitted.cluster_centers_, "_weights": np.bincount(fitted.labels_, minlength=k) / len(x)}
 
     def _take(self, sketches: Sequence[Sketch]) -> list[np.ndarray]:
         """Keep and return the clients' centroids."""
@@ -93,8 +92,7 @@ class PCAKMeans(CentroidClusterer):
         for i, x in enumerate(X):
             if x.min() < 0 or x.max() > 1:
                 raise FltnbError(f"Client {i} has pixels outside [0, 1], which threshold is meant for: divide by 255.")
-        basis = self.basis(np.concatenate(X)) if self.shared_basis else None
-        return self._each("sketch", zip(X), first, basis=basis)
+        return self._each("sketch", zip(X), first, basis=self.basis(np.concatenate(X)) if self.shared_basis else None)
 
     def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
         """Return ``centroids`` (k_i, n_components) of pixels (n_i, d), in the shared :meth:`basis` if there is one."""
@@ -110,9 +108,8 @@ class PCAKMeans(CentroidClusterer):
         return PCA(size, svd_solver="covariance_eigh", random_state=int(self.random_state)).fit(repeated)
 
     def _relate(self, sketches, answers) -> None:
-        centres = self._take(sketches)
+        self._threshold_and_cut(matching_distances(self._take(sketches)))
         self.embedding_ = self.centroids_
-        self._threshold_and_cut(matching_distances(centres))
 
 
 def stack_ragged(points: Sequence[np.ndarray]) -> np.ndarray:

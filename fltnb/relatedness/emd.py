@@ -139,19 +139,15 @@ class EMDClustering(ClientClusterer):
         self.reference_ = np.concatenate([sketch["reference"] for sketch in sketches])
         adjacency, labels, self.tolerance_ = self.connect(distance, self.reference_)
         tree = scipy_linkage(squareform(farther(distance), checks=False), "complete")
-        told = self.n_clusters is not None
-        self._keep(distance, tree, *((cut(tree, self.n_clusters),) if told else (labels, adjacency)))
+        self._keep(distance, tree, *((cut(tree, self.n_clusters),) if self.n_clusters else (labels, adjacency)))
 
     def measure(self, tasks: Iterable[tuple[int, np.ndarray, Mapping[int, np.ndarray]]], distance, reference) -> None:
         """Write into D (M, M) and references (M,). Tasks are taken as processes (``n_jobs``) become free.
 
         A task is client i, training samples (n_i, d) and, by client j, validation samples (v_j, d), under i's encoder.
         """
-        bare = clone(self)
-        work = (
-            delayed(bare._row)(i, self._drawn(train), {j: self._drawn(z) for j, z in validation.items()})
-            for i, train, validation in tasks
-        )
+        bare, few = clone(self), self._drawn
+        work = (delayed(bare._row)(i, few(x), {j: few(z) for j, z in held.items()}) for i, x, held in tasks)
         for i, known, own in Parallel(n_jobs=self.n_jobs, return_as="generator")(work):
             distance[i][[*known]], reference[i] = [*known.values()], own
 

@@ -94,6 +94,5 @@ def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.nda
 
 def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None = None) -> np.ndarray:
     """Canonical labels (M,) of a dendrogram cut at a height, merges *at* it included, or into a number of clusters."""
-    if n_clusters is not None:
-        return canonical(cut(linkage, n_clusters))
-    return canonical(fcluster(linkage, threshold, criterion="distance"))
+    told = n_clusters is not None
+    return canonical(cut(linkage, n_clusters) if told else fcluster(linkage, threshold, criterion="distance"))

@@ -197,8 +197,7 @@ class TransportSignatures(ClientClusterer):
         mean = np.where(count > 0, z @ members / np.maximum(count, 1), np.inf)
         level = self._level(1) * _deviation(1, np.maximum(count, 1))
         nearest = mean.argmin(1)
-        fits = mean[me, nearest] <= self.tolerance + level[me, nearest]
-        labels = np.where(fits, nearest, labels)
+        labels = np.where(mean[me, nearest] <= self.tolerance + level[me, nearest], nearest, labels)
         free = mean <= level
         free[me, labels] = True
         return canonical(labels), free.sum(1) > 1

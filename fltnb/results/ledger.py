@@ -174,8 +174,7 @@ class Ledger:
                 else:
                     about = done.record["provenance"]
                     own = [about.get("finished", ""), about.get("hardware", ""), sorted(done.axes.items())]
-                    name = digest([done.key, str(own), str(sorted(done.numbers.items()))])[:12]
-                    there[name] = done
+                    there[digest([done.key, str(own), str(sorted(done.numbers.items()))])[:12]] = done
             _write(before, there)
         return Ledger(self.profile, self.notebook, self.folder)
 

@@ -50,8 +50,7 @@ def full_name(name: str) -> str:
 
 def jobs(name: str, profile: str = "demo") -> list[Job]:
     """Return the jobs of a notebook, such as ``01_scenario1`` or ``01``, in one of :data:`PROFILES`."""
-    module = import_module(f".{NOTEBOOKS[full_name(name)]}", __name__)
-    return module.jobs(choose(profile, PROFILES, "profile"))
+    return import_module(f".{NOTEBOOKS[full_name(name)]}", __name__).jobs(choose(profile, PROFILES, "profile"))
 
 
 def results(name: str, profile: str = "stored", n_jobs: int | None = None, **options: Any) -> Results:

@@ -37,8 +37,7 @@ def jobs(profile: str) -> list[Job]:
             if scenario == 4:
                 fed, enc = scenario4.federation(dataset, scenario4.FEW[profile], seed), scenario4.encoder(dataset, 0)
             else:
-                variant = "as_run" if seed == PUBLISHED else "as_written"
-                fed = federation(dataset, variant, max(seed, 0), scenario - 1)
+                fed = federation(dataset, "as_run" if seed == PUBLISHED else "as_written", max(seed, 0), scenario - 1)
                 enc = encoder(dataset, "enc1", "as_written", profile)
             found.append(_job(fed, plane(dataset), PLANE, scenario, seed))
             if seed in (*CHOOSE, PUBLISHED):  # an encoder's embeddings cost minutes
@@ -138,5 +137,4 @@ def _graph(fcr: Any) -> dict[str, float]:
     degree = A.sum(axis=1)
     triples = int((degree * (degree - 1)).sum())
     closed = float(np.trace(A @ A @ A) / triples) if triples else 1.0
-    pairs = len(A) * (len(A) - 1)
-    return {"modularity": above, "clique": closed, "links": float(A.sum() / pairs)}
+    return {"modularity": above, "clique": closed, "links": float(A.sum() / (len(A) * (len(A) - 1)))}

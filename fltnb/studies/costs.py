@@ -51,9 +51,8 @@ def counted(dataset: str, profile: str) -> dict[str, Settings]:
 
     What the other papers' methods send is counted in those papers' notebooks.
     """
-    flt, pca, fedsem, fedavg = (
-        method(name, dataset, "as_written", profile) for name in ("flt_enc1", "pca_km_hc", "fedsem", "fedavg")
-    )
+    names = ("flt_enc1", "pca_km_hc", "fedsem", "fedavg")
+    flt, pca, fedsem, fedavg = (method(name, dataset, "as_written", profile) for name in names)
     shared = {name: flt[name] for name in ("rule", "clusterer", "encoder")}
     ifca = {"name": "ifca", "n_clusters": 5}
     return {
@@ -72,10 +71,8 @@ def jobs(profile: str) -> list[Job]:
     axes, fed = {"dataset": dataset, "variant": "as_written"}, federation(dataset, "as_written", 0)
     options = training(dataset, "as_written", profile) | ({"rounds": DEMO_ROUNDS} if profile == "demo" else {})
     runs = counted(dataset, profile)
-    result = []
-    for settings in runs.values():
-        own = axes | {name: settings[name] for name in ("warmup",) if name in settings}
-        result.append(Job.training(fed, settings, **options, axes=own))
+    shown = [(one, {"warmup": one["warmup"]} if "warmup" in one else {}) for one in runs.values()]
+    result = [Job.training(fed, one, **options, axes=axes | more) for one, more in shown]
     own = {"federation": fed, "methods": runs, "training": options, "weighed": WEIGHED}
     result.append(Job.study("costs.traffic", own, axes=axes | {"study": "traffic"}))
     result.append(Job.study("costs.networks", axes={"study": "networks"}))

@@ -85,8 +85,7 @@ def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
     def study(function: str, settings: Settings, **axes: Any) -> Job:
         return Job.study(f"fesem_models.{function}", settings, axes=about | {"study": function} | axes)
 
-    held = {"federation": common["federation"], "shown": 6 if name in HANDS else 0}
-    result = [study("statistics", held, table="T1")]
+    result = [study("statistics", {"federation": common["federation"], "shown": 6 if name in HANDS else 0}, table="T1")]
     for switch in ({}, {"grouping": "random"})[: 1 + first]:
         settings = common | {"method": method("fesem_4", "", 0) | switch, "shown": size["shown"]}
         result.append(study("local_models", settings, method="fesem_4", variant="as_written", **switch))

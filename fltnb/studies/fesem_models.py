@@ -162,10 +162,8 @@ def hands(federation: Settings, samples: np.ndarray, cluster: np.ndarray, seed: 
     values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
     bold = cluster == max(np.unique(cluster), key=lambda one: values["width"][cluster == one].mean())
     sizes = f"{bold.sum()}, {(~bold).sum()}"
-    rows = [
-        (name, sizes, *difference(own, bold, stream(seed, "method", *FIGURE_5, place)))
-        for place, (name, own) in enumerate(values.items())
-    ]
+    draws = (stream(seed, "method", *FIGURE_5, place) for place in range(len(values)))
+    rows = [(name, sizes, *difference(own, bold, rng)) for (name, own), rng in zip(values.items(), draws, strict=True)]
     table = pd.DataFrame(rows, columns=["attribute", "sizes", "effect", "p"])
     table.attrs["values"] = values
     return table

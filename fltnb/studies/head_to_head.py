@@ -189,8 +189,7 @@ def graded(axis: str, level: float, profile: str, seed: int) -> tuple[Settings, 
     each = int(level) if axis == "samples" else EACH[profile]
     held = {"dataset": dataset, "seed": seed, "samples_per_client": each, "test_per_client": 10}
     if axis in ("samples", "rotation", "noise"):
-        gap = level if axis == "rotation" else 90
-        angles = [[TURNED + gap * turn] for turn in range(4)]
+        angles = [[TURNED + (level if axis == "rotation" else 90) * turn] for turn in range(4)]
         return held | {"kind": "rotated_copies", "n_clients": clients, "angles": angles}, 4
     if axis == "backdoor":
         return held | {"kind": "backdoor_colours", "n_clients": 3 * max(2, clients // 4), "intensity": level}, 3
@@ -209,6 +208,4 @@ def encoder(name: str, dataset: str, colour: bool, seed: int) -> Settings:
     if name.startswith("emdcfl"):
         # 100 of the digits are four batches an epoch: a larger step, or the networks stay where they started
         return {"kind": "own", "seed": seed} | ({"lr": 0.05} if dataset == "digits" else {})
-    if name in ON_PIXELS or colour:
-        return pixels()
-    return unseen(dataset)
+    return pixels() if name in ON_PIXELS or colour else unseen(dataset)

@@ -171,8 +171,7 @@ def without_labels(federation: Settings, targets: int = 10) -> Study:
     project = stream(federation["seed"], "method", 26).normal(size=(x[0].shape[1], targets))
     y = [own @ project for own in x]
     middle, spread = np.concatenate(y).mean(0), np.concatenate(y).std()
-    found = MergeGain().fit(x, [(own - middle) / spread for own in y])
-    return {"numbers": _compared(fed.clusters, found.labels_)}
+    return {"numbers": _compared(fed.clusters, MergeGain().fit(x, [(own - middle) / spread for own in y]).labels_)}
 
 
 def by_transport(federation: Settings, encoder: Settings) -> Study:

@@ -14,7 +14,7 @@ from scipy.cluster.hierarchy import linkage
 from scipy.spatial.distance import squareform
 
 from .. import encoders, federations
-from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS
+from ..federations import CIFAR10_TASKS, DIGITS_TASKS, FASHION_TASKS, SCALINGS
 from ..metrics import adjusted_rand_index
 from ..relatedness import EigenRelevance, MeanImage, eigen
 from ..relatedness.cuts import cut
@@ -30,11 +30,7 @@ SEEDS_OF = {
 MINORITIES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 NOISES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 EPSILONS = {"digits": (1, 10, 100, 1000), "fashion_mnist": (0.1, 0.3, 1, 3, 10, 30, 100)}
-SCALES = {
-    "[0, 1]": (0.0, 1.0),
-    "[-1, 1]": (0.5, 0.5),
-    "ImageNet moments": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
+SCALES = {"[0, 1]": SCALINGS["unit"], "[-1, 1]": SCALINGS["symmetric"], "ImageNet moments": SCALINGS["imagenet"]}
 PER_USER = (50, 200, 1000)
 """Samples of each of Table I's users, beside the scale of its pixels and the number of eigenvectors."""
 _ONE = (tuple(range(10)),)
@@ -173,8 +169,7 @@ def _job(
     name: str, dataset: str, tasks: int, seed: int, part: str, phi: str = "", more: Settings | None = None, **axes: Any
 ) -> Job:
     """One clustering; T is told but where the part is that it is "chosen"."""
-    given = None if part == "chosen" else tasks
-    made, usual = clusterer(name.removesuffix("_chosen"), dataset, given, **(more or {}))
+    made, usual = clusterer(name.removesuffix("_chosen"), dataset, None if part == "chosen" else tasks, **(more or {}))
     fed, phi = federation(dataset, tasks, seed, axes["level"] if part == "minority" else 0.1), phi or usual
     axes = {"dataset": dataset, "method": name, "part": part, "tasks": tasks, "features": phi, **axes}
     return Job.clustering(fed, made, features(dataset)[phi], seed=seed, axes=axes)
@@ -261,8 +256,7 @@ def scales(federation: Settings, seeds: int) -> Study:
     for seed in range(seeds):
         z, tasks = users(federation | {"seed": seed})
         for name, moved in _scaled(z).items():
-            R = EigenRelevance(1, EIGENVECTORS).fit(moved).relevance_
-            rows.append({"scale": name, **separation(R, tasks)})
+            rows.append({"scale": name, **separation(EigenRelevance(1, EIGENVECTORS).fit(moved).relevance_, tasks)})
     return {"tables": {"scales": pd.DataFrame(rows).groupby("scale", sort=False).mean().reset_index()}}
 
 
@@ -338,8 +332,6 @@ def cost(federation: Settings, sent: Settings, model: str = "mlp32", k: int = 5)
 
 def mean_image(federation: Settings, seeds: int) -> Study:
     """Cluster users by mean images alone, d numbers each: ``exact`` seeds of average linkage told T, ``lowest`` ARI."""
-    found = []
-    for seed in range(seeds):
-        z, tasks = users(federation | {"seed": seed})
-        found.append(adjusted_rand_index(tasks, MeanImage(len(np.unique(tasks))).fit_predict(z)))
+    drawn = (users(federation | {"seed": seed}) for seed in range(seeds))
+    found = [adjusted_rand_index(tasks, MeanImage(len(np.unique(tasks))).fit_predict(z)) for z, tasks in drawn]
     return {"numbers": {"exact": sum(ari == 1 for ari in found), "of": seeds, "lowest": min(found)}}

@@ -106,9 +106,8 @@ def curves(federation: Settings, method: Settings, model: str, **training: Any) 
         last.update(state)
 
     done = run(made, fed, model, participation=1.0, **training, progress=False, watch=watch)
-    rows = [
-        (t, task, own[fed.clusters == task].mean()) for t, own in enumerate(seen) for task in np.unique(fed.clusters)
-    ]
+    tasks = np.unique(fed.clusters)
+    rows = [(t, task, own[fed.clusters == task].mean()) for t, own in enumerate(seen) for task in tasks]
     # everybody on all test images, under the server that it was put with: the view "task" is left out
     theta, served = made.serve({name: value for name, value in last.items() if name != "tasks"})
     whole = replace(fed, test=[np.unique(np.concatenate(fed.test))] * fed.n_clients)

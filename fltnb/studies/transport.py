@@ -4,6 +4,7 @@ This project's own method, not part of any paper.
 """
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from ..results import Job
@@ -64,10 +65,9 @@ def _federations(profile: str) -> Iterator[tuple[str, str, Settings, bool]]:
         return
     yield "MNIST, scenario 1, 100 clients", "mnist", _labels("mnist", *OVERLAPS[0]), True
     yield "MNIST, Dirichlet groups, 50 clients", "mnist", groups | {"n_clients": 50}, False
-    for each in (100, 600, 1350):
-        for name, angles in ROTATIONS.items():
-            turned = {"kind": "rotated", "n_clients": 40, "angles": angles, "samples_per_client": each}
-            yield f"MNIST, rotated {name}, {each} images", "mnist", turned, each == 600
+    for each, (name, angles) in product((100, 600, 1350), ROTATIONS.items()):
+        turned = {"kind": "rotated", "n_clients": 40, "angles": angles, "samples_per_client": each}
+        yield f"MNIST, rotated {name}, {each} images", "mnist", turned, each == 600
     emnist, of = "emnist_balanced", {"kind": "structured"}
     if profile == "small":
         emnist, of = "emnist_bymerge", of | {"max_per_class": 2400}
@@ -79,10 +79,8 @@ def _curves(profile: str) -> Iterator[Job]:
     """Where it breaks: shared classes, few samples, noise for privacy."""
     dataset = "digits" if profile == "demo" else "mnist"
     for seed in range(OTHER_SEEDS[profile]):
-        for classes, shared in OVERLAPS:
-            for name in ("transport", "flt"):
-                held = _labels(dataset, classes, shared)
-                yield _job(name, dataset, held, seed, part="overlap", level=shared / classes)
+        for (classes, shared), name in product(OVERLAPS, ("transport", "flt")):
+            yield _job(name, dataset, _labels(dataset, classes, shared), seed, part="overlap", level=shared / classes)
         settings = _labels(dataset, *OVERLAPS[0])
         for samples in SAMPLES[profile]:
             held = settings | {"samples_per_client": samples}

@@ -108,11 +108,8 @@ class Mixture:
 def measured_error(mixture: Mixture, n: int, repeats: int, seed: int = 0) -> float:
     """Share of ``repeats`` draws in which some coordinate of some label's mean is wrong (labels are known here)."""
     means = mixture.means[np.concatenate([mixture.held(client) for client in range(mixture.n_clients)])]
-    wrong = 0
-    for repeat in range(repeats):
-        noise = stream(seed, "split", n, repeat).standard_normal((n, *means.shape))
-        wrong += bool(((means + noise).mean(axis=0) * means < 0).any())
-    return wrong / repeats
+    drawn = (stream(seed, "split", n, repeat).standard_normal((n, *means.shape)) for repeat in range(repeats))
+    return sum(bool(((means + noise).mean(axis=0) * means < 0).any()) for noise in drawn) / repeats
 
 
 def pipeline_errors(mixture: Mixture, n: int, k: int, repeats: int, seed: int = 0) -> dict[str, float]:

@@ -46,11 +46,9 @@ class Problem:
     def losses(self, W: np.ndarray) -> np.ndarray:
         """F_i(w_i) of every client, (M,)."""
         scores = np.einsum("mnd,md->mn", self.features, W)
-        if self.kind == "least squares":
-            data = ((scores - self.targets) ** 2 / 2).mean(axis=1)
-        else:
-            data = np.logaddexp(0, -self.targets * scores).mean(axis=1)
-        return data + self.ridge / 2 * (W**2).sum(axis=1)
+        y = self.targets
+        data = (scores - y) ** 2 / 2 if self.kind == "least squares" else np.logaddexp(0, -y * scores)
+        return data.mean(axis=1) + self.ridge / 2 * (W**2).sum(axis=1)
 
     def gradients(self, W: np.ndarray) -> np.ndarray:
         """Gradient of F_i at w_i for every client, (M, d)."""
@@ -62,8 +60,7 @@ class Problem:
     @cached_property
     def curvature(self) -> tuple[float, float]:
         """(mu, L): bounds on the curvature of every F_i; L is L_W, the smoothness of F(W) = sum of F_i(w_i)."""
-        grams = np.einsum("mnd,mne->mde", self.features, self.features) / self.features.shape[1]
-        values = np.linalg.eigvalsh(grams)
+        values = np.linalg.eigvalsh(np.einsum("mnd,mne->mde", self.features, self.features) / self.features.shape[1])
         if self.kind == "least squares":
             return float(values.min()) + self.ridge, float(values.max()) + self.ridge
         return self.ridge, float(values.max()) / 4 + self.ridge
@@ -77,8 +74,7 @@ class Problem:
         for label in np.unique(labels):
             members = np.flatnonzero(labels == label)
             X, y = self.features[members].reshape(-1, d), self.targets[members].reshape(-1)
-            gram = X.T @ X / n + len(members) * self.ridge * np.eye(d)
-            best[members] = np.linalg.solve(gram, X.T @ y / n)
+            best[members] = np.linalg.solve(X.T @ X / n + len(members) * self.ridge * np.eye(d), X.T @ y / n)
         return best
 
 

@@ -123,8 +123,7 @@ def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple
         once = int(np.isfinite(method.clusterer.centroids_).sum())
         weights = {name: value for name, value in pretrain(method.encoder).items() if name != "input_shape"}
         if method.encoder.kind == "convae":  # the part that embeds; it is used as it is
-            network = networks.load("convae", fed.input_shape, method.encoder.latent, weights)
-            weights = networks.encoder_state(network)
+            weights = networks.encoder_state(networks.load("convae", fed.input_shape, method.encoder.latent, weights))
         once += fed.n_clients * sum(int(np.prod(value.shape)) for value in weights.values())
     with make_engine(fed, net, spec, "auto", "cpu") as engine:
         state = method.start(fed, net, context)

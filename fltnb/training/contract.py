@@ -19,6 +19,8 @@ from ..randomness import stream
 from ..settings import Count, Natural, NonNegative, Within, checked
 from .evaluation import Evaluation, Plan, Task, score
 
+Ints, Arrays = Sequence[int], Sequence[np.ndarray]
+
 
 @dataclass(frozen=True)
 class TrainSpec:
@@ -94,17 +96,13 @@ def keep_masks(spec: TrainSpec, model: Model, round: int, client: int, epoch: in
 def validate(fed: Federation, model: Model) -> None:
     """Refuse (FltnbError) a model of another input shape than the federation's, or with too few classes."""
     if tuple(model.input_shape) != tuple(fed.input_shape):
-        raise FltnbError(
-            f"Model {model.name!r} is for inputs of shape {tuple(model.input_shape)}, but the federation's are"
-            f" {tuple(fed.input_shape)}: make it with models.make(name, fed.input_shape, fed.n_classes)."
-        )
-    used = np.unique(np.concatenate([index for split in SPLITS for index in getattr(fed, split)]))
-    labels = fed.labels[used]
+        shapes = f"{tuple(model.input_shape)}, but the federation's are {tuple(fed.input_shape)}"
+        mend = "make it with models.make(name, fed.input_shape, fed.n_classes)"
+        raise FltnbError(f"Model {model.name!r} is for inputs of shape {shapes}: {mend}.")
+    labels = fed.labels[np.unique(np.concatenate([index for split in SPLITS for index in getattr(fed, split)]))]
     if labels.min() < 0 or labels.max() >= model.n_classes:
-        raise FltnbError(
-            f"The labels run from {labels.min()} to {labels.max()}, but model {model.name!r} has {model.n_classes}"
-            f" outputs: make it with n_classes of at least {labels.max() + 1}."
-        )
+        found = f"from {labels.min()} to {labels.max()}, but model {model.name!r} has {model.n_classes} outputs"
+        raise FltnbError(f"The labels run {found}: make it with n_classes of at least {labels.max() + 1}.")
 
 
 class Engine(AbstractContextManager):
@@ -123,12 +121,7 @@ class Engine(AbstractContextManager):
         """Release workers, where there are any; calling it twice does no harm."""
 
     def train(
-        self,
-        theta: np.ndarray,
-        rows: Sequence[int],
-        clients: Sequence[int],
-        round: int,
-        sample_weights: Sequence[np.ndarray] | None = None,
+        self, theta: np.ndarray, rows: Ints, clients: Ints, round: int, sample_weights: Arrays | None = None
     ) -> Trained:
         """Train clients, each from its row of ``theta``; what does not fit is refused with FltnbError.
 
@@ -153,9 +146,7 @@ class Engine(AbstractContextManager):
         self._train(theta, rows, clients, int(round), weights, done)
         return done
 
-    def evaluate(
-        self, theta: np.ndarray, rows: Sequence[int], clients: Sequence[int], split: str = "test"
-    ) -> Evaluation:
+    def evaluate(self, theta: np.ndarray, rows: Ints, clients: Ints, split: str = "test") -> Evaluation:
         """Test models ``theta[rows[j]]`` on the samples of ``clients[j]``, for L pairs j.
 
         Pairs that share the model and hold the same samples are computed once. ``theta`` (K, P) is not modified, an

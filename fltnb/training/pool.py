@@ -54,8 +54,7 @@ class Shared:
     def __init__(self, shape: tuple[int, ...], dtype, context) -> None:
         self.shape, self.dtype = shape, np.dtype(dtype)
         size = max(1, int(np.prod(shape)) * self.dtype.itemsize)
-        fork = context.get_start_method() == "fork"
-        self._memory = mmap.mmap(-1, size) if fork else context.RawArray("b", size)
+        self._memory = mmap.mmap(-1, size) if context.get_start_method() == "fork" else context.RawArray("b", size)
 
     def array(self) -> np.ndarray:
         """Return the array on the shared memory."""
@@ -128,12 +127,11 @@ class _Crew:
         self.thetas, self.outputs = setup.thetas.array(), setup.outputs.array()
         self.connections: list[Connection] = []
         self.processes: list[mp.Process] = []
-        fork = context.get_start_method() == "fork"
         try:
             for number in range(n_workers):
                 ours, theirs = context.Pipe()
                 self.connections.append(ours)
-                others = list(self.connections) if fork else []
+                others = list(self.connections) if context.get_start_method() == "fork" else []
                 process = context.Process(target=_work, args=(number, theirs, others, setup), daemon=True)
                 with warnings.catch_warnings():
                     # Python 3.12 warns of fork with threads around, as in a notebook kernel. The workers run one
@@ -148,10 +146,8 @@ class _Crew:
                 try:
                     connection.recv()
                 except EOFError:
-                    raise OSError(
-                        "a worker process ended while starting: does the script call fltnb under"
-                        " `if __name__ == '__main__':`?"
-                    ) from None
+                    why = "does the script call fltnb under `if __name__ == '__main__':`?"
+                    raise OSError(f"a worker process ended while starting: {why}") from None
         except BaseException:
             self.stop(kill=True)
             raise
@@ -308,7 +304,6 @@ def _hand_out(crew: _Crew, theta: np.ndarray, jobs: list[tuple[int, str, tuple]]
     except (EOFError, ConnectionError) as error:
         wait(sentinels, timeout=1)  # its pipe closes a little before it ends
         codes = [process.exitcode for process in crew.processes if not process.is_alive()]
-        raise WorkerError(
-            f"A training worker ended unexpectedly (exit code {codes}; -9 usually means that memory ran out): run the"
-            " call again, with a smaller n_workers if it was memory."
-        ) from error
+        why = f"exit code {codes}; -9 usually means that memory ran out"
+        mend = "run the call again, with a smaller n_workers if it was memory."
+        raise WorkerError(f"A training worker ended unexpectedly ({why}): {mend}") from error

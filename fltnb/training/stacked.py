@@ -50,8 +50,7 @@ class _Dense(_Layer):
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Map (a, b, inputs) to (a, b, outputs)."""
         a, self.x = len(x), x
-        weight = self.weight.value[:a].transpose(1, 2)
-        return self.activated(torch.baddbmm(self.bias.value[:a, None], x, weight), mask)
+        return self.activated(torch.baddbmm(self.bias.value[:a, None], x, self.weight.value[:a].transpose(1, 2)), mask)
 
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
         a, x, d = len(d), self.x, unactivated(self, d)
@@ -67,8 +66,7 @@ class _Conv(_Layer):
         """Map (a, b, C, H, W) to (a, b, C', H', W'): one convolution with a group per client."""
         a, b, conv, dtype, kernels = len(x), x.shape[1], self.stage.linear, x.dtype, self.weight.spec.kernels
         self.x = x.transpose(0, 1).reshape(b, a * conv.inputs, *x.shape[3:]).to(kernels)
-        shape = a * conv.outputs, conv.inputs, conv.kernel, conv.kernel
-        self.flat = self.weight.value[:a].reshape(shape).to(kernels)
+        self.flat = self.weight.value[:a].flatten(0, 1).to(kernels)
         bias = self.bias.value[:a].reshape(-1).to(kernels)
         self.raw = z = functional.conv2d(self.x, self.flat, bias, padding=conv.padding, groups=a)
         if self.stage.pool:
@@ -78,9 +76,8 @@ class _Conv(_Layer):
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
         a, b, conv, dtype = len(d), d.shape[1], self.stage.linear, d.dtype
         d = unactivated(self, d).transpose(0, 1).reshape(b, a * conv.outputs, *d.shape[3:])
-        below, weight, bias = (
-            None if one is None else one.to(dtype) for one in convolution_gradients(self, d, self.flat, a, first)
-        )
+        found = convolution_gradients(self, d, self.flat, a, first)
+        below, weight, bias = (None if one is None else one.to(dtype) for one in found)
         self.weight.descend(a, axpby(weight.view(a, *self.weight.value.shape[1:])))
         self.bias.descend(a, axpby(bias.view(a, conv.outputs)))
         return None if first else below.view(b, a, conv.inputs, *below.shape[2:]).transpose(0, 1)
@@ -115,8 +112,7 @@ class StackedEngine(Engine):
         """Clients trained at a time, by a model of the memory they take."""
         numbers = self.model.n_parameters * (2 + bool(self.spec.momentum) + bool(self.spec.proximal))
         numbers += 4 * self.spec.batch_size * sum(int(np.prod(shape)) for shape in self.model.activations)
-        gpu = self.device.type == "cuda"
-        room = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0] if gpu else CPU_BYTES
+        room = GPU_SHARE * torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else CPU_BYTES
         return max(1, int(room // (numbers * np.dtype(self.spec.dtype).itemsize)))
 
     def _train(self, theta, rows, clients, round, weights, done: Trained) -> None:
@@ -132,10 +128,8 @@ class StackedEngine(Engine):
     def _chunk(self, start: np.ndarray, clients: list[int], round: int, weights) -> tuple:
         sizes = np.array([len(self.fed.train[client]) for client in clients])
         values = torch.from_numpy(start).to(self.device).split(self.model.sizes, dim=1)
-        parameters = [
-            _Parameter(value.reshape(-1, *shape).clone(), self.spec)
-            for value, (_, shape) in zip(values, self.model.shapes, strict=True)
-        ]
+        shaped = (value.reshape(-1, *shape) for value, (_, shape) in zip(values, self.model.shapes, strict=True))
+        parameters = [_Parameter(value.clone(), self.spec) for value in shaped]
         layers = [
             (_Conv if isinstance(stage.linear, Conv) else _Dense)(stage, weight, bias)
             for stage, weight, bias in zip(self.model.stages, parameters[::2], parameters[1::2], strict=True)

@@ -201,8 +201,7 @@ class _NarrowConv(_Conv):
         planes = torch.zeros(conv.inputs, sweep + narrow.TAPS * self.shape[2], dtype=self.dtype)
         self.scratch = planes.numpy(), torch.empty(2, sweep, dtype=self.dtype).numpy()
         self.gradients = torch.empty_like(rows), torch.empty_like(self.bias)
-        own = rows[..., : conv.kernel * conv.inputs].unflatten(2, (conv.kernel, conv.inputs))
-        return rows, own.permute(0, 3, 1, 2)
+        return rows, rows[..., : conv.kernel * conv.inputs].unflatten(2, (conv.kernel, conv.inputs)).permute(0, 3, 1, 2)
 
     def _images(self, b: int, shape: tuple[int, ...]) -> tuple[torch.Tensor, np.ndarray]:
         """Return memory for b images (H, W, C), channels last: as (b, C, H, W), and flat with room to read beyond."""
@@ -241,8 +240,7 @@ class _WideConv(_Conv):
         b, (c, h, w) = x.shape[0], self.shape
         if b not in self.rooms:
             out = torch.empty(b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype)
-            below = torch.empty(b, h, w, c, dtype=self.dtype)
-            self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), below
+            self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), torch.empty(b, h, w, c, dtype=self.dtype)
         out, winners, _ = self.rooms[b]
         self.run_pool(_pixels(self.convolved(x)), out.flatten().numpy(), winners)
         return out
@@ -303,10 +301,8 @@ class LeanTrainer:
         for epoch in range(self.spec.local_epochs):
             sequence = order(self.spec, round, client, epoch, n)
             masks = keep_masks(self.spec, self.model, round, client, epoch, n)
-            scales = [
-                torch.from_numpy(keep).to(self.dtype).div_(1 - p)
-                for keep, (_, p) in zip(masks, self.model.dropout, strict=True)
-            ]
+            pairs = zip(masks, self.model.dropout, strict=True)
+            scales = [torch.from_numpy(keep).to(self.dtype).div_(1 - p) for keep, (_, p) in pairs]
             weights = None if sample_weights is None else torch.from_numpy(sample_weights[sequence])
             last = epoch == self.spec.local_epochs - 1
             total = 0.0
