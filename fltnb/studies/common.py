@@ -197,6 +197,16 @@ def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
     return list({job.id: job for job in result}.values())
 
 
+def alone(dataset: str, profile: str, seeds: Iterable[int], shared_classes: int = 0) -> list[Job]:
+    """Return FLT's rows as run but for the encoders, which every client tunes by itself; on MNIST with two rules."""
+    wanted: list[tuple[str, Settings]] = [("flt_enc2", {"tuning": "alone"})]
+    if dataset == "mnist":
+        rules = ("participants",) if shared_classes else ("participants", "last_aggregate")
+        wanted += [("flt_enc1", {**one, "tuning": "alone"}) for one in ({}, *({"rule": rule} for rule in rules))]
+    each = (rows(name, dataset, "as_run", profile, seeds, shared_classes, **switch) for name, switch in wanted)
+    return [job for own in each for job in own]
+
+
 def picture(dataset: str, variant: str, profile: str, shared_classes: int = 0) -> Job:
     """Return the clustering of FCR with Enc1 in scenario 1 or 2, with what a picture of it needs."""
     fed, enc = federation(dataset, variant, 0, shared_classes), encoder(dataset, "enc1", variant, profile)

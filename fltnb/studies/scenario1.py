@@ -4,7 +4,7 @@ from itertools import product
 
 from ..results import Job
 from . import centroids
-from .common import DATASETS, SCENARIO1_METHODS, SEEDS, VARIANTS, picture, rows, steps
+from .common import DATASETS, SCENARIO1_METHODS, SEEDS, VARIANTS, alone, picture, rows, steps
 
 
 def jobs(profile: str) -> list[Job]:
@@ -20,5 +20,6 @@ def jobs(profile: str) -> list[Job]:
         for name, variant, switch in wanted:
             result += rows(name, dataset, variant, profile, SEEDS[profile], **switch)
         result += steps(dataset, profile) if profile != "demo" else []
+    result += alone("mnist", profile, SEEDS[profile]) if profile != "demo" else []
     result += centroids.jobs(profile)
     return result + [picture(dataset, variant, profile) for dataset in DATASETS[profile] for variant in VARIANTS]
