@@ -49,16 +49,15 @@ def embed_clients(
     # Threads, as torch releases the interpreter lock; the executor's own, because joblib's do not end with the call:
     # after an error they would go on computing, and crash the interpreter at its exit.
     n_jobs = n_jobs if n_jobs and n_jobs > 0 else cpu_count()
-    if spec.tuning == "relay":
-        order = stream(spec.seed, "finetune").permutation(fed.n_clients)
-        done = bar(_relay(fed, spec, weights, order), progress, total=len(order), desc="Embedding clients")
-        found = dict(zip(order.tolist(), done, strict=True))
-        return [found[i] for i in range(fed.n_clients)]
+    relay = spec.tuning == "relay"
+    order = stream(spec.seed, "finetune").permutation(fed.n_clients) if relay else np.arange(fed.n_clients)
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(n_jobs) as pool:
         try:
-            done = pool.map(partial(_client, fed, spec, weights), range(fed.n_clients))
-            return list(bar(done, progress, total=fed.n_clients, desc="Embedding clients", unit="client"))
+            own = partial(_client, fed, spec, weights)
+            done = _relay(fed, spec, weights, order) if relay else pool.map(own, order.tolist())
+            found = list(bar(done, progress, total=fed.n_clients, desc="Embedding clients", unit="client"))
+            return [found[turn] for turn in np.argsort(order)]
         finally:
             pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C: at most the clients at work are waited for
             torch.set_num_threads(threads)
@@ -82,6 +81,7 @@ def _relay(fed, spec, weights, order: np.ndarray) -> Iterator[np.ndarray]:
 
     from . import networks
 
+    torch.set_num_threads(1)  # the sums must not depend on the cores; what called this sets it back
     network = networks.load(spec.kind, fed.input_shape, spec.latent, weights)
     optimiser = networks.adam(network, spec.lr)
     schedule = torch.optim.lr_scheduler.StepLR(optimiser, HALVED_EVERY, 0.5)

@@ -39,7 +39,6 @@ def jobs(profile: str) -> list[Job]:
     # PCA+kM+HC's threshold was 1 in the text, 1.2 in the code of the tables and 3 a few days before
     for name in sets if profile != "demo" else ():
         result += rows("pca_km_hc", name, "as_run", profile, seeds, 1, threshold=3.0) + steps(name, profile, 1)
-    for name in sets if profile != "demo" else ():
         result += alone(name, profile, seeds if name == "mnist" else (0,), 1)
     result += [picture(*one, profile, 1) for one in trained]
     for name, variant in trained:
