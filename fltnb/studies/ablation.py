@@ -7,12 +7,13 @@ nothing before. So there are eight settings to run.
 from itertools import product
 
 from ..results import Job
-from .common import FEWER_SEEDS, PER_CLASS, VARIANTS, rows
+from .common import FEWER_SEEDS, PER_CLASS, rows
 
 METHODS = ("fedsem", "flt_enc1", "flt_enc2")
 GRID = {"clients": (100, 500), "participation": (0.2, 0.5), "local_epochs": (1, 5)}
 TOY = GRID | {"clients": (25, 50), "participation": (0.2,)}  # the digits: other sizes, and shorter
-SAMPLERS = {"clients": (100, 500), "participation": (0.2,), "local_epochs": (1,)}  # with the other sampler as well
+SAMPLERS = {"as_written": GRID | {"participation": (0.2,), "local_epochs": (1,)}, "as_run": GRID}
+"""Levels that are run with the other sampler as well, by variant."""
 
 
 def jobs(profile: str) -> list[Job]:
@@ -21,7 +22,7 @@ def jobs(profile: str) -> list[Job]:
     wanted: list[tuple[str, dict, dict]] = [("as_written", grid, {})]
     if profile != "demo":
         wanted += [("as_run", GRID, {})]
-        wanted += [(variant, SAMPLERS, {"sampler": f"{PER_CLASS} per class"}) for variant in VARIANTS]
+        wanted += [(variant, grid, {"sampler": f"{PER_CLASS} per class"}) for variant, grid in SAMPLERS.items()]
     runs = []
     for variant, grid, more in wanted:
         for *levels, name in product(*grid.values(), METHODS):
