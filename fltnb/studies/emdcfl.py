@@ -214,6 +214,18 @@ def _printed(found: pd.DataFrame) -> pd.DataFrame:
     return found[["seed", "method"]].assign(metric="ari", value=found["ari"])
 
 
+def printed_ari(results: Any, dataset: str) -> pd.Series:
+    """Mean ARI by (variant, method) of :func:`pacfl` and :func:`one_shots` on a data set; empty where none was run.
+
+    ``results``: of a notebook (:class:`fltnb.results.Results`).
+    """
+    found = [pd.DataFrame(columns=["variant", "method", "value"], dtype=object)]
+    for run in results.where(kind="study", dataset=dataset, table=lambda names: names != "").runs.itertuples():
+        own = results.table(run.key, "printed")
+        found.append(own.assign(variant=run.variant) if run.variant else own)
+    return pd.concat(found).astype({"value": float}).groupby(["variant", "method"])["value"].mean()
+
+
 def tables(dataset: str) -> str:
     """Return the paper's tables of a data set, such as ``T10``, or ``T2 T7`` where rows are printed twice."""
     kind, _, rest = dataset.partition("_")

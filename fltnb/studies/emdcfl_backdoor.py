@@ -20,7 +20,7 @@ from . import emdcfl
 from .common import FEWER_SEEDS, SEEDS, Settings, Study
 
 CLUSTERS = 3  # targets, attackers, others
-FEW = {"rounds": 3}
+FEW = {"rounds": 3}  # of the rows that stand beside the published ten, and where single classes are looked at
 TARGET = 0  # the cluster that is to be protected; the printed accuracies are its clients'
 ANATOMY = ("fedavg", "oracle", "emdcfl")  # methods that the notebook looks into, class by class
 
@@ -88,7 +88,7 @@ def jobs(profile: str) -> list[Job]:
             clients = PUBLISHED["clients"] if data == "mnist" else size["clients"]
             others.append(emdcfl.pacfl(emdcfl.federation(name, size | {"clients": clients}, 0), name))
         others.append(Job.study("emdcfl_backdoor.versions", {"data": data}, axes={"dataset": name}))
-    data, size = next(iter(SIZES[profile].items()))  # single classes and images after few rounds, of the first data set
+    data, size = next(iter(SIZES[profile].items()))  # single classes and images, of the first data set
     settings = {"federation": emdcfl.federation(f"backdoor_{data}", size, 0) | {"test": "both"}}
     settings |= {"model": size["model"], "training": emdcfl.training(size | FEW)}
     settings["methods"] = [emdcfl.method(name, CLUSTERS) for name in ANATOMY]
