@@ -225,6 +225,22 @@ def test_a_ledger_gives_back_what_it_got(tmp_path_factory, axes, accuracy):
     np.testing.assert_allclose(again.curves["accuracy"], [10.0, accuracy], 1e-6, 1e-6)
 
 
+def test_arrays_of_any_type_come_back_and_those_of_older_ledgers_are_read():
+    arrays = {"labels": np.arange(6).reshape(2, 3), "at/1": np.arange(4), "none": np.zeros((0, 3), bool)}
+    arrays |= {"names": np.array(["a", "bcd"]), "one": np.array(2.5), "last": np.array([[np.nan, 1.0]])}
+    ledger = Ledger("small", "nb").merge([replace(finished(), kind="study", arrays=arrays)])
+    (line,) = ledger.lines
+    own = {f"arrays/{line['record']}/{name}": value for name, value in arrays.items()}
+    for _ in ("as written now", "as written by format 1"):
+        again = Ledger("small", "nb").arrays(line["record"])
+        assert list(again) == list(arrays)
+        for name, value in arrays.items():
+            assert (again[name].dtype, again[name].shape) == (value.dtype, value.shape)
+            np.testing.assert_array_equal(again[name], value)
+        np.savez_compressed(ledger.path("npz"), records=np.array([line["record"]]), **own)
+        ledger.path("json").write_text(ledger.path("json").read_text().replace('"format": 2', '"format": 1'))
+
+
 def test_new_names_of_axes_take_the_place_of_old_ones():
     Ledger("small", "nb").merge([finished(axes={"note": "k = 2"})])
     ledger = Ledger("small", "nb").merge([finished(axes={"k": 2})])

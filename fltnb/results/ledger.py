@@ -10,6 +10,7 @@ import csv
 import fcntl
 import functools
 import json
+import math
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from ..settings import plain
 from .finished import TABLES, Finished, below, columns_of, read_arrays, table_of
 from .job import COMMON, digest
 
-FORMAT = 1
+FORMAT = 2
 _LAST = ("stopped", "key", "record")
 _READ = {"bool": "True".__eq__, "int": int, "float": float, "text": str}
 _SAME = 1e-9  # relative: numbers of one key that differ by more came from two different computations
@@ -95,7 +96,7 @@ class Ledger:
     def _arrays(self) -> dict[str, np.ndarray]:
         path = self.path("npz")
         try:
-            return read_arrays(path.read_bytes())
+            return _unpack(read_arrays(path.read_bytes()))
         except Exception as error:
             raise _damaged(path, error, f"; the numbers in {self.path('csv').name} are not affected") from error
 
@@ -272,7 +273,7 @@ def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
         packed |= {f"arrays/{name}/{column}": value for column, value in _for_ledger(done).items()}
     book = _book(ledger, there, {name: columns[name] for name in order}, list(axes))
     text = pd.DataFrame(lines, columns=order, dtype=object).to_csv(index=False)
-    paths.write_atomically(ledger.path("npz"), lambda file: np.savez_compressed(file, **packed))
+    paths.write_atomically(ledger.path("npz"), lambda file: np.savez_compressed(file, **_pack(packed)))
     paths.write_atomically(ledger.path("json"), lambda file: file.write(book.encode()))
     paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.encode()))
 
@@ -297,6 +298,25 @@ def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], a
     blocks += [f'"{name}": [\n' + ",\n".join(own) + "\n]" for name, own in (("machines", machines), ("parts", parts))]
     blocks.append('"records": {\n' + ",\n".join(lines) + "\n}")
     return "{\n" + ",\n".join(blocks) + "\n}\n"
+
+
+def _pack(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Put arrays of one type end to end: in an archive, each file costs as much as a hundred labels."""
+    layout = [(name, value.dtype.str, value.shape) for name, value in arrays.items()]
+    kinds = dict.fromkeys(kind for _, kind, _ in layout)
+    ends = {kind: np.concatenate([one.ravel() for one in arrays.values() if one.dtype.str == kind]) for kind in kinds}
+    return {"layout": np.array(json.dumps(layout))} | ends
+
+
+def _unpack(packed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Undo :func:`_pack`; files of format 1 are not packed."""
+    if "layout" not in packed:
+        return packed
+    arrays, at = {}, dict.fromkeys(packed, 0)
+    for name, kind, shape in json.loads(str(packed["layout"])):
+        start, at[kind] = at[kind], at[kind] + math.prod(shape)
+        arrays[name] = packed[kind][start : at[kind]].reshape(shape)
+    return arrays
 
 
 def _compact(values: np.ndarray) -> np.ndarray:

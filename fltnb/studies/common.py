@@ -20,7 +20,7 @@ FEWER_SEEDS = SEEDS | {"small": (0,)}  # where a run takes two cores long
 SCENARIO1_METHODS = ("fedavg", "local", "pca_km_hc", "fedsem", "flt_enc1", "flt_enc2", "oracle")
 MOMENTUM = {"as_written": 0.0, "as_run": 0.5}  # the paper names none, the code had 0.5
 GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters; case I as was run
-LATER = (("tuning", "alone"), ("batch_norm", "running"))
+LATER = (("tuning", "alone"), ("batch_norm", "running"))  # written out, these defaults would change the ids of before
 COMPONENTS = 64
 PLANE = f"{COMPONENTS} principal components"
 PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
@@ -40,7 +40,6 @@ def federation(dataset: str, variant: str, seed: int, shared_classes: int = 0, n
 def spec(kind: str, *how: Any, **options: Any) -> Settings:
     """Return the settings of an encoder; parameters as those of :class:`fltnb.encoders.EncoderSpec`."""
     made = asdict(EncoderSpec(kind, *how, **options))
-    # they came later: written out, their defaults would give a study of before another id
     return {name: value for name, value in made.items() if (name, value) not in LATER}
 
 
