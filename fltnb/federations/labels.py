@@ -107,8 +107,7 @@ def _class_lists(
     needed = n_clusters * step + (0 if n_clusters > 2 else shared)
     if needed > len(usable):
         raise FltnbError(f"The clusters need {needed} classes but {images.name} has {len(usable)}: ask for fewer.")
-    start = step * np.arange(n_clusters)[:, None]
-    return rng.permutation(usable)[(start + np.arange(per_cluster)) % needed]
+    return rng.permutation(usable)[(step * np.arange(n_clusters)[:, None] + np.arange(per_cluster)) % needed]
 
 
 def _wanted(

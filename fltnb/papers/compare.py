@@ -109,8 +109,7 @@ class _Found:
                 frame = frame[~absent]
             elif trainings[name].nunique(dropna=False) > 1:
                 frame = frame[absent]
-        groups = frame.groupby(["dataset", "method", "variant"], sort=False)
-        return {key: own.to_dict("records") for key, own in groups}
+        return {key: own.to_dict("records") for key, own in frame.groupby(["dataset", "method", "variant"], sort=False)}
 
     def cell(self, line: Row, variant: str) -> dict[str, Any]:
         """Return the row's numbers, or :data:`NOT_RUN` with the cost of the gap."""

@@ -24,7 +24,7 @@ from .numbers import read
 from .settings import NOTEBOOKS, in_order
 
 PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
-PART = " <i>(as far as tested)</i>"
+PART, SINGLE = " <i>(as far as tested)</i>", " <i>(one seed)</i>"
 SYMBOLS = dict(zip(VERDICTS, "✔◐✘○–", strict=True))
 
 
@@ -81,13 +81,15 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     lines.append(f"<b>{len(judged)} claims</b>, among them:")
     for word in VERDICTS:
         own = judged[judged["verdict"] == word]
-        named = own.loc[own["id"].isin(about["headlines"].split()), "claim"] + own["part"].map({True: PART, False: ""})
+        single = own["evidence"].map(lambda checks: SINGLE * ({"one seed" in text for *_, text in checks} == {True}))
+        named = own["claim"] + own["part"].map({True: PART, False: ""}) + single
+        named = named[own["id"].isin(about["headlines"].split())]
         if len(own):
-            lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named.dropna())}".rstrip(": "))
+            lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
     behind = [held[book] for book in NOTEBOOKS[paper] if held.get(book) is not None and len(held[book].runs)]
     hours = sum(results.provenance()["minutes"].sum() for results in behind) / 60
-    runs = sum(len(one.runs) for one in behind)
-    lines.append(f"<b>Cost</b> of its tables: {runs:,} runs, {hours:.1f} hours of computing.")
+    count = sum(len(one.runs) for one in behind)
+    lines.append(f"<b>Cost</b> of its tables: {count:,} runs, {hours:.1f} hours of computing.")
     return "<br>".join(lines) + "</td>"
 
 
