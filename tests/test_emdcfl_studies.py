@@ -101,8 +101,10 @@ def test_one_round_decides_what_emdcfl_and_fedclust_find():
     """The same clusters as those of whole runs, in the tables' form."""
     fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 4, "angles": [[0], [90]], "seed": 1}
     how = {"local_epochs": 3, "batch_size": 10, "lr": 0.05, "momentum": 0.9}
-    found = emdcfl.one_shot(fed, "mlp32", 1, **how)["tables"]["printed"]
-    assert found["method"].tolist() == ["emdcfl", "fedclust", "fedclust"] and set(found["seed"]) == {1}
+    made = emdcfl.one_shot(fed, "mlp32", 1, **how)["tables"]
+    assert made["printed"]["method"].tolist() == ["emdcfl"] and made["told"]["method"].tolist() == ["fedclust"] * 2
+    found = pd.concat([made["printed"], made["told"]])
+    assert set(found["seed"]) == {1}
     whole = fl.federations.build(fed)
     for row in found.itertuples():
         method = fl.methods.build(emdcfl.method(row.method, 2, row.variant))

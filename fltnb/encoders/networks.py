@@ -130,8 +130,7 @@ class ConvAE(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(n, C, H, W) -> reconstruction of the same shape, in (0, 1)."""
-        pixels = self._decode(self.encode(x))
-        return pixels.index_select(1, torch.argsort(self.order)).view_as(x)
+        return self._decode(self.encode(x)).index_select(1, torch.argsort(self.order)).view_as(x)
 
     def loss(self, x: torch.Tensor) -> torch.Tensor:
         """Mean squared error of the reconstruction."""

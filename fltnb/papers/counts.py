@@ -61,7 +61,7 @@ def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.D
     """Compare the order of a table's methods, reproduced against printed, by Spearman's rank correlation.
 
     Returns a DataFrame: ``dataset, setting, metric``; ``rows``: "as written", or "as run where run"; ``methods``
-    compared (``least`` or more); ``rho`` of the means over seeds, ``lowest`` and ``highest`` of single seeds; ``off``:
+    compared (``least`` or more); ``rho`` of the means over seeds, ``lowest`` and ``highest`` of full seeds; ``off``:
     the three methods whose rank departs most, with the places by which they are better here than in print. Parameters
     as for :func:`fltnb.papers.measured`.
     """
@@ -75,8 +75,8 @@ def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.D
 
     whole = both(results)
     single = [both(results.where(seed=seed)) for seed in sorted(set(results.where(kind="training").runs["seed"]))]
-    for one in single:  # a row as run that lacks this seed has the mean of the others
-        one["mixed"] = one["as_run"].fillna(whole["as_run"]).fillna(one["as_written"])
+    for one in single:  # no row as written stands in for one as run that lacks this seed
+        one["mixed"] = one["as_run"].where(whole["as_run"].notna().reindex(one.index), one["as_written"])
     rows = []
     for at, own in whole.groupby(keys[:3], sort=False):
         for column, words in {"as_written": "as written", "mixed": "as run where run"}.items():
@@ -89,5 +89,5 @@ def rank_agreement(results: Any, paper: str, table: str, least: int = 8) -> pd.D
             far = places.reindex(places.abs().sort_values(ascending=False, kind="stable").index[:3])
             off = ", ".join(f"{label(name)} {value:+g}" for name, value in far.items() if value)
             rho = held.corr(method="spearman").iloc[0, 1]
-            rows.append((*at, words, len(held), rho, min(rhos, default=rho), max(rhos, default=rho), off))
+            rows.append((*at, words, len(held), rho, min(rhos, default=None), max(rhos, default=None), off))
     return pd.DataFrame(rows, columns=[*keys[:3], "rows", "methods", "rho", "lowest", "highest", "off"])

@@ -195,18 +195,20 @@ def one_shots(dataset: str) -> Iterator[Job]:
 def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> Study:
     """ARIs that the first local round decides: EMD-CFL's, and FedClust's told K (of last layers; as run: of all).
 
-    Returns a dict: Table ``printed``, complete as the paper's tables have it: later rounds change no cluster.
+    Returns a dict: Tables ``printed``, complete as the paper's tables have it: later rounds change no cluster; and
+    ``told``, FedClust's, whose distances the paper cuts at a threshold instead.
     """
-    wanted = ("EMDClustering", "last layer", "parameters")
-    jobs = [Job.distances(federation, model, training, {"name": name}, seed=seed) for name in wanted]
+    measures = [{"name": name} for name in ("EMDClustering", "last layer", "parameters")]
+    jobs = [Job.distances(federation, model, training, measure, seed=seed) for measure in measures]
     emd, *models = compute(jobs, progress=False)
     rows = [("emdcfl", "as_written", emd.numbers["ari"])]
     for variant, found in zip(VARIANTS, models, strict=True):
         tree = linkage(squareform(found.arrays["distance"], checks=False), "complete")
         told = cut(tree, len(np.unique(found.arrays["clusters"])))
         rows.append(("fedclust", variant, adjusted_rand_index(found.arrays["clusters"], told)))
-    frame = pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
-    return {"tables": {"printed": frame[["variant"]].join(_printed(frame))}}
+    found = pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
+    frame = found[["variant"]].join(_printed(found))
+    return {"tables": {"printed": frame[:1], "told": frame[1:]}}
 
 
 def _printed(found: pd.DataFrame) -> pd.DataFrame:
@@ -214,13 +216,13 @@ def _printed(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed_ari(results: Any, dataset: str) -> pd.Series:
-    """Mean ARI by (variant, method) of :func:`pacfl` and :func:`one_shots` on a data set; empty where none was run.
+    """Mean ARI by (variant, method) of :func:`pacfl` and :func:`one_shots` (FedClust told K); empty where none was run.
 
     ``results``: of a notebook (:class:`fltnb.results.Results`).
     """
     found = [pd.DataFrame(columns=["variant", "method", "value"], dtype=object)]
     for run in results.where(kind="study", dataset=dataset, table=lambda names: names != "").runs.itertuples():
-        own = results.table(run.key, "printed")
+        own = pd.concat([results.table(run.key, name) for name in ("printed", "told")])
         found.append(own.assign(variant=run.variant) if run.variant else own)
     return pd.concat(found).astype({"value": float}).groupby(["variant", "method"])["value"].mean()
 
