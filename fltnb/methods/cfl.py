@@ -167,4 +167,5 @@ class FedCluster(Method):
 def halves(similarity: np.ndarray, gamma: float) -> np.ndarray | None:
     """Average-linkage cut in two: True (m,) for the half without the first member, None where it does not stand."""
     second = bipartition(similarity, "average")
-    return second if np.sqrt((1.0 - similarity[np.ix_(second, ~second)].max()) / 2.0) >= gamma else None
+    nearest = similarity[np.ix_(second, ~second)].max()
+    return second if np.sqrt((1.0 - nearest) / 2.0) >= gamma else None

@@ -88,8 +88,8 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
             lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
     behind = [held[book] for book in NOTEBOOKS[paper] if held.get(book) is not None and len(held[book].runs)]
     hours = sum(results.provenance()["minutes"].sum() for results in behind) / 60
-    count = sum(len(one.runs) for one in behind)
-    lines.append(f"<b>Cost</b> of its tables: {count:,} runs, {hours:.1f} hours of computing.")
+    runs = sum(len(one.runs) for one in behind)
+    lines.append(f"<b>Cost</b> of its tables: {runs:,} runs, {hours:.1f} hours of computing.")
     return "<br>".join(lines) + "</td>"
 
 

@@ -198,21 +198,20 @@ def one_shot(federation: Settings, model: str, seed: int, **training: Any) -> St
     Returns a dict: Tables ``printed``, complete as the paper's tables have it: later rounds change no cluster; and
     ``told``, FedClust's, whose distances the paper cuts at a threshold instead.
     """
-    measures = [{"name": name} for name in ("EMDClustering", "last layer", "parameters")]
-    jobs = [Job.distances(federation, model, training, measure, seed=seed) for measure in measures]
+    wanted = ("EMDClustering", "last layer", "parameters")
+    jobs = [Job.distances(federation, model, training, {"name": name}, seed=seed) for name in wanted]
     emd, *models = compute(jobs, progress=False)
     rows = [("emdcfl", "as_written", emd.numbers["ari"])]
     for variant, found in zip(VARIANTS, models, strict=True):
         tree = linkage(squareform(found.arrays["distance"], checks=False), "complete")
         told = cut(tree, len(np.unique(found.arrays["clusters"])))
         rows.append(("fedclust", variant, adjusted_rand_index(found.arrays["clusters"], told)))
-    found = pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed)
-    frame = found[["variant"]].join(_printed(found))
-    return {"tables": {"printed": frame[:1], "told": frame[1:]}}
+    frame = _printed(pd.DataFrame(rows, columns=["method", "variant", "ari"]).assign(seed=seed))
+    return {"tables": {"printed": frame[frame["method"] == "emdcfl"], "told": frame[frame["method"] == "fedclust"]}}
 
 
 def _printed(found: pd.DataFrame) -> pd.DataFrame:
-    return found[["seed", "method"]].assign(metric="ari", value=found["ari"])
+    return found.filter(["variant", "seed", "method"]).assign(metric="ari", value=found["ari"])
 
 
 def printed_ari(results: Any, dataset: str) -> pd.Series:
