@@ -67,6 +67,7 @@ BOTH |= {name: TWO for name in ("fedsem", "fesem", "fedclust", "flexcfl", "cflgp
 BOTH |= {"pacfl": {"clusterer": {"name": "PACFL"} | TWO}, "emdcfl": {"clusterer": EMD}}
 METHODS |= {name: (settings, {}) for name, settings in BOTH.items()}
 METHODS |= {f"{name} as_run": (settings | {"variant": "as_run"}, {}) for name, settings in BOTH.items()}
+METHODS["cflgp"] = (TWO, {"rounds": 3})  # in the third the models differ, and one of them is the criterion
 CORE = {  # FedAvg with changes of TRAINING
     "steps": {"momentum": 0.9, "weight_decay": 1e-3, "proximal": 0.1, "local_epochs": 2, "lr": 0.02},
     "float64": {"dtype": "float64"},

@@ -131,7 +131,11 @@ LINES = {
     ),
     "EMDCFL": Line(*three(lambda t: m.EMDCFL(emd(t)), 0.025, 2.0, 0), setup=exchanged),
     "FlexCFL": Line(lambda: m.FlexCFL(2), lambda: m.FlexCFL(1), **EQUAL),
-    "CFLGP": Line(lambda: m.CFLGP(2), lambda: m.CFLGP(1), **EQUAL),
+    "CFLGP": Line(
+        *(lambda: m.CFLGP(2), lambda: m.CFLGP(1)),
+        **EQUAL,
+        once=lambda P: (4 * (M // 2) * P,) * 2,  # in round 3 all three, whose model is the first, train the second too
+    ),
     "FedEM": Line(lambda: m.FedEM(K), lambda: m.FedEM(1), **SEVERAL, up=lambda P: K * P, personal=True),
     "FedRC": Line(
         *(lambda: m.FedRC(K), lambda: m.FedRC(1)),

@@ -197,15 +197,17 @@ def test_cflgp_clusters_by_updates_and_averages_inside():
     assert served(published, next(steps(published, [(FOUR, trained)], sizes=[1, 3, 1, 1])))[0] == [5.5, 0]
 
 
-def test_cflgp_profile_is_a_running_mean_and_labels_freeze():
-    method = CFLGP(2, period=1, stop=2)
-    swapped = [[0.0, 9.0], [0.0, 9.0], [9.0, 0.0], [9.0, 0.0]]
-    first = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
-    a, b, c = steps(method, [(FOUR, first), (FOUR, swapped), (FOUR, first)])
-    assert np.allclose(a["profile"][0, 0], [1, 0])
-    moved = np.array(swapped[0]) - a["models"][a["row"][0]]
-    assert np.allclose(b["profile"][0, 0], 0.5 * np.array([1, 0]) + 0.5 * moved)  # beta: 1 at t = 0, a half at t = 1
+def test_cflgp_profiles_updates_from_one_model_after_the_other_until_labels_freeze():
+    method, start, P = CFLGP(2, period=1, stop=2), [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], 7
+    later, again = [[0.0, 9.0], [0.0, 9.0], [9.0, 0.0], [9.0, 0.0]], [[2.0, 2.0]] * 2
+    a, b, c = steps(method, [(FOUR, start), (FOUR, later, again), (FOUR, start)])
+    assert np.array_equal(a["profile"], np.stack([start, np.zeros((4, 2))], axis=1))  # all start from model 0
+    assert [method.traffic(state, P) for state in (a, b, c)] == [(7, 7), (10, 10), (7, 7)]  # half of them do two
+    home = a["row"] == 1
+    from_one = np.where(home[:, None], later, again[0]) - a["models"][1]
+    assert home.sum() == 2 and np.array_equal(b["profile"], np.stack([start, from_one / 2], axis=1))  # beta 1, then 1/2
     assert np.array_equal(b["profile"], c["profile"]) and np.array_equal(b["labels"], c["labels"])
+    assert np.array_equal(b["models"][b["row"]], later)  # what the criterion gave is averaged nowhere
 
 
 def test_cflgp_own_blocks_make_labels_stick():
@@ -219,7 +221,8 @@ def test_cflgp_own_blocks_make_labels_stick():
 
 
 def test_cflgp_waits_for_enough_clients_and_keeps_names():
-    a, b = steps(CFLGP(2, period=1), [([0], [[1.0, 0.0]]), ([0, 3], [[1.0, 0.0], [0.0, 1.0]])])
+    both = [[1.0, 0.0], [0.0, 1.0]]
+    a, b = steps(CFLGP(2, period=1), [([0], [[1.0, 0.0]]), ([0, 3], both, both)])
     assert a["labels"].tolist() == [0] * 4 and sorted(b["labels"][[0, 3]]) == [0, 1] and not b["labels"][1:3].any()
     assert renamed(np.array([1, 1, 0]), np.array([0, 0, 0])).tolist() == [0, 0, 1]
     assert renamed(np.array([0, 1, 2, 3]), np.array([3, 2, 1, 0])).tolist() == [3, 2, 1, 0]

@@ -16,6 +16,7 @@ import fltnb as fl
 from fltnb import paths
 from fltnb.data import ImageSet
 from fltnb.methods import Context
+from fltnb.training import Trained
 
 QUICK = {"model": "mlp_plain", "rounds": 2, "local_epochs": 2, "participation": 1.0, "lr": 0.1, "batch_size": 1000}
 QUICK |= {"backend": "serial", "progress": False, "dtype": "float64"}
@@ -71,19 +72,23 @@ def two_clusters(n_clients, samples=20, **options):
 
 
 def steps(method, rounds, theta0=(0.0, 0.0), sizes=None, n_clients=None, head=1, **fed):
-    """Feed a method with ``rounds``, a list of (clients, what they trained); yield the state after each.
+    """Feed a method with ``rounds``, a list of (clients, what they trained, again); yield the state after each.
 
     The last ``head`` numbers of a model are its last layer, which has one output and no bias. ``fed``: more of the
     federation's attributes.
     """
-    n_clients = n_clients or 1 + max(max(clients) for clients, _ in rounds)
+    n_clients = n_clients or 1 + max(max(clients) for clients, *_ in rounds)
     theta0, sizes = np.array(theta0), np.ones(n_clients, dtype=np.int64) if sizes is None else np.array(sizes)
     P = len(theta0)
     counts = {"n_parameters": P, "n_trainable": P, "n_statistics": 0, "n_classes": 0}
     model = SimpleNamespace(**counts, head=slice(P - head, P), init=lambda seed, index=0: theta0 + index)
     state = method.start(SimpleNamespace(n_clients=n_clients, sizes=sizes, val=[], **fed), model, Context(0))
-    for round, (clients, trained) in enumerate(rounds, start=1):
-        state = method.collect(state, np.array(clients), np.array(trained, dtype=np.float64), round)
+    for round, (clients, *answers) in enumerate(rounds, start=1):
+        clients, answers = np.array(clients), [np.array(answer, dtype=np.float64) for answer in answers]
+        left = iter(answers)
+        engine = SimpleNamespace(train=lambda *_, left=left: Trained(came := next(left), np.zeros(len(came))))
+        state, trained = method.train(state, clients, round, engine)
+        state = method.collect(state, clients, trained.theta, round)
         yield {name: np.array(value) for name, value in state.items()}
 
 

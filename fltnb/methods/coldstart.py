@@ -6,7 +6,7 @@ their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PM
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -20,6 +20,9 @@ from ..relatedness.pacfl import flat_clusters
 from ..settings import Count, Natural, NonNegative
 from .base import Context, HardMethod, Method, State, unclustered
 from .modelspace import BLOCK, cluster_means, gram, kmeans, leading_features, with_rows
+
+if TYPE_CHECKING:
+    from ..training import Trained
 
 
 class ColdStart(HardMethod):
@@ -203,13 +206,13 @@ def pull(models: np.ndarray, eta: float, normalised: bool = True, n_trainable: i
 class CFLGP(HardMethod):
     """Cluster the clients by the leading singular directions of their averaged updates, again and again.
 
-    A client's profile is a running mean of what it sends; every ``period`` rounds the profiles of all clients heard so
-    far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
-    so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
+    Every ``period`` rounds participants also train from one of the K models, the same for all, in turn: what comes out
+    enters that model's block of a client's profile, a running mean. The profiles of all clients heard so far are
+    projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed so that
+    as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
 
-    A profile has one block of P numbers, as in the released code. The paper's text sends one of the K models after the
-    other to everybody; that is not here, nor is its single mini-batch gradient: an update is that of the whole local
-    training. A client never heard stays in cluster 0, all while fewer than K are heard.
+    The paper's update is the gradient of a single mini-batch; here it is that of the whole local training. A client
+    never heard stays in cluster 0, all while fewer than K are heard.
 
     Parameters
     ----------
@@ -218,7 +221,7 @@ class CFLGP(HardMethod):
     """
 
     name = "cflgp"
-    own_blocks = by_samples = False
+    by_samples = False
 
     period: Count = 2
     stop: Natural = 10
@@ -226,18 +229,38 @@ class CFLGP(HardMethod):
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
         state = unclustered(fed, model, context, self.n_clusters)
-        shape = fed.n_clients, self.n_clusters if self.own_blocks else 1, model.n_trainable
-        return state | {"profile": np.zeros(shape, dtype=state["initial"].dtype)}
+        shape = fed.n_clients, self.n_clusters, model.n_trainable
+        return state | {"profile": np.zeros(shape, dtype=state["initial"].dtype), "twice": np.array(0.0)}
+
+    def due(self, round: int) -> bool:
+        """Whether clients are clustered in this round."""
+        return (round - 1) % self.period == 0 and (round <= self.stop or not self.stop)
+
+    def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
+        """Models (n,) whose updates enter the profiles: the same for all, one after the other."""
+        return np.full(len(clients), (round - 1) // self.period % self.n_clusters)
+
+    def train(self, state: State, clients: np.ndarray, round: int, engine) -> tuple[State, "Trained"]:
+        """Train the cluster's model, and the criterion if it is time and another one; update the profiles."""
+        state, trained = super().train(state, clients, round, engine)
+        if not self.due(round):
+            return state | {"twice": np.array(0.0)}, trained
+        models, block, theta = state["models"], self.criterion(state, clients, round), trained.theta
+        other = block != state["row"][clients]
+        if other.any():
+            again, theta = engine.train(models, block[other], clients[other], round), theta.copy()
+            theta[other], trained.loss[other] = again.theta, trained.loss[other] + 0 * again.loss  # NaN ends the run
+        profile, weight = state["profile"].copy(), 1 / (round // (self.n_clusters * self.period) + 1)  # beta
+        for client, m, update in zip(clients, block, theta, strict=True):
+            profile[client, m] *= 1 - weight
+            profile[client, m] += weight * (update - models[m])[: profile.shape[2]]
+        return state | {"profile": profile, "twice": other.mean()}, trained
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
-        """Update the profiles and cluster if it is time, then average inside the clusters."""
+        """Cluster the profiles if it is time, then average inside the clusters."""
         row, heard, profile = state["row"], state["heard"], state["profile"]
-        if (round - 1) % self.period == 0 and (round <= self.stop or not self.stop):
-            heard, profile = with_rows(heard, clients, True), profile.copy()
-            weight = 1 / (round // (self.n_clusters * self.period) + 1)  # beta, of the newest update
-            for client, block, trained in zip(clients, row[clients] * self.own_blocks, theta, strict=True):
-                profile[client, block] *= 1 - weight
-                profile[client, block] += weight * (trained - state["models"][row[client]])[: profile.shape[2]]
+        if self.due(round):
+            heard = with_rows(heard, clients, True)
             if heard.sum() >= self.n_clusters:
                 points = (profile if heard.all() else profile[heard]).reshape(heard.sum(), -1)
                 features = leading_features(gram(points), self.n_clusters)
@@ -245,19 +268,27 @@ class CFLGP(HardMethod):
                 row = with_rows(row, heard, renamed(labels, row[heard]))
         weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
         models = cluster_means(row[clients], weights, theta, state["models"])
-        return state | {"models": models, "row": row, "labels": row, "heard": heard, "profile": profile}
+        return state | {"models": models, "row": row, "labels": row, "heard": heard}
+
+    def traffic(self, state: State, n_parameters: int) -> tuple[int, int]:
+        """Count a model down and one up, twice for those who train the criterion besides."""
+        return 2 * (round((1 + float(state["twice"])) * n_parameters),)
 
 
 class CFLGPAsRun(CFLGP, as_run=True):
     """What printed EMD-CFL's tables: clusters anew in every round, for ever, and averages weighted by samples.
 
-    A profile has one block per cluster, and an update enters that of the client's present cluster. Clients of different
-    clusters thus have different blocks filled, which makes early labels stick.
+    An update enters the block of the client's present cluster, from whose model it came. Clients of different clusters
+    thus have different blocks filled, which makes early labels stick.
     """
 
-    own_blocks = by_samples = True
+    by_samples = True
     period: ClassVar = 1
     stop: ClassVar = 0
+
+    def criterion(self, state: State, clients: np.ndarray, round: int) -> np.ndarray:
+        """Return the models that the clients train anyway."""
+        return state["row"][clients]
 
 
 def renamed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -166,6 +166,8 @@ def names_in(settings: Any) -> Iterator[str]:
         for word in ("name", "kind"):
             if isinstance(settings.get(word), str):
                 yield settings[word]
+        if isinstance(settings.get("name"), str) and "variant" not in settings:
+            yield f"{settings['name']} as written"
         if "encoder" in settings:
             yield "encoders"
         for value in settings.values():
