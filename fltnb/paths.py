@@ -28,8 +28,8 @@ def results(profile: str) -> Path:
 
 
 def figures(profile: str) -> Path:
-    """Figures of one profile."""
-    return ROOT / "figures" / profile
+    """Figures of one profile (in ``$FLTNB_FIGURES``, else ``figures``)."""
+    return ROOT / (os.environ.get("FLTNB_FIGURES") or "figures") / profile
 
 
 def store() -> Path:

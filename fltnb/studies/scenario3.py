@@ -13,7 +13,7 @@ METHODS = ("fedavg", "pca_km_hc", "ifca", "cfl", "fedsem", "flt", "flt_c2", "flt
 # Rounds; IFCA begins with FedAvg ("weight sharing") for a third of its own, longer run (FLT, Section 4.5)
 ROUNDS = {
     "demo": {"mlp": {"rounds": 4, "ifca": 6}},
-    "small": {"mlp": {"rounds": 200, "ifca": 300}, "leaf_cnn": {"rounds": 100, "ifca": 150}},
+    "small": {"mlp": {"rounds": 200, "ifca": 300}, "leaf_cnn": {"rounds": 30, "ifca": 45}},
     "paper": {"mlp": {"rounds": 1000, "ifca": 1500}, "leaf_cnn": {"rounds": 100, "ifca": 1500}},
 }
 # IFCA and CFL end as one cluster of all clients; so changed, they part. CFL's original thresholds suit another network:
