@@ -44,8 +44,6 @@ def _parser() -> argparse.ArgumentParser:
     names.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
     sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.", profile, fresh, dask)
     sub.add_argument("name", help="for example 01_scenario1")
-    several = {"dest": "parameters", "nargs": 2, "action": "append", "default": [], "metavar": ("KEY", "VALUE")}
-    sub.add_argument("-p", "--parameter", **several, help="set a parameter of the notebook; may be repeated")
 
     text = "Show which notebooks are done, stale or failed, and how long they took."
     sub = command(_status, "status", text, profile, names)
@@ -78,7 +76,7 @@ def _notebook(options: argparse.Namespace) -> int:
 
     _use_dask(options.dask)
     name = options.name.removesuffix(".ipynb")
-    report = runner.run_notebook(name, options.profile, dict(options.parameters), options.fresh, announce)
+    report = runner.run_notebook(name, options.profile, options.fresh, announce)
     if report["status"] == "done":
         print(f"{name}: done in {duration(report['wall_s'])}", flush=True)
         return 0

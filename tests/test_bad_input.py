@@ -255,7 +255,7 @@ def test_a_full_disk_stops_a_run_at_its_checkpoint_and_keeps_the_last(fed, tmp_p
         (["compute", "nope"], "Unknown notebook 'nope'"),
         (["compute", "00_start_here", "--profile", "big"], "Unknown profile 'big'"),
         (["compute", "00_start_here", "--jobs", "0"], "n_jobs"),
-        (["notebook", "01_scenario1", "-p", "n_jobs", "two"], "must be of type int"),
+        (["notebook", "nope"], "Unknown notebook 'nope'"),
     ],
 )
 def test_the_command_line_says_one_sentence_and_exits_with_2(words, says, capsys):

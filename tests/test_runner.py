@@ -15,11 +15,7 @@ from fltnb import paths, provenance, runner, studies
 from fltnb.results import Job
 
 PARAMETERS = """profile: str = "demo"  # which
-n: int = 3  # how many
-rate: float = 0.1  # speed
-fast: bool = False  # hurry
-word = "x"  # untyped
-sizes: list[int] = [1]  # several"""
+n: int = 3  # how many"""
 
 
 @pytest.fixture
@@ -33,8 +29,8 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(project, name, *codes, parameters=PARAMETERS):
-    cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+def write(project, name, *codes):
+    cells = [v4.new_markdown_cell("# Title"), v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]})]
     cells += [v4.new_code_cell(code) for code in codes]
     kernel = {"name": "no_such_kernel", "display_name": "Python 3", "language": "python"}
     file = project / "notebooks" / f"{name}.ipynb"
@@ -99,13 +95,10 @@ def test_a_failing_notebook_is_kept_and_named_and_takes_its_stamp_away(project):
     assert (row["state"], row["note"]) == ("failed", "ValueError: the last sentence.")
 
 
-def test_own_parameters_reach_the_notebook_and_do_not_count_as_reproduced(project):
-    write(project, "00_a", "import os; print(repr(n), repr(rate), fast, word, sizes, os.environ['FLTNB_FRESH'])")
-    wishes = {"n": "5", "rate": "1e2", "fast": "true", "word": "7", "sizes": "[2, 3]"}
-    assert runner.run_notebook("00_a", "demo", wishes, fresh=True)["log"].read_text() == "5 100.0 True 7 [2, 3] 1\n"
+def test_a_fresh_run_says_so_to_the_notebook_alone(project):
+    write(project, "00_a", "import os; print(profile, n, os.environ['FLTNB_FRESH'])")
+    assert runner.run_notebook("00_a", fresh=True)["log"].read_text() == "demo 3 1\n"
     assert "FLTNB_FRESH" not in os.environ
-    assert not (project / "results/demo/stamps/00_a.done").exists()
-    assert runner.status("demo")[0]["note"].startswith("with n=5, rate=1e2")
 
 
 def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
@@ -120,21 +113,10 @@ def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
     [
         (("02_c",), "Unknown notebook '02_c': choose one of 00_a"),
         (("00_a", "huge"), "Unknown profile 'huge'"),
-        (("00_a", "demo", {"m": 1}), "Unknown parameter of 00_a 'm': choose one of profile, n, rate"),
-        (("00_a", "demo", {"profile": "small"}), "--profile"),
-        (("01_bare",), "Unknown parameter of 01_bare 'profile'"),
-        (("00_a", "demo", {"n": 1.5}), "'n' must be of type int, not 1.5"),
-        (("00_a", "demo", {"n": "many"}), "'n' must be of type int, not 'many'"),
-        (("00_a", "demo", {"n": True}), "'n' must be of type int, not True"),
-        (("00_a", "demo", {"rate": "true"}), "'rate' must be of type float"),
-        (("00_a", "demo", {"fast": 1}), "'fast' must be of type bool"),
-        (("00_a", "demo", {"word": 1}), "'word' must be of type str"),
-        (("00_a", "demo", {"sizes": "3"}), "'sizes' must be of type list"),
     ],
 )
 def test_bad_wishes_are_refused_before_anything_runs(project, monkeypatch, arguments, sentence):
     write(project, "00_a", "print(1)")
-    write(project, "01_bare", parameters="n: int = 3  # how many")
     monkeypatch.setattr(runner, "_execute", lambda *_: pytest.fail("ran"))
     refused(sentence, runner.run_notebook, *arguments)
     assert not (project / "results").exists()
@@ -142,7 +124,7 @@ def test_bad_wishes_are_refused_before_anything_runs(project, monkeypatch, argum
 
 def test_status_of_runs_under_way_cut_short_and_damaged(project):
     file = write(project, "00_a")
-    stamp = {"pid": os.getpid(), "notebook": runner.sources_hash(file), "code": "v1", "parameters": {}}
+    stamp = {"pid": os.getpid(), "notebook": runner.sources_hash(file), "code": "v1"}
     runner._write("00_a", "demo", {"status": "running", **stamp})
     assert state() == "running"
     ended = subprocess.Popen([sys.executable, "-c", ""])
@@ -157,7 +139,7 @@ def test_status_of_runs_under_way_cut_short_and_damaged(project):
 
 def finish(name, error="", wall=61.0):
     file = paths.ROOT / "notebooks" / f"{name}.ipynb"
-    stamp = {"notebook": runner.sources_hash(file), "code": "v1", "parameters": {}, "wall_s": wall, "error": error}
+    stamp = {"notebook": runner.sources_hash(file), "code": "v1", "wall_s": wall, "error": error}
     stamp |= {"status": "failed" if error else "done", "finished": "2030-01-02T03:04:05+00:00"}
     runner._write(name, "demo", stamp)
 
@@ -187,7 +169,7 @@ def test_notebook_command_tells_start_end_failure_and_interrupt(project, monkeyp
 
     write(project, "00_a")
     monkeypatch.setattr(runner, "_execute", lambda *_: "")
-    assert cli.main(["notebook", "00_a.ipynb", "-p", "n", "4"]) == 0
+    assert cli.main(["notebook", "00_a.ipynb"]) == 0
     started, done = capsys.readouterr().out.splitlines()
     assert started.startswith("00_a: started (profile demo;") and "results/demo/notebooks/00_a.log" in started
     assert done.startswith("00_a: done in 0.")
