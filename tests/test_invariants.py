@@ -156,7 +156,7 @@ LINES = {
     "MTHFL": Line(
         lambda: m.MTHFL(fl.EigenRelevance(n_clusters=2)),
         lambda: m.MTHFL("oracle", shared=2),  # two groups, but all layers are averaged over both
-        lambda: m.MTHFL("oracle", shared=()),
+        lambda: m.MTHFL("oracle", shared=0),
         setup=lambda fed: (4 * M * (5 * 64 + M - 1), 4 * M * (M - 1) * 5 * 64),  # five eigenvectors of 64 pixels
         alone_of=truth(range(M)),
         parts=lambda net: [columns := shared_columns(net, None), ~columns],

@@ -7,7 +7,6 @@ tasks share and sends them back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..randomness import stream
 from ..relatedness import EigenRelevance
-from ..settings import Count, Natural, check
+from ..settings import Count, Natural
 from .base import Context, State, mix
 from .flt import OneShot
 
@@ -36,9 +35,8 @@ class MTHFL(OneShot):
     clusterer : estimator over clients, "oracle" or "random", optional
         How users come to their LPS: ``EigenRelevance()`` by default; the true tasks; or, as the paper's baseline, a
         random permutation of these over the users, drawn from the run's seed. (The paper does not say how it drew.)
-    shared : int or sequence of str, optional
-        Shared layers: the first so many layers with weights, or their names (positions in the network, as in
-        ``Model.shapes``). By default the convolutions, or the first layer where there are none; 0 or (): nothing.
+    shared : int, optional
+        The first so many layers with weights. By default the convolutions, or the first layer where there are none.
     local_rounds : int, rounds of every LPS per round of the GPS; not stated in the paper
     weighting : {"samples", "equal"}, of an LPS at the GPS: its users' training samples, or one each; not in the paper
     view : {"own", "task"}
@@ -46,7 +44,7 @@ class MTHFL(OneShot):
         random groups server t, else the one that most users of the task are with.
     encoder, rule, name : see :class:`fltnb.methods.FLT`; the encoder is the feature map Phi of the clusterer
 
-    FltnbError: a federation without true clusters where they are needed; a shared layer that the model lacks.
+    FltnbError: a federation without true clusters where they are needed; fewer layers than are to be shared.
     """
 
     name = "mthfl"
@@ -54,18 +52,10 @@ class MTHFL(OneShot):
     groupings = ("oracle", "random")
     AS_RUN: ClassVar = {}
 
-    shared: int | Sequence[str] | None = None
+    shared: Natural | None = None
     local_rounds: Count = 1
     weighting: Literal["samples", "equal"] = "samples"
     view: Literal["own", "task"] = "own"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        shared = self.shared
-        named = isinstance(shared, (list, tuple)) and all(isinstance(name, str) for name in shared)
-        if isinstance(shared, (str, list, tuple)) and not named:
-            raise FltnbError(f"shared must be a number of first layers or a list of layer names, not {shared!r}.")
-        self.shared = list(shared) if named else check("shared", shared, Natural | None)
 
     def check(self, fed: Federation) -> None:
         """Refuse a federation without true tasks where they are needed, or one that does not suit the clusterer."""
@@ -85,7 +75,7 @@ class MTHFL(OneShot):
         return labels[:, None] == labels, labels, {"sent": np.zeros(2, dtype=np.int64)}
 
     def start(self, fed: Federation, model: Model, context: Context) -> State:
-        """Group the users; a layer that the model lacks is refused before."""
+        """Group the users, and find the layers that they share."""
         state = super().start(fed, model, context) | {"shared": shared_columns(model, self.shared)}
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
@@ -114,19 +104,14 @@ class MTHFL(OneShot):
         return state["models"], np.array(server)[which]
 
 
-def shared_columns(model: Model, shared: int | Sequence[str] | None) -> np.ndarray:
-    """Which parameters all tasks share, bool (P,); a layer that the model lacks raises :class:`fltnb.FltnbError`."""
+def shared_columns(model: Model, shared: int | None) -> np.ndarray:
+    """Which parameters all tasks share, bool (P,), by the option ``shared`` of :class:`MTHFL`."""
     layer_of = [name.split(".")[0] for name, _ in model.shapes]
     layers = list(dict.fromkeys(layer_of))
+    names = layers[:shared]
     if shared is None:
         names = [layer for layer, (_, shape) in zip(layer_of, model.shapes, strict=True) if len(shape) == 4]
         names = names or layers[:1]
-    elif isinstance(shared, int):
-        if shared > len(layers):
-            raise FltnbError(f"shared is {shared} layers but model {model.name!r} has {len(layers)}: share fewer.")
-        names = layers[:shared]
-    else:
-        names = shared
-        if lacking := [name for name in names if name not in layers]:
-            raise FltnbError(f"{model.name!r} has no layer {lacking[0]!r} to share: choose of {', '.join(layers)}.")
+    elif shared > len(layers):
+        raise FltnbError(f"shared is {shared} layers but model {model.name!r} has {len(layers)}: share fewer.")
     return np.repeat(np.isin(layer_of, names), model.sizes)
