@@ -158,20 +158,7 @@ def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -
 def f1_summary(confusion: ArrayLike) -> dict[str, float]:
     """Return ``micro_f1, macro_f1`` (over clients, classes present) and ``pooled_f1`` (all classes), percent.
 
-    Notes
-    -----
-    FeSEM (Table 2) gives no formula, and prints a macro F1 far below its macro accuracy (FedAvg 45.4 against 84.9).
-    Drawn writers with FEMNIST's sizes (45 test images hold 25 of the 62 classes) show what can be meant:
-
-    * Per client over all 62 classes, absent ones as 0, F1 is below 25 / 62 = 40 % even without an error.
-    * Per client over the classes that occur there: a model that knows all but the 30 rarest classes (13 % of the
-      images), and those to 99 %, has accuracy 86 and F1 70, weighted by size or not. FedAvg's printed *micro* F1 is
-      67.9; the rows for Robust, FedCluster, HypoCluster and FedDANE print nearly the same for both.
-    * Over all 62 classes of the pooled matrix, the same model has 47, near FedAvg's printed *macro* F1.
-
-    So the low macro F1 is most likely the pooled one, which the rare classes pull down, as in trained networks
-    (accuracy 64, micro F1 48, pooled F1 31). No definition fits all rows: for the four named above it must be
-    ``macro_f1``, and none explains CelebA's 54.2 beside an accuracy of 86.1 (two classes, about as many of each).
+    FeSEM (Table 2) gives no formula; which of these fits which printed row stands in ``docs/differences/fesem.md``.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # the pooled F1 stands beside the other two
