@@ -48,14 +48,6 @@ def test_leaf_by_hand(leaf_folder):
     assert np.array_equal(images.images[:2].reshape(2, 784), drawn[3:])
 
 
-def test_leaf_stops_early_and_opens_no_further_file(leaf_folder):
-    (leaf_folder / "data" / "train" / file_name(2, "train")).write_text("damaged")
-    images = leaf.read_leaf(leaf_folder, max_writers=2)
-    assert images.writers.max() == 1 and "2 writers from 1 pairs" in images.origin
-    assert leaf.read_leaf(leaf_folder, max_writers=1).labels.tolist() == [10, 11, 5]
-    refused("not a sound JSON", leaf.read_leaf, leaf_folder, max_writers=3)
-
-
 def changed(**entries):
     return lambda part: part["user_data"]["a"].update(entries)
 

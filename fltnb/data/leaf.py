@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import FltnbError
-from ..progress import bar as progress_bar
+from ..progress import bar
 from .images import ImageSet, read_picture
 
 CLASS_NAMES = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -37,7 +37,7 @@ class Form(NamedTuple):
     parse: Callable[[list, list], Part]  # of lists x and y, of equal lengths and not empty; may raise ValueError
 
 
-def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
+def read_leaf(folder: Path | str) -> ImageSet:
     """Read FEMNIST from LEAF's JSON files.
 
     Pixels keep LEAF's polarity, dark strokes (0) on a white page (255), which is what FLT's public code trains on;
@@ -45,16 +45,16 @@ def read_leaf(folder: Path | str, max_writers: int | None = None) -> ImageSet:
     LEAF stores bytes divided by 255; rounding gives these very bytes back. Writers are numbered in the order of the
     files (``all_data_2`` before ``all_data_10``) and by name within each: FLT's 200 are those of the first two files.
 
-    ``folder`` holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout). After ``max_writers`` no
-    further file is opened. Raises FltnbError where there are no such files, or something in one of them does not fit.
+    ``folder`` holds ``train`` and ``test``, or ``data`` with these two (LEAF's own layout). Raises FltnbError where
+    there are no such files, or something in one of them does not fit.
     """
-    images, arrays, n_files = read_people(base_folder(folder), FEMNIST, max_writers)
+    images, arrays, n_files = read_people(base_folder(folder), FEMNIST)
     found = f"{arrays['writers'][-1] + 1} writers from {n_files} pairs of JSON files"
     origin = f"LEAF FEMNIST, {found}, pixels as LEAF has them (dark on white)"
     return ImageSet(FEMNIST.name, np.concatenate(images), class_names=CLASS_NAMES, origin=origin, **arrays)
 
 
-def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
+def read_celeba(folder: Path | str) -> ImageSet:
     """Read LEAF's CelebA, smiling or not, from ``train``, ``test`` and ``raw/img_align_celeba``, see :func:`read_leaf`.
 
     LEAF's own model reads pictures at 84 x 84 pixels, 178 x 218 squeezed to a square, and leaves the interpolation to
@@ -72,7 +72,7 @@ def read_celeba(folder: Path | str, progress: bool = True) -> ImageSet:
         found = f"{pictures} lacks {len(missing)} of {len(names)} pictures, such as {missing[0]!r}"
         raise FltnbError(f"{found}: put those of CelebA's img_align_celeba.zip there.")
     images = np.empty((len(names), SIZE, SIZE, 3), dtype=np.uint8)
-    for place, name in enumerate(progress_bar(names, progress, desc="celeba: pictures", unit="picture")):
+    for place, name in enumerate(bar(names, desc="celeba: pictures", unit="picture")):
         images[place] = read_picture(pictures / name, SIZE, "BILINEAR")
     persons = arrays["writers"][-1] + 1
     origin = f"LEAF CelebA (smiling), {persons} persons, pictures reduced to {SIZE} x {SIZE} pixels (bilinear)"
@@ -85,7 +85,7 @@ def base_folder(folder: Path | str) -> Path:
     return folder / "data" if (folder / "data" / "train").is_dir() else folder
 
 
-def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, dict[str, np.ndarray], int]:
+def read_people(base: Path, form: Form) -> tuple[list, dict[str, np.ndarray], int]:
     """Read LEAF's files in ``base``, file by file and by name within each, a person's training before the test part.
 
     Returns what ``form.parse`` made of every part of every person, the arrays ``labels``, ``split`` and ``writers`` of
@@ -97,8 +97,6 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
     samples, found = [], {"labels": [], "split": [], "writers": []}
     seen: dict[str, Path] = {}
     for path in files:
-        if most is not None and len(seen) >= most:
-            break
         head, word, tail = path.name.rpartition("train")
         other = base / "test" / (f"{head}test{tail}" if word else path.name)
         if not other.is_file():
@@ -107,7 +105,7 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
         for mine, theirs, here, there in ((*parts, path, other), (*parts[::-1], other, path)):
             if alone := sorted(mine.keys() - theirs.keys()):
                 raise FltnbError(f"Person {alone[0]!r} of {here} is not in {there}: make both in one run.")
-        for name in sorted(parts[0], key=_natural)[: None if most is None else most - len(seen)]:
+        for name in sorted(parts[0], key=_natural):
             if name in seen:
                 raise FltnbError(f"Person {name!r} is in both {seen[name]} and {path}: leave one of the two files out.")
             for part, held in enumerate(parts):
@@ -117,7 +115,7 @@ def read_people(base: Path, form: Form, most: int | None = None) -> tuple[list, 
                 found["split"].append(np.full(len(labels), part, dtype=np.uint8))
                 found["writers"].append(np.full(len(labels), len(seen), dtype=np.int32))
             seen[name] = path
-    return samples, {key: np.concatenate(arrays) for key, arrays in found.items()}, len({*seen.values()})
+    return samples, {key: np.concatenate(arrays) for key, arrays in found.items()}, len(files)
 
 
 def _natural(name: str) -> list:
