@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import FltnbError, choose
+from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
@@ -45,7 +45,7 @@ _ERRORS = {
 
 
 def measured(
-    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, beside: Sequence[str] = (), **axes: Any
+    results: Any, paper: str, table: str, datasets: Sequence[str] | None = None, beside: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Find what was measured for every number of a printed table, such as ``"flt", "T1"``.
 
@@ -60,10 +60,9 @@ def measured(
     jobs of one seed fit a number, as where two models were run and the paper names none.
 
     ``datasets``: by default the table's own; one that it does not print (digits) gets its rows without printed numbers.
-    ``beside``: methods that the paper does not have and that get rows, too. ``axes``: values of axes that the runs
-    shall have, such as ``k=2``.
+    ``beside``: methods that the paper does not have and that get rows, too.
     """
-    found = _Found(results, paper, table, axes)
+    found = _Found(results, paper, table)
     lines = _lines(numbers(paper, table).to_dict("records"), datasets, beside)
     rows = [line | {"variant": one} | found.cell(line, one) for line, one in product(lines, VARIANTS)]
     return pd.DataFrame(rows, columns=[*numbers().columns, "variant", *NOT_RUN])
@@ -72,17 +71,15 @@ def measured(
 class _Found:
     """The jobs of one notebook that may stand beside one table, indexed by data set, method and variant."""
 
-    def __init__(self, results: Any, paper: str, table: str, axes: Row):
+    def __init__(self, results: Any, paper: str, table: str):
         self.results, self.paper = results, paper
         self.level = AXES.get((paper, table), {})
         empty = pd.DataFrame({name: [] for name in ("kind", "dataset", "method", "variant")})
         runs = empty if results is None else results.runs
-        for name in axes:
-            choose(name, () if results is None else results.axes, "axis of these results")
         trainings = runs[runs["kind"] == "training"]
-        self.main = self._index(trainings, trainings, axes)
+        self.main = self._index(trainings, trainings)
         gaps = results.missing() if hasattr(results, "missing") else empty
-        self.gaps = self._index(gaps[gaps["kind"] == "training"], trainings, axes) if "minutes" in gaps else {}
+        self.gaps = self._index(gaps[gaps["kind"] == "training"], trainings) if "minutes" in gaps else {}
         named = runs[runs["kind"] == "study"] if "table" in runs else empty.assign(table="")
         studies = named[[table in tables.split() for tables in named["table"]]]
         self.studies = [
@@ -93,16 +90,14 @@ class _Found:
             for row in results.table(run["key"], "printed").to_dict("records")
         ]
 
-    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame, axes: Row) -> dict[tuple, list[dict]]:
-        """Keep the rows without a switch, or with the axes asked for, by (data set, method, variant)."""
+    def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame) -> dict[tuple, list[dict]]:
+        """Keep the rows without a switch, by (data set, method, variant)."""
         for name in self.results.axes if self.results is not None else ():
             if name not in frame or name == "table":
                 continue
             values = frame[name]
             absent = values.isna() | (values.astype(str) == "")
-            if name in axes:
-                frame = frame[values == axes[name]]
-            elif name == "rule":
+            if name == "rule":
                 usual = values == frame["variant"].map(RULES)
                 frame = frame[absent | usual | (self.paper != "flt") & (values == "participants")]
             elif name in self.level:
@@ -209,7 +204,9 @@ def _lines(printed: list[dict], datasets: Sequence[str] | None, beside: Sequence
             yield from (line | empty | {"method": method} for line in own if line["method"] == own[0]["method"])
 
 
-def compare(results: Any, paper: str, table: str, dataset: str | None = None, **options: Any) -> pd.DataFrame:
+def compare(
+    results: Any, paper: str, table: str, dataset: str | None = None, beside: Sequence[str] = ()
+) -> pd.DataFrame:
     """Put a printed table beside the reproduced numbers, in the paper's order and in words for people.
 
     Returns a DataFrame of text: ``data, [model,] method, [what tells a method's settings apart,] measure``; ``paper``
@@ -217,14 +214,14 @@ def compare(results: Any, paper: str, table: str, dataset: str | None = None, **
     only]", or "not run" with its cost where that is known; "as written − paper", "as run − paper" (where the data are
     the paper's); ``otherwise``: how a run departs from the printed setting and data; ``note``. Columns without entries
     are left out. A symmetric matrix is shown once, without its diagonal. ``.attrs["caption"]`` explains the notation.
-    FltnbError, ``options``: as :func:`measured`. ``dataset``: by default the table's own sets, or the toy data where
+    FltnbError, ``beside``: as :func:`measured`. ``dataset``: by default the table's own sets, or the toy data where
     the results have no others.
     """
     sets = [] if results is None else list(dict.fromkeys(results.runs["dataset"]))
     datasets = None if dataset is None else [dataset]
     if dataset is None and sets and all(map(TOY.search, sets)):
         datasets = list(dict.fromkeys(re.sub("_(min|two|base)$", "", name) for name in sets))
-    return worded(measured(results, paper, table, datasets, **options), results, paper, table)
+    return worded(measured(results, paper, table, datasets, beside), results, paper, table)
 
 
 def wide(table: pd.DataFrame) -> pd.DataFrame:
