@@ -236,7 +236,8 @@ def test_resnet_features_are_those_of_torchvision(own_store):
         mean, std = (torch.tensor(values)[:, None, None] for values in (moments.mean, moments.std))
         whole((grey - mean) / std)
     assert np.allclose(z[2], caught[0], atol=1e-5)
-    assert encoders.sent_parameters(spec) == sum(v.size for v in state.values() if v.dtype.kind == "f") > 11e6
+    weights = sum(value.size for value in state.values() if value.dtype.kind == "f")
+    assert encoders.sent_parameters(spec, fed.input_shape) == weights > 11e6
     fed = fl.Federation.from_arrays(np.random.default_rng(0).normal(size=(40, 7)), [0, 1] * 20, [0] * 20 + [1] * 20)
     refused(r"needs grey or colour images, not \(1, 1, 7\)", encoders.embed_clients, fed, spec)
     refused("Unknown origin of a resnet18's weights", EncoderSpec, "resnet18")

@@ -116,19 +116,15 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     return weights
 
 
-def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int] | None = None) -> int:
+def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int:
     """Return the numbers that the server sends to each client before round 1 (FLT, arXiv 2103.15947, Table 6).
 
     The encoder part alone if it is used as it is (25,956 of the ConvAE), the whole autoencoder if clients fine-tune
     it (51,577), mean and axes of a PCA, all of a ResNet-18 but its classifier, nothing for pixels. BatchNorm's running
-    statistics count as well. ``input_shape`` (C, H, W) is by default that of the pretraining set.
+    statistics count as well. ``input_shape``: (C, H, W).
     """
     if spec.kind == "pixels":
         return 0
-    if spec.kind in SOURCES:
-        input_shape = (3, 224, 224)
-    if input_shape is None:
-        input_shape = to_inputs(pretraining_set(spec.pretrain).images[:1]).shape[1:]
     if spec.kind == "pca":
         return (spec.latent + 1) * math.prod(input_shape)
     from . import networks
