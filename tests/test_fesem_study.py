@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import fltnb as fl
-from fltnb.federations.writers import STYLE, writer_styles
 from fltnb.studies import fesem as plan
 from fltnb.studies import fesem_models as study
 
@@ -91,26 +90,3 @@ def test_table_1_counts_what_is_at_hand():
     printed = found["tables"]["printed"].set_index("metric")["value"].to_dict()
     assert printed == {"num_samples": 1797, "num_clients": 12, "num_classes": 10}
     assert found["arrays"]["counts"].shape == (12, 10) and found["arrays"]["images"].shape == (12, 2, 8, 8)
-
-
-def test_differences_of_groups_and_hands_told_by_width():
-    rng = np.random.default_rng(0)
-    first = np.repeat([True, False], 10)
-    values = np.arange(20.0)
-    effect, p = study.difference(values, first, rng)
-    assert effect == pytest.approx(-10 / np.sqrt(165 / 18)) and 0 < p < 0.002  # two divisions of 184,756
-    p = [study.difference(rng.normal(size=20), first, rng)[1] for _ in range(40)]
-    assert 0.3 < np.mean(p) < 0.7  # uniform where there is nothing
-    assert np.isnan(study.difference(values, first | True, rng)).all()
-    # three clients, one of them alone: each of three divisions is as likely
-    alone = study.difference(np.array([9.0, 0.0, 1.0]), np.array([True, False, False]), rng)
-    assert alone[1] == pytest.approx(1 / 3, abs=0.03)
-
-    federation = {"kind": "pseudo_writers", "n_clients": 30, "seed": 3}
-    width = writer_styles(30, 3)[:, STYLE.index("width")]
-    thin = (width < 0).astype(int)  # thin strokes are cluster 1
-    table = study.hands(federation, np.arange(30), thin, 3).set_index("attribute")
-    assert list(table.index) == [*STYLE, "training samples"]
-    assert table.loc["width", "effect"] > 1 and table.loc["width", "p"] < 0.001
-    assert table["sizes"].iloc[0] == f"{(width >= 0).sum()}, {(width < 0).sum()}"
-    assert np.array_equal(table.attrs["values"]["width"], width)

@@ -1,4 +1,4 @@
-"""What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1), the models they send (Figure 4), hands."""
+"""What notebook 08 looks at besides accuracies: FeSEM's clients (Table 1) and the models they send (Figure 4)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,15 +11,13 @@ from sklearn.metrics import silhouette_score
 
 from .. import data, federations, methods, metrics, rounds
 from ..federations import Federation
-from ..federations.writers import STYLE, writer_styles
 from ..methods.modelspace import gram
 from ..randomness import stream
 from .common import Settings, Study
 
 DRAWS = 200  # random groupings beside a silhouette
-PERMUTATIONS = 4999  # of the clients over two clusters
 # keys of the random streams: notebook 8, then the figure or the section
-FIGURE_4, FIGURE_5, SECTION_52 = (8, 4), (8, 5), (8, 52)
+FIGURE_4, SECTION_52 = (8, 4), (8, 52)
 
 
 def statistics(federation: Settings, shown: int = 0) -> Study:
@@ -149,39 +147,3 @@ def centers(federation: Settings, method: Settings, **training: Any) -> Study:
     counts = (rounds.confusion(net, done.theta, row, fed) for row in rows)
     own, *every = (metrics.micro_accuracy(np.trace(one, axis1=1, axis2=2), one.sum(axis=(1, 2))) for one in counts)
     return {"numbers": {"own": float(own), "lowest": float(min(every)), "highest": float(max(every))}}
-
-
-def hands(federation: Settings, samples: np.ndarray, cluster: np.ndarray, seed: int) -> pd.DataFrame:
-    """Whether two clusters go with the hands of pseudo-writers, or with how many ``samples`` (M,) they hold.
-
-    Returns a DataFrame: one row per attribute: ``attribute, sizes`` (text), ``effect`` and ``p`` of :func:`difference`,
-    the cluster of wider strokes first, so that the effect on width is never negative. NaN where all clients are in one
-    ``cluster`` (M,). ``attrs["values"]`` has every client's attributes. ``federation``: settings of the pseudo-writers.
-    """
-    styles = writer_styles(federation["n_clients"], federation.get("seed", 0), federation.get("strength", 1.0))
-    values = dict(zip(STYLE, styles.T, strict=True)) | {"training samples": np.asarray(samples, dtype=float)}
-    bold = cluster == max(np.unique(cluster), key=lambda one: values["width"][cluster == one].mean())
-    sizes = f"{bold.sum()}, {(~bold).sum()}"
-    draws = (stream(seed, "method", *FIGURE_5, place) for place in range(len(values)))
-    rows = [(name, sizes, *difference(own, bold, rng)) for (name, own), rng in zip(values.items(), draws, strict=True)]
-    table = pd.DataFrame(rows, columns=["attribute", "sizes", "effect", "p"])
-    table.attrs["values"] = values
-    return table
-
-
-def difference(values: np.ndarray, first: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    """Difference of two groups' means in units of the spread inside them, and its two-sided permutation p-value.
-
-    ``values`` (M,); ``first`` (M,) bool: who is in the first group. NaN where one group is empty or both have a single
-    member; the p-value is at least 1 / (:data:`PERMUTATIONS` + 1).
-    """
-    n, other = int(first.sum()), int((~first).sum())
-    if min(n, other) == 0 or n + other < 3:
-        return float("nan"), float("nan")
-    within = (n * values[first].var() + other * values[~first].var()) / (n + other - 2)
-    found = values[first].mean() - values[~first].mean()
-    # the sum of the first group decides the difference of the means
-    sums = np.array([rng.permutation(values)[:n].sum() for _ in range(PERMUTATIONS)])
-    apart = sums / n - (values.sum() - sums) / other
-    as_large = (np.abs(apart) >= abs(found) - 1e-12 * np.abs(values).max()).sum()
-    return float(found / np.sqrt(within)) if within > 0 else float("nan"), float((1 + as_large) / (1 + PERMUTATIONS))
