@@ -136,6 +136,11 @@ class Results:
         own = self.runs[[name for name in self.axes if name not in but]]
         return self.where(key=lambda keys: (own.isna() | own.eq("")).all(axis=1))
 
+    def shared_seeds(self, by: str = "method") -> Self:
+        """Return the jobs of the seeds that all values of a column have, so that their means can be compared."""
+        seeds = self.runs.groupby(by)["seed"].agg(set)
+        return self.where(seed=lambda seed: seed.isin(set.intersection(*seeds)))
+
     def mean(self, by: Sequence[str] = ("method",), of: Sequence[str] | str = ("accuracy", "variance")) -> pd.DataFrame:
         """Mean over seeds of the numbers ``of``, apart for the columns ``by``.
 
