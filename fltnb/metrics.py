@@ -5,15 +5,12 @@ clients in percent squared ("fairness": smaller is fairer). Its "std. error" is 
 samples (:func:`binomial_error`), which says nothing about the scatter between runs; that is :func:`seed_spread`.
 """
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .errors import FltnbError, choose
-
-AVERAGES = ("micro", "macro", "pooled")
+from .errors import FltnbError
 
 
 def accuracy(correct: ArrayLike, total: ArrayLike) -> np.ndarray:
@@ -105,62 +102,26 @@ def adjusted_rand_index(true_labels: ArrayLike, found_labels: ArrayLike) -> floa
     return float(adjusted_rand_score(true, found))
 
 
-def f1(confusion: ArrayLike, average: str = "macro", classes: str = "present") -> float:
-    """F1 score in percent, of confusion matrices (:func:`fltnb.rounds.confusion`).
+def f1_summary(confusion: np.ndarray) -> dict[str, float]:
+    """Return ``micro_f1, macro_f1, pooled_f1`` in percent, of confusion matrices (:func:`fltnb.rounds.confusion`).
 
-    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over classes.
-    Clients without samples are left out; NaN if none is left.
-
-    FltnbError: no confusion matrices of at least two classes, or an unknown option. RuntimeWarning: clients whose
-    samples are all of one class, over the classes present 100 without an error and at most 50 with one.
-
-    Parameters
-    ----------
-    confusion : int array (M, C, C), or (C, C) for one client, samples by class (rows) and prediction (columns)
-    average : {"micro", "macro", "pooled"}, mean weighted by samples; plain mean; F1 of all samples together
-    classes : {"present", "all"}
-        Classes whose F1 a client's is the mean of: those that occur in its samples or in its predictions
-        (scikit-learn's ``f1_score(..., average="macro")``), or all C, with 0 for one that does not occur.
+    F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over the
+    classes that occur in its samples or predictions. Micro: mean over clients weighted by samples; macro: plain mean;
+    pooled: mean over all classes of all samples together. FeSEM (Table 2) gives no formula; which of these fits which
+    printed row stands in ``docs/differences/fesem.md``. ``confusion``: int array (M, C, C), classes as rows.
 
     Examples
     --------
-    >>> two = [[[9, 1], [0, 10]], [[1, 1], [0, 0]]]
-    >>> [round(f1(two, average), 1) for average in ("micro", "macro", "pooled")]
-    [89.4, 64.2, 90.9]
+    >>> {name: round(f1, 1) for name, f1 in f1_summary(np.array([[[9, 1], [0, 10]], [[1, 1], [0, 0]]])).items()}
+    {'micro_f1': 89.4, 'macro_f1': 64.2, 'pooled_f1': 90.9}
     """
-    choose(average, AVERAGES, "average over clients")
-    choose(classes, ("present", "all"), "choice of classes")
-    counts = np.asarray(confusion)
-    counts = counts[None] if counts.ndim == 2 else counts
-    if counts.ndim != 3 or counts.shape[1] != counts.shape[2] or counts.shape[1] < 2:
-        raise FltnbError(f"Confusion matrices need a shape (clients, C, C), C at least 2, not {np.shape(confusion)}.")
-    if counts.dtype.kind not in "iu" or (counts < 0).any():
-        raise FltnbError("Confusion matrices hold numbers of samples: whole numbers of at least 0.")
-    if average == "pooled":
-        counts = counts.sum(axis=0, keepdims=True)
-    truly, predicted = counts.sum(axis=2), counts.sum(axis=1)
-    single = (truly > 0).sum(axis=1) == 1
-    if average != "pooled" and single.any():
-        who = f"{single.sum()} of {len(counts)} clients, client {int(single.argmax())} first, hold samples of a single"
-        what = "class: their F1 is all or next to nothing, so look at the pooled F1 or the accuracy as well."
-        warnings.warn(f"{who} {what}", RuntimeWarning, stacklevel=2)
-    both, hits = truly + predicted, np.diagonal(counts, axis1=1, axis2=2)
-    score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
-    n = truly.sum(axis=1)
-    there = n > 0
-    if not there.any():
-        return float("nan")
-    of = (both > 0).sum(axis=1) if classes == "present" else counts.shape[1] * np.ones_like(n)
-    each = 100 * score.sum(axis=1)[there] / of[there]
-    return float(np.average(each, weights=n[there] if average == "micro" else None))
 
+    def summed(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F1 of all classes added up, and the number of classes that occur."""
+        both, hits = counts.sum(axis=-1) + counts.sum(axis=-2), np.diagonal(counts, axis1=-2, axis2=-1)
+        score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
+        return 100 * score.sum(axis=-1), (both > 0).sum(axis=-1)
 
-def f1_summary(confusion: ArrayLike) -> dict[str, float]:
-    """Return ``micro_f1, macro_f1`` (over clients, classes present) and ``pooled_f1`` (all classes), percent.
-
-    FeSEM (Table 2) gives no formula; which of these fits which printed row stands in ``docs/differences/fesem.md``.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # the pooled F1 stands beside the other two
-        found = {"micro_f1": f1(confusion, "micro"), "macro_f1": f1(confusion, "macro")}
-    return found | {"pooled_f1": f1(confusion, "pooled", "all")}
+    each = np.divide(*summed(confusion))
+    micro, pooled = np.average(each, weights=confusion.sum(axis=(1, 2))), summed(confusion.sum(axis=0))[0]
+    return {"micro_f1": float(micro), "macro_f1": float(each.mean()), "pooled_f1": float(pooled / confusion.shape[1])}
