@@ -107,8 +107,9 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
 
     F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over the
     classes that occur in its samples or predictions. Micro: mean over clients weighted by samples; macro: plain mean;
-    pooled: mean over all classes of all samples together. FeSEM (Table 2) gives no formula; which of these fits which
-    printed row stands in ``docs/differences/fesem.md``. ``confusion``: int array (M, C, C), classes as rows.
+    pooled: mean over all classes of all samples together. Clients without samples are left out. FeSEM (Table 2) gives
+    no formula; which of these fits which printed row stands in ``docs/differences/fesem.md``. ``confusion``: int array
+    (M, C, C), classes as rows.
 
     Examples
     --------
@@ -122,6 +123,7 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
         score = np.divide(2.0 * hits, both, out=np.zeros(hits.shape), where=both > 0)
         return 100 * score.sum(axis=-1), (both > 0).sum(axis=-1)
 
-    each = np.divide(*summed(confusion))
-    micro, pooled = np.average(each, weights=confusion.sum(axis=(1, 2))), summed(confusion.sum(axis=0))[0]
-    return {"micro_f1": float(micro), "macro_f1": float(each.mean()), "pooled_f1": float(pooled / confusion.shape[1])}
+    held = confusion[confusion.any(axis=(1, 2))]
+    each = np.divide(*summed(held))
+    micro, pooled = np.average(each, weights=held.sum(axis=(1, 2))), summed(held.sum(axis=0))[0]
+    return {"micro_f1": float(micro), "macro_f1": float(each.mean()), "pooled_f1": float(pooled / held.shape[1])}

@@ -393,8 +393,8 @@ def test_f1_is_that_of_scikit_learn(seed, C):
     assert scores.f1_summary(counts) == pytest.approx(wanted)
 
 
-def test_f1_by_hand_with_a_client_of_one_class():
-    counts = np.array([[[3, 1, 0], [0, 2, 0], [0, 0, 0]], [[0, 0, 0], [0, 5, 0], [0, 0, 0]]])
+def test_f1_by_hand_with_a_client_of_one_class_and_one_without_samples():
+    counts = np.array([[[3, 1, 0], [0, 2, 0], [0, 0, 0]], [[0, 0, 0], [0, 5, 0], [0, 0, 0]], [[0] * 3] * 3])
     first = (6 / 7 + 4 / 5) / 2
     wanted = {"micro_f1": (6 * first + 5) / 11, "macro_f1": (first + 1) / 2, "pooled_f1": (6 / 7 + 14 / 15) / 3}
     assert scores.f1_summary(counts) == pytest.approx({name: 100 * f1 for name, f1 in wanted.items()})
