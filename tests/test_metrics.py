@@ -38,13 +38,10 @@ def test_impossible_counts_are_refused():
             metrics.accuracy(correct, total)
 
 
-def test_binomial_error_by_hand_and_for_arrays():
-    assert metrics.binomial_error([82.73, 97.98, 33.29], 10_000).round(2).tolist() == [0.38, 0.14, 0.47]  # as printed
-    assert metrics.binomial_error(50, 100) == 5.0
-    assert metrics.binomial_error([50, 0, 100], 100).tolist() == [5, 0, 0]
-    assert math.isnan(metrics.binomial_error(50, float("nan")))
-    refused("0 and 100", metrics.binomial_error, 101, 10)
-    refused("at least one sample", metrics.binomial_error, 50, 0)
+def test_binomial_error_by_hand():
+    found = [round(metrics.binomial_error(accuracy, 10_000), 2) for accuracy in (82.73, 97.98, 33.29)]
+    assert found == [0.38, 0.14, 0.47]  # as printed
+    assert [metrics.binomial_error(accuracy, 100) for accuracy in (50, 0, 100)] == [5, 0, 0]
 
 
 def test_flt_prints_binomial_errors():

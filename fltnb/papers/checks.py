@@ -115,7 +115,7 @@ def checks() -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
-def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.DataFrame:
+def verdicts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Join every registered claim with what became of it; ``found``: from :func:`checks`, which is read if left out.
 
     A claim holds if all its checks hold, does not hold if none does, and is mixed otherwise. Checks on data that only
@@ -125,7 +125,7 @@ def verdicts(paper: str | None = None, found: pd.DataFrame | None = None) -> pd.
     """
     found = checks() if found is None else found
     rows = []
-    for claim in claims(paper).to_dict("records"):
+    for claim in claims().to_dict("records"):
         own = found[found["claim"] == claim["id"]]
         for group in PROFILES:
             if own["profile"].isin(group).any():

@@ -58,18 +58,14 @@ def numbers(paper: str | None = None, table: str | None = None, **filters) -> pd
     return found.reset_index(drop=True)
 
 
-def claims(paper: str | None = None) -> pd.DataFrame:
+def claims() -> pd.DataFrame:
     """List what the papers claim, one row per claim, whether or not anything here has tested it.
 
     Returns a DataFrame of text: ``id`` (what :func:`fltnb.papers.check` takes), ``paper``, ``source`` (figure, table or
     section), ``notebook`` (which test it), ``claim`` (in our words), ``testable`` (what stands in the way of testing it
-    as the paper means it, else empty). Several sources or notebooks are separated by "; ". FltnbError: no claims are
-    registered for this paper. ``paper``: one that has claims registered; all of them if left out.
+    as the paper means it, else empty). Several sources or notebooks are separated by "; ".
     """
-    found = read("claims.csv")
-    if paper is not None:
-        found = found[found["paper"] == choose(paper, found["paper"].unique(), "paper with claims")]
-    return found.reset_index(drop=True)
+    return read("claims.csv").copy()
 
 
 def inconsistencies(paper: str = "flt") -> pd.DataFrame:

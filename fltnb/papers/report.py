@@ -38,7 +38,7 @@ def pages(held: Mapping[str, Any]) -> dict[str, str]:
     """Return file -> Markdown: ``docs/report/`` and, if it is there, ``README.md``; ``held``: notebook -> results."""
     found, plain = all_measured(held), partial(escape, quote=False)
     checked = checks().map(plain)
-    judged = verdicts(found=checked).assign(claim=lambda judged: judged["claim"].map(plain))
+    judged = verdicts(checked).assign(claim=lambda judged: judged["claim"].map(plain))
     totals, near = counts(found).set_index(["paper", "variant"]), nearness(found)
     each = [_card(paper, held, totals, near, judged[judged["paper"] == paper]) for paper in NOTEBOOKS]
     rows = [f"<tr>\n{left}\n{right}\n</tr>" for left, right in zip(each[::2], each[1::2], strict=True)]
