@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SOURCES = {"as_written": "o", "as_run": "s", "participants": "s", "last_local": "^", "last_aggregate": "D"}
+SOURCES = {"as_written": "o", "as_run": "s", "paper": "o"}  # variants, and printed numbers
 PAPER = {"marker": "o", "ls": "", "ms": 10, "mfc": "none", "mew": 1.6}  # printed numbers are hollow
 DASHES = {"test": "-", "as_written": "-", "train": "--", "as_run": "--", "probe": ":", "paper": ""}
 
@@ -188,7 +188,7 @@ def dots(
     ----------
     frame : DataFrame, rows of ``Results.runs``, one per run; where ``style`` is "paper", printed numbers
     x : str or several, columns of numbers, a panel each; missing numbers are left out
-    style : str, optional, column that tells printed numbers and variants apart
+    style : str, optional, column that tells variants and printed numbers apart
     col : str, optional, with one ``x``: column whose values get panels of their own, such as a task
     names : mapping, optional, value -> what to call it; a column of ``x`` too
     title : str, the finding
@@ -200,13 +200,10 @@ def dots(
     if col and len(measures) > 1:
         raise FltnbError("Give either several columns of numbers or col, not both.")
     cells = [(one, cell) for one in measures for cell in (in_order(frame[col]) if col else [None])]
-    drawn, marks = looks(frame["method"], "method", names), {} if style else {None: "o"}
-    found = set(frame[style]) if style else set()  # known ones as everywhere and in their own order, printed last
-    others, spare = sorted(str(s) for s in found if s not in SOURCES and s != "paper"), iter("Pv<>Xdp*h" * len(found))
-    for source in [*(s for s in SOURCES if s in found), *others]:
-        fixed = SOURCES.get(source)
-        marks[source] = fixed if fixed and fixed not in marks.values() else next(spare)
-    marks |= {"paper": "o"} if "paper" in found else {}
+    drawn, marks = looks(frame["method"], "method", names), {None: "o"}
+    if style:
+        found = {choose(source, SOURCES, "variant to draw") for source in frame[style]}
+        marks = {source: marker for source, marker in SOURCES.items() if source in found}
     filled = [source for source in marks if source != "paper"]
     fig, axes = panels(len(cells), (3.4 + 1.4 / len(cells), 0.3 * len(drawn) + 1.4), len(cells), sharey=True)
     for axis, (measure, cell) in zip(axes, cells, strict=True):
