@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fltnb as fl
 from fltnb import models, paths, training
-from fltnb.training.serial import one_thread
+from fltnb.training.serial import threads
 
 LR = 0.01
 TESTED, MODELS = 2000, 20  # evaluation: samples, models that are tested on all of them
@@ -127,7 +127,7 @@ class ModuleLoop:
         """Train one round from ``theta`` (P,) and return the mean model."""
         clients = self.work.clients(round)
         total = torch.zeros(theta.shape)
-        with one_thread():
+        with threads(1):
             for client in clients:
                 self._load(theta)
                 sgd = torch.optim.SGD(self.module.parameters(), lr=LR)
@@ -141,7 +141,7 @@ class ModuleLoop:
     def evaluate(self, thetas: np.ndarray) -> np.ndarray:
         """Count what each model gets right of the test samples."""
         right = []
-        with one_thread(), torch.no_grad():
+        with threads(1), torch.no_grad():
             for theta in thetas:
                 self._load(theta)
                 batches = DataLoader(self.test, batch_size=250)

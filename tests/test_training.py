@@ -12,7 +12,7 @@ from fltnb import load, models, training
 from fltnb.federations import Federation
 from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
 from fltnb.training.samples import Samples
-from fltnb.training.serial import one_thread
+from fltnb.training.serial import threads
 
 RAGGED = (23, 10, 31, 7, 40, 1, 20, 12, 3, 28, 9, 17, 30, 5, 11, 21, 2, 33, 14, 26)
 
@@ -104,7 +104,7 @@ def test_lean_and_stacked_steps_agree_with_autograd_whatever_the_sizes(sizes, ba
     assert np.abs(stack.theta - oracle.theta).max() < 1e-10
     lean = steps.LeanTrainer(model, spec, Samples.of(fed))
     out = np.empty_like(oracle.theta)
-    with one_thread():
+    with threads(1):
         loss = [lean.train(start(model)[0], i, 7, None, out[i]) for i in clients]
     assert np.abs(out - oracle.theta).max() < 1e-10
     np.testing.assert_allclose(loss, oracle.loss, rtol=1e-10)
@@ -194,9 +194,9 @@ def test_float32_and_trainers_in_two_threads():
         for client in clients:
             trainer.train(theta, client, 0, None, out[place, client])
 
-    with one_thread():
-        with ThreadPoolExecutor(2) as threads:
-            list(threads.map(work, (0, 0), ((0, 1), (2, 3))))
+    with threads(1):
+        with ThreadPoolExecutor(2) as both:
+            list(both.map(work, (0, 0), ((0, 1), (2, 3))))
         work(1, range(4))
     assert np.array_equal(out[0], out[1])
 

@@ -28,11 +28,6 @@ def threads(n: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def one_thread():
-    """Let torch use one thread: the papers' products are too small to split, and sums then never vary."""
-    return threads(1)
-
-
 @contextmanager
 def exact(device: torch.device, n_threads: int | None) -> Iterator[None]:
     """Use full float32 and reproducible kernels on a GPU, and so many threads on a CPU."""
