@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
 
 from .errors import FltnbError, choose
 
@@ -129,12 +130,15 @@ def _compute(options: argparse.Namespace) -> None:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from . import studies
+    from . import results, studies
     from .results import plan
 
-    asked = set(options.names)  # a notebook without jobs, such as the report, costs nothing
-    wanted = [name for name in studies.NOTEBOOKS if not asked or asked & {name, name.split("_")[0]}]
-    total = plan.cost(wanted, options.profile, studies.jobs, options.fresh)
+    asked, total = set(options.names), Counter()  # a notebook without jobs, such as the report, costs nothing
+    for name in [name for name in studies.NOTEBOOKS if not asked or asked & {name, name.split("_")[0]}]:
+        jobs = studies.jobs(name, options.profile)
+        missing = plan.plan(jobs, results.Ledger(options.profile, name), options.fresh)
+        timed = [one.seconds for one in missing if one.measured]
+        total.update(jobs=len({job.id for job in jobs}), missing=len(missing), timed=len(timed), seconds=sum(timed))
     print(f"Profile {options.profile}: {total['missing']} of {total['jobs']} jobs are to be computed;", end=" ")
     print(f"the {total['timed']} whose like was timed before take about {duration(total['seconds'])} on two cores.")
 

@@ -21,9 +21,8 @@ def committed() -> dict[str, Any]:
     return {name: stored(name, jobs) for books in NOTEBOOKS.values() for name in books}
 
 
-def all_measured(results_by_notebook: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """Return :func:`fltnb.papers.measured` of every printed table, in the papers' order; by default as committed."""
-    held = committed() if results_by_notebook is None else results_by_notebook
+def all_measured(held: Mapping[str, Any]) -> pd.DataFrame:
+    """Return :func:`measured` of every printed table, in the papers' order; ``held``: notebook -> results."""
     return pd.concat([measured(held.get(book), paper, table) for paper, table, book in in_order()], ignore_index=True)
 
 
@@ -33,21 +32,20 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
     ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
     """
-    found = all_measured() if found is None else found
+    found = all_measured(committed()) if found is None else found
     found = found[found["table"] == found["first"]].assign(printed=1)
     for word in STATUS:
         found[word] = (found["status"] == word.replace("_", " ")).astype(int)
     return found.groupby(["paper", "variant"], sort=False)[["printed", *STATUS]].sum().reset_index()
 
 
-def nearness(found: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Count how near the reproduced numbers come to the printed ones; ``found`` as for :func:`counts`.
+def nearness(found: pd.DataFrame) -> pd.DataFrame:
+    """Count how near the reproduced numbers come to the printed ones; ``found``: of :func:`all_measured`.
 
     Returns a DataFrame: ``paper, variant``; of the reproduced ``accuracies`` (and F1) those within the
     ``printed_error`` (FLT: the binomial one), within 1 and within 3 points (``points_1``, ``points_3``); of the
     ``variances`` those within 25 % (``percent_25``). Papers without a reproduced number are left out.
     """
-    found = all_measured() if found is None else found
     found = found[(found["table"] == found["first"]) & (found["status"] == "reproduced")]
     off, scores = (found["mean"] - found["number"]).abs(), found["metric"].str.contains("accuracy$|f1$")
     variances = found["metric"] == "accuracy_variance"

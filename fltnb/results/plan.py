@@ -131,17 +131,6 @@ def gaps(finished: Sequence[tuple[str, str, Finished]], asked: Asked | None) -> 
     return pd.DataFrame(list(rows.values()), columns=None if rows else [*COMMON[1:6], "profile", "seeds", "minutes"])
 
 
-def cost(notebooks: Iterable[str], profile: str, asked: Asked, fresh: bool = False) -> Counter[str]:
-    """Add up ``jobs``, those ``missing``, of these those whose like was ``timed`` before, and their ``seconds``."""
-    total: Counter[str] = Counter()
-    for notebook in notebooks:
-        jobs = asked(notebook, profile)
-        todo = plan(jobs, Ledger(profile, notebook), fresh)
-        timed = [one.seconds for one in todo if one.measured]
-        total.update(jobs=len({job.id for job in jobs}), missing=len(todo), timed=len(timed), seconds=sum(timed))
-    return total
-
-
 def within(planned: Sequence[Planned], seconds: float, found: Callable[[list[Finished]], None], **options) -> int:
     """Compute the jobs one after the other as long as the next one fits; return how many were computed.
 
