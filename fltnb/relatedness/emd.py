@@ -111,9 +111,22 @@ class EMDClustering(ClientClusterer):
         rows = map(checked, range(count))
         known = next(rows)  # before any work
         tasks = ((i, x, dict(enumerate(v))) for i, (x, v) in enumerate(zip(X, chain([known], rows), strict=True)))
+        return self._rows(tasks, [*map(len, X)], [*map(len, known)], width)
+
+    def sketch(self, x: np.ndarray, validation: Sequence[np.ndarray], client: int = 0) -> Sketch:
+        """Row of one client, of training samples (n_i, d) and everybody's validation samples (v_j, d).
+
+        All under its own encoder; what :meth:`sketches` returns for it.
+        """
+        sizes = [*map(len, validation)]
+        return self._rows([(client, x, dict(enumerate(validation)))], [len(x)] * len(sizes), sizes, x.shape[1])[client]
+
+    def _rows(self, tasks: Iterable, trained: list[int], held: list[int], width: int) -> list[Sketch]:
+        """Sketches of all clients, with the rows of those that have a task, by numbers of samples of all."""
+        count = len(held)
         distance, reference = np.zeros((count, count)), np.zeros(count)
         self.measure(tasks, distance, reference)
-        compared = sum(np.minimum([*map(len, part)], int(self.max_samples)) for part in (X, known))
+        compared = sum(np.minimum(sizes, int(self.max_samples)) for sizes in (trained, held))
         sent = (count - 1) * compared * self.sent_width(width) + self.references(count - 1)
         rows = zip(distance, reference[:, None], sent[:, None], strict=True)
         return [{"distance": np.delete(d, i), "reference": r, "_sent": s} for i, (d, r, s) in enumerate(rows)]
