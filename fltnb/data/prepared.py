@@ -19,7 +19,7 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError, choose
-from .features import eight_bits
+from . import features
 from .images import ARRAYS, ImageSet, fixed_split
 from .leaf import CELEBA, FEMNIST, read_celeba, read_leaf
 from .pacs import DOMAINS, read_pacs
@@ -64,8 +64,12 @@ RELEASES = {
         f" ({', '.join(DOMAINS)})",
     ),
 }
-FEATURES = {"pacs_features": "pacs"}
-"""Sets of features -> the pictures that they are made of."""
+_LITE0 = "EfficientNet-Lite0 with ImageNet weights on {0.name}, enlarged: {0.origin}"
+FEATURES = {
+    "pacs_features": ("pacs", "eight_bits", _LITE0),
+    "pacs_maps": ("pacs", "maps", f"What enters the last stage of {_LITE0}"),
+}
+"""Sets of features -> pictures that they are made of, function of :mod:`fltnb.data.features`, origin."""
 NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES, *FEATURES)
 """Names that :func:`load` knows."""
 
@@ -106,7 +110,8 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     Three sets have no download; their prepared files are written once from a folder beside the other sets:
     ``femnist`` (62 classes by writers) and ``celeba`` (smiling or not, by persons; FeSEM's FedCelebA; 4.2 GB) from the
     files that LEAF's own scripts make, ``pacs`` from the official folders in ``PACS``. ``pacs_features`` is PACS as an
-    ImageNet network sees it (:func:`fltnb.data.features.eight_bits`), computed once.
+    ImageNet network sees it (:func:`fltnb.data.features.eight_bits`), ``pacs_maps`` as its last stage does
+    (:func:`fltnb.data.features.maps`), computed once.
 
     ``root`` is the folder of prepared files, by default ``$FLTNB_DATA``, then ``data/``; a download goes to the first.
     Raises FltnbError for a name not in :data:`NAMES`, bad files, or nothing prepared and no network.
@@ -118,10 +123,10 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     names = [name, *(stand_in for stand_in, (official, _) in STAND_INS.items() if official == name)]
     path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
     if path is None and name in FEATURES:
-        seen = load(FEATURES[name], root)
-        origin = f"EfficientNet-Lite0 with ImageNet weights on {seen.name}, enlarged: {seen.origin}"
-        seen = replace(seen, name=name, images=eight_bits(seen.images, name), origin=origin)
-        path = _write(folders[0] / f"{name}.npz", seen)
+        source, function, origin = FEATURES[name]
+        seen = load(source, root)
+        made = getattr(features, function)(seen.images, name)
+        path = _write(folders[0] / f"{name}.npz", replace(seen, name=name, images=made, origin=origin.format(seen)))
     if path is None:
         path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])
     images = _read(path)

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from ..errors import FltnbError, choose
 from . import vision
 from .base import POOL, Conv, Dense, Dropout, Flatten, KeyedDropout, Layer, MaxPool, Model, ReLU, Stage
-from .vision import VISION_NAMES, VisionModel
+from .vision import STAGE, VISION_NAMES, StageModel, VisionModel
 
 __all__ = ["NAMES", "POOL", "VISION_NAMES", "Conv", "Dense", "Dropout", "Flatten", "KeyedDropout", "Layer", "MaxPool"]
-__all__ += ["Model", "ReLU", "Stage", "VisionModel", "make", "vision"]
+__all__ += ["Model", "ReLU", "Stage", "StageModel", "VisionModel", "make", "vision"]
 
 HIDDEN = {  # widths of the hidden dense layers
     **{"mlp": (200,), "mlp_plain": (200,), "mlp32": (32,), "leaf_cnn": (2048,), "lenet": (120, 84)},
@@ -28,14 +28,15 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     ----------
     name : str
         A torchvision network, see :class:`fltnb.models.vision.VisionModel`: ``resnet18`` and so on with ImageNet
-        weights, or ``resnet18:random`` with random ones. ``mlp``: FLT's MLP, one hidden layer of 200 with dropout 0.5
-        before the ReLU (FLT, Table 11). ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's MLP, one hidden
-        layer of 32 (Section III). ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second convolution
-        as the code has them; the table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on CIFAR-10,
-        and MT-HFL's CNN. ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts. ``emdcfl_cnn``:
-        EMD-CFL's "simple two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); 3x3 kernels, padded,
-        one pooling after both, from its public code. ``cnn_small``: our light stand-in for it: 8 and 16 channels, 3x3,
-        each pooled, and the same 128 hidden units, hence the same embeddings.
+        weights, or ``resnet18:random`` with random ones. ``efficientnet_lite0_stage``: the last stage of an ImageNet
+        network, see :class:`fltnb.models.vision.StageModel`. ``mlp``: FLT's MLP, one hidden layer of 200 with dropout
+        0.5 before the ReLU (FLT, Table 11). ``mlp_plain``: the same without dropout. ``mlp32``: MT-HFL's MLP, one
+        hidden layer of 32 (Section III). ``leaf_cnn``: the LEAF CNN (FLT, Table 12, with 64 channels in the second
+        convolution as the code has them; the table's 63 is a slip). ``lenet``: the small CNN that FLT's code trains on
+        CIFAR-10, and MT-HFL's CNN. ``mnist_cnn``: the CNN of FLT's later code for MNIST, with two dropouts.
+        ``emdcfl_cnn``: EMD-CFL's "simple two-layer CNN", 64 and 128 channels and 128 hidden units (Appendix D.2); 3x3
+        kernels, padded, one pooling after both, from its public code. ``cnn_small``: our light stand-in for it: 8 and
+        16 channels, 3x3, each pooled, and the same 128 hidden units, hence the same embeddings.
     input_shape : (C, H, W), vectors of d features are (1, 1, d); only the MLPs take them
     n_classes : int, number of outputs
 
@@ -49,7 +50,7 @@ def make(name: str, input_shape: Sequence[int], n_classes: int) -> Model:
     if n_classes < 1 or min(shape) < 1:
         raise FltnbError(f"A model needs at least one class and one input, not {n_classes} and shape {shape}.")
     if name in VISION_NAMES:
-        return VisionModel(name, shape, int(n_classes))
+        return (StageModel if name == STAGE else VisionModel)(name, shape, int(n_classes))
     least = 1 if name.startswith("mlp") else POOL if name == "emdcfl_cnn" else POOL * POOL
     if min(h, w) < least:
         raise FltnbError(f"Model {name!r} needs at least {least} x {least} pixels, not {h} x {w}: choose 'mlp'.")

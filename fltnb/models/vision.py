@@ -1,4 +1,4 @@
-"""EMD-CFL's large networks: torchvision's, by name, in the same flat form as the small ones.
+"""EMD-CFL's large networks: torchvision's, by name, in the same flat form as the small ones, and a stage of another.
 
 A row of ``theta`` is all trained parameters in torchvision's order, then the running mean and variance of each
 batch-norm layer, so that averaging rows averages the statistics too, as the paper's public code does. The integer
@@ -18,6 +18,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from ..data import features
 from ..errors import FltnbError
 from ..federations import SCALINGS, Federation
 from ..randomness import integer, stream
@@ -25,7 +26,8 @@ from .base import Layer, Model, Tensors
 
 RANDOM = ":random"
 NETWORKS = ("resnet18", "resnet50", "efficientnet_b3", "vit_b_16", "convnext_base")
-VISION_NAMES = tuple(name + how for name in NETWORKS for how in ("", RANDOM))
+STAGE = "efficientnet_lite0_stage"
+VISION_NAMES = (*(name + how for name in NETWORKS for how in ("", RANDOM)), STAGE)
 MEAN, STD = SCALINGS["imagenet"]  # of ImageNet's pixels, which the weights expect
 LEAST = {"convnext_base": 32}  # pixels on a side; it divides by 32 without padding
 VIT_SIDE = 224  # the one size that its position embeddings have
@@ -46,12 +48,22 @@ class Network(nn.Module):
         """Map images (b, 1 or 3, H, W) to the network's outputs."""
         if not self.training and len(x) > AT_ONCE:
             return torch.cat([self(part) for part in x.split(AT_ONCE)])
+        return self.net(self.prepared(x))
+
+    def prepared(self, x: torch.Tensor) -> torch.Tensor:
+        """Return what ``net`` gets of images."""
         x = x.expand(-1, 3, -1, -1)
         if self.imagenet:
             x = (x - x.new_tensor(MEAN)[:, None, None]) / x.new_tensor(STD)[:, None, None]
         if self.side and x.shape[2:] != (self.side, self.side):
             x = functional.interpolate(x, (self.side, self.side), mode="bilinear", antialias=True)
-        return self.net(x)
+        return x
+
+
+class StageNetwork(Network):
+    """A network's last stage ``net``, on maps as :func:`fltnb.data.features.maps` keeps them."""
+
+    prepared = staticmethod(features.decoded)
 
 
 @dataclass(frozen=True)
@@ -192,6 +204,33 @@ class VisionModel(Model):
         except ValueError:
             return True
         return False
+
+
+class StageModel(VisionModel):
+    """The last stage of EfficientNet-Lite0, which is tuned from ImageNet weights while the body before it stays.
+
+    It is the last block, the convolution behind it, batch norms, pooling, the network's dropout of 0.2 and a new last
+    layer, and trains like :class:`VisionModel` on what :func:`fltnb.data.features.maps` kept. FltnbError: samples that
+    are no such maps, or the extra ``pretrained`` is not installed.
+    """
+
+    def __post_init__(self) -> None:
+        if self.input_shape != (needed := (1, *features.MAP)):
+            has = f"maps of shape {needed}, not samples of {self.input_shape}"
+            raise FltnbError(f"Model {self.name!r} needs {has}: take the data set 'pacs_maps', or another model.")
+
+    def _stage(self) -> nn.Sequential:
+        """Return what follows on :func:`fltnb.data.features.body`, with a new last layer."""
+        with torch.random.fork_rng(devices=[]):  # nothing that is drawn here is used
+            made = features.network().requires_grad_()
+            stage = made._blocks[-1], made._conv_head, made._bn1, nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+            return nn.Sequential(*stage, made._dropout, nn.Linear(made._bn1.num_features, self.n_classes)).train()
+
+    def _hollow(self) -> Network:
+        return StageNetwork(self._stage(), False, None).to("meta")
+
+    def _weights(self) -> dict[str, torch.Tensor]:
+        return _tensors(self._stage())
 
 
 def download(published, otherwise: str) -> dict[str, torch.Tensor]:

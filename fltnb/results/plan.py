@@ -23,9 +23,10 @@ Asked = Callable[[str, str], list[Job]]
 MICROSECONDS = {
     **{"mlp": (13.0, 4.0), "mlp_plain": (11.0, 4.0), "mlp32": (8.0, 3.0), "cnn_small": (48.0, 35.0)},
     **{"lenet": (75.0, 48.0), "leaf_cnn": (640.0, 200.0), "emdcfl_cnn": (1530.0, 1790.0), "resnet18": (6000.0, 2500.0)},
+    "efficientnet_lite0_stage": (1400.0, 400.0),
 }
 """Training and evaluation of one sample on two cores, by model: a first guess, until a like job has been measured."""
-IMAGES = {"digits": 1_437}  # of a federation whose settings do not say how many; of other sets as many as of MNIST
+IMAGES = {"digits": 1_437, "pacs_maps": 9_991}  # where a federation's settings do not say; of others as many as MNIST
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Jobs of notebook 12: EMD-CFL on PACS, four domains over 18 clients (Tables 2 and 7, Figure 2).
 
 From the paper: the clients, ResNet-18 with ImageNet weights, learning rate 0.001, three runs. ``small`` has pictures of
-96 pixels, a light network without pretraining, and fewer pictures and rounds; PACS is no part of this package, so
-``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
+96 pixels, a light network without pretraining, and fewer pictures and rounds, and beside it another ImageNet network;
+PACS is no part of this package, so ``demo`` draws digits in four styles instead (:mod:`fltnb.federations.renderings`).
 """
 
 from collections.abc import Iterator
@@ -32,13 +32,17 @@ SIZES: dict[str, Settings] = {
 FEATURES: Settings = {"dataset": "pacs_features", "model": "mlp_plain", "samples": None, "figure": ({},)} | SHARES
 """A second size of ``small``: all pictures as an ImageNet network sees them (:mod:`fltnb.data.features`), a trained
 head, the published rounds; the learning rate is that of EMD-CFL's other networks, since nothing is fine-tuned."""
+MAPS: Settings = {"dataset": "pacs_maps", "model": "efficientnet_lite0_stage", "samples": None, "lr": 0.001} | SHARES
+MAPS |= {"rows": ("oracle", "emdcfl", "fedavg"), "figure": ()}
+"""A third size of ``small``: of the same network the last stage is tuned, with the published rounds and learning rate.
+It departs in the network, in what is tuned of it, in pictures of 128 pixels for that, in rows and in seeds (one)."""
 
 
 def jobs(profile: str) -> list[Job]:
     """Return the rows of Table 7 (in ``paper`` as run, too), clusterings alone, and the matrices of Figure 2."""
     dataset, found = SIZES[profile]["dataset"], [*_of_size(profile, SIZES[profile])]
     if profile == "small":
-        found += _of_size(profile, FEATURES)
+        found += [*_of_size(profile, FEATURES), *_of_size(profile, MAPS)]
     # clusterers that train nothing, on pixels, and on a network that nobody has trained: not of digits, as it wants
     # colour; TransportSignatures would take minutes on 27,648 pixels
     demo = profile == "demo"
@@ -58,14 +62,14 @@ def jobs(profile: str) -> list[Job]:
 
 def _of_size(profile: str, size: Settings) -> Iterator[Job]:
     dataset, whole = size["dataset"], profile == "paper" or size is FEATURES
-    rows = [("as_written", name) for name in emdcfl.METHODS]
+    rows = [("as_written", name) for name in size.get("rows", emdcfl.METHODS)]
     rows += [("as_run", name) for name in emdcfl.DEPARTS if whole]
     for variant, name in rows:
         seeds = SEEDS[profile] if size is FEATURES else FEWER_SEEDS[profile]
         yield from emdcfl.rows(emdcfl.method(name, CLUSTERS, variant), dataset, seeds, size, variant)
     for tolerance in (emdcfl.TOLERANCE, "auto"):
         given = "gap in the distances" if tolerance == "auto" else f"tolerance {tolerance}"
-        about, seeds = {"features": "own models", "given": given}, 1 if profile == "demo" else 3
+        about, seeds = {"features": "own models", "given": given}, 1 if profile == "demo" or size is MAPS else 3
         yield from emdcfl.clusterings(dataset, seeds, size, tolerance, about)
     for changes in size["figure"]:
         own = size | changes
