@@ -141,6 +141,7 @@ def test_attributes_and_the_number_of_tasks():
     chosen = EigenRelevance().fit(users([0] * 4 + [1] * 3 + [2] * 3, n=300))
     assert chosen.n_clusters_ == 3 and np.nanargmax(chosen.criterion_) == 3
     assert np.isnan(chosen.criterion_[[0, 10]]).all() and chosen.criterion_[1] == 0
+    assert EigenRelevance(max_clusters=2).fit(users([0] * 4 + [1] * 3 + [2] * 3)).n_clusters_ <= 2
     # users of one task are one cluster: no cut of theirs reaches a silhouette of 0.25
     assert EigenRelevance().fit(users([0] * 10, n=300)).n_clusters_ == 1
     x = users([0])[0]

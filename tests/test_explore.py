@@ -22,7 +22,7 @@ def flt():
     return fl.FCR(k=2, n_neighbors=4, random_state=1).fit(clients()), clients()
 
 
-CLUSTERERS = [fl.FCR(k=2, n_neighbors=4, threshold=0.5), fl.PCAKMeans(k=2, threshold=0.1)]
+CLUSTERERS = [fl.FCR(k=2, n_neighbors=4, threshold=0.5), fl.PCAKMeans(k=2, threshold=0.1, max_clusters=2)]
 CLUSTERERS += [fl.EigenRelevance(n_eigenvectors=2), fl.TransportSignatures(k=4), fl.PACFL(threshold=20.0)]
 CLUSTERERS += [fl.EMDClustering(tolerance=0.2, projection=None)]
 

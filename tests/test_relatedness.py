@@ -216,6 +216,7 @@ def test_best_cut_on_noisy_and_on_random_graphs(seed):
     scores, chance = cuts.modularity_by_cut(adjacency, tree), cuts.chance_modularity(adjacency)
     assert cuts.best_cut(scores, chance) == 3
     assert adjusted_rand_score(labels, cuts.cut(tree, 3)) == 1.0
+    assert cuts.best_cut(scores, chance, max_clusters=2) == 2
 
     rng = np.random.default_rng(seed)
     for density in (0.2, 0.5, 0.9):

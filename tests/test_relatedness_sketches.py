@@ -163,7 +163,7 @@ def test_bad_options_are_refused_before_any_work(name, monkeypatch):
         beyond = [BEYOND[option]] if option in BEYOND and (name, option) != ("PACFL", "threshold") else []
         for wrong in ("nothing", float("nan"), *beyond):
             refused(rf"^(Unknown )?{option}\b|^0 centroids", made(**{option: wrong}).fit, CLIENTS, [HELD] * 6)
-    if "n_clusters" in inspect.signature(made).parameters:
+    if "max_clusters" in inspect.signature(made).parameters:
         refused("from 1 to the number of clients, 6, got 7", made(n_clusters=7).fit, CLIENTS, [HELD] * 6)
     if "epsilon" in inspect.signature(made).parameters:
         refused("needs clip", made(epsilon=1.0).fit, CLIENTS, [HELD] * 6)

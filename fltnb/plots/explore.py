@@ -159,7 +159,7 @@ class ClientsExplorer(Explorer):
         options = {} if kept else source.get_params(deep=False)
         again = next((name for name in REFITTED if X is not None and isinstance(options.get(name), int)), None)
         self._source, self._X, self._again, self._fits = source, X, again, {options.get(again): fit}
-        self._samples, self._accuracy = samples, accuracy
+        self._samples, self._accuracy, self._most = samples, accuracy, options.get("max_clusters")
 
         count, found = len(far), int(labels.max()) + 1
         heights = np.concatenate([[0.0], tree[:, 2], tree[-1:, 2] * 1.1])
@@ -219,7 +219,7 @@ class ClientsExplorer(Explorer):
             labels = fcluster(tree, threshold, "distance")
         elif rule != FITTED:
             if rule == MODULARITY:
-                count = best_cut(modularity_by_cut(links, tree), chance_modularity(links))
+                count = best_cut(modularity_by_cut(links, tree), chance_modularity(links), self._most)
             elif rule == SILHOUETTE:
                 count = best_cut(silhouettes(far, tree, 10), REASONABLE)
             elif rule == GAP:

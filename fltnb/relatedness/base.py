@@ -39,7 +39,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
     Parameters
     ----------
-    n_clusters : int or None, number of clusters; None: the class chooses it itself
+    n_clusters, max_clusters : int or None, number of clusters, and the upper limit of one that the class chooses itself
     random_state : int, seed
     n_jobs : int or None, processes or threads (joblib) over the clients; no influence on the result
     epsilon, delta, clip : float or None
@@ -76,8 +76,9 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
         if n_clients < 2:
             raise FltnbError(f"Clustering needs at least 2 clients, got {n_clients}: pass a list with one array each.")
-        if (asked := options.get("n_clusters") or 0) > n_clients:
-            raise FltnbError(f"n_clusters must be from 1 to the number of clients, {n_clients}, got {asked}.")
+        for name in ("n_clusters", "max_clusters"):
+            if (asked := options.get(name) or 0) > n_clients:
+                raise FltnbError(f"{name} must be from 1 to the number of clients, {n_clients}, got {asked}.")
         if options.get("epsilon") is not None and options["clip"] is None:
             raise FltnbError("A private release needs clip, a largest norm that is chosen without looking at the data.")
 

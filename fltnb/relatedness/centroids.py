@@ -22,6 +22,7 @@ class CentroidClusterer(ClientClusterer):
     k: int | Sequence[int] = 5
     threshold: NonNegative = 1.0
     linkage: Linkage = "ward"
+    max_clusters: Count | None = None
     n_init: Count = 10
     random_state: Natural = 0
     n_jobs: int | None = None
@@ -61,7 +62,7 @@ class CentroidClusterer(ClientClusterer):
         np.fill_diagonal(adjacency, 1)
         tree = rows_linkage(adjacency, self.linkage)
         self.criterion_ = modularity_by_cut(adjacency, tree)
-        wanted = self.n_clusters or best_cut(self.criterion_, chance_modularity(adjacency))
+        wanted = self.n_clusters or best_cut(self.criterion_, chance_modularity(adjacency), self.max_clusters)
         # membership is read off in client order; the public code read it in leaf order, which scrambles the clusters
         self._keep(distance, tree, cut(tree, wanted), adjacency)
 
@@ -77,7 +78,7 @@ class PCAKMeans(CentroidClusterer):
     shared_basis : bool
         False (the baseline): every client projects on principal axes of *its own* images, so the distance compares
         spectra more than content. True: one basis fitted on all clients' images.
-    linkage, n_init, random_state, n_jobs, and attributes : as in :class:`fltnb.FCR`
+    linkage, max_clusters, n_init, random_state, n_jobs, and attributes : as in :class:`fltnb.FCR`
     """
 
     n_components: Count = 128

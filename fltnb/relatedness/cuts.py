@@ -81,10 +81,11 @@ def chance_modularity(adjacency: np.ndarray) -> float:
     return float(loops + (1 - loops) * np.sqrt((1 - density) / (density * n)))
 
 
-def best_cut(criterion: np.ndarray, chance: float = 0.0) -> int:
+def best_cut(criterion: np.ndarray, chance: float = 0.0, max_clusters: int | None = None) -> int:
     """Return the number of clusters with the highest ``criterion`` (M + 1,), the fewer if tied; 1 below ``chance``."""
-    highest = np.nanmax(criterion)
-    return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(criterion >= highest - 1e-9)[0])
+    allowed = criterion[: None if max_clusters is None else max_clusters + 1]
+    highest = np.nanmax(allowed)
+    return 1 if highest <= chance + 1e-9 else int(np.flatnonzero(allowed >= highest - 1e-9)[0])
 
 
 def placed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ class EigenRelevance(ClientClusterer):
     noise : float, expected length of Gaussian noise on each eigenvector sent, whose own length is 1
     epsilon, delta, clip : float or None
         A private release: all from one noisy d x d matrix G_i (:func:`noisy_gram`), so reduce wide features first.
-    random_state, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
+    max_clusters, random_state, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------
@@ -74,6 +74,7 @@ class EigenRelevance(ClientClusterer):
     n_clusters: Count | None = None
     n_eigenvectors: Count | None = 5
     linkage: Linkage = "average"
+    max_clusters: Count | None = None
     noise: NonNegative = 0.0
     epsilon: Positive | None = None
     delta: Rate = 1e-5
@@ -157,6 +158,7 @@ class MeanImage(ClientClusterer):
     """
 
     n_clusters: Count | None = None
+    max_clusters: Count | None = None
     n_jobs: int | None = None
 
     content, linkage = "features", "average"
@@ -215,17 +217,17 @@ def by_silhouette(found: ClientClusterer, distance: np.ndarray) -> tuple[np.ndar
     tree[:, 2] = np.round(tree[:, 2], 12)  # merges equally high on paper are so here
     wanted = found.n_clusters
     if wanted is None:
-        found.criterion_ = silhouettes(distance, tree)
-        wanted = best_cut(found.criterion_, REASONABLE)
+        found.criterion_ = silhouettes(distance, tree, found.max_clusters)
+        wanted = best_cut(found.criterion_, REASONABLE, found.max_clusters)
     return distance, tree, cut(tree, wanted)
 
 
-def silhouettes(distance: np.ndarray, tree: np.ndarray, most: int | None = None) -> np.ndarray:
-    """Mean silhouette (M + 1,) of every cut, up to ``most`` clusters, NaN where there is none; 0 for one cluster."""
+def silhouettes(distance: np.ndarray, tree: np.ndarray, max_clusters: int | None = None) -> np.ndarray:
+    """Mean silhouette (M + 1,) of every cut of a dendrogram, NaN where there is no such cut; 0 for one cluster."""
     count = len(distance)
     scores = np.full(count + 1, np.nan)
     scores[1] = 0.0
-    for wanted in range(2, min(most or count, count - 1) + 1):
+    for wanted in range(2, min(max_clusters or count, count - 1) + 1):
         labels = cut(tree, wanted)
         if labels.max() == wanted:
             scores[wanted] = silhouette_score(distance, labels, metric="precomputed")

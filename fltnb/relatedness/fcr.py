@@ -43,7 +43,7 @@ class FCR(CentroidClusterer):
     linkage : {"ward", "average", "complete", "single"}, the paper uses Ward
     n_init : int, starts of each k-means
     random_state : int, every client's k-means gets ``randomness.integer(random_state, "kmeans")``, UMAP that of "umap"
-    n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
+    max_clusters, n_jobs : see :class:`~fltnb.relatedness.base.ClientClusterer`
 
     Attributes
     ----------
