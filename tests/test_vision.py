@@ -1,6 +1,7 @@
 import copy
 import sys
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from fltnb.methods.cfl import cosines
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.samples import outputs
 from fltnb.models import vision
-from fltnb.training import TrainSpec, make_engine
+from fltnb.training import Trained, TrainSpec, make_engine
 from fltnb.training.contract import order
 from fltnb.training.serial import SerialEngine
 
@@ -312,13 +313,19 @@ def test_statistics_do_not_sway_who_belongs_together(name, small):
     ends = []
     for noise in (0.0, 100.0):
         rng = np.random.default_rng(1)
-        method = LOOK_AT_MODELS[name]()
+
+        def train(theta, rows, clients, round, noise=noise, rng=rng):
+            theta = (theta[rows] + signal[clients]).astype(np.float32)
+            theta[:, model.n_trainable :] += noise * rng.normal(
+                size=(len(rows), model.n_parameters - model.n_trainable)
+            )
+            return Trained(theta, np.zeros(len(rows)))
+
+        method, engine = LOOK_AT_MODELS[name](), SimpleNamespace(train=train, fed=fed, spec=TrainSpec())
         state = method.start(fed, model, Context(0))
         for round in (1, 2):
-            sent, rows = method.dispatch(state, everybody)
-            theta = (sent[rows] + signal).astype(np.float32)
-            theta[:, model.n_trainable :] += noise * rng.normal(size=(n, model.n_parameters - model.n_trainable))
-            state = method.collect(state, everybody, theta.astype(np.float32), round)
+            state, sent = method.train(state, everybody, round, engine)
+            state = method.collect(state, everybody, sent.theta, round)
         served, rows = method.serve(state)
         ends.append((method.labels(state), served[rows]))
     (labels, models_), (labels_, noisy) = ends
