@@ -152,6 +152,8 @@ def test_departures_from_printed_settings():
     pacs = EMDCFL | {"federation": {"val_fraction": 0.16, "test_fraction": 0.2}, "lr": 0.001, "model": "resnet18"}
     assert departs(line, pacs) == ["16% for validation, printed 10%", "20% for testing, printed 10%"]
     assert departs(line, pacs, variant="as_run") == []  # that division is the public code's
+    short = {name: value for name, value in pacs.items() if name != "lr"}  # as in a record, which drops defaults
+    assert departs(line, short, variant="as_run") == ["learning rate 0.01, printed 0.001"]
     setting = printed_setting(papers.numbers("emdcfl", "T6").iloc[0])
     assert (setting["participation"], setting["model"], setting["n_clients"]) == (0.25, "emdcfl_cnn", 40)
 

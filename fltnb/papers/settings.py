@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..results.job import TRAINING
 from .names import label
 
 Row = Mapping[str, Any]
@@ -125,6 +126,7 @@ def departures(
     """
     ours = {}
     settings = record["settings"] | ({} if at_round is None else {"rounds": at_round})
+    settings = (TRAINING if "rounds" in settings else {}) | settings  # a record leaves out what equals a default
     federation = settings.get("federation")
     while federation:  # the innermost one counts, where it is made of another
         ours |= federation
