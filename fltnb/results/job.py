@@ -166,6 +166,7 @@ def names_in(settings: Any) -> Iterator[str]:
         for word in ("name", "kind"):
             if isinstance(settings.get(word), str):
                 yield settings[word]
+        # a variant that means other defaults only (``AS_RUN``) leaves no word in the settings, and counts as this, too
         if isinstance(settings.get("name"), str) and "variant" not in settings:
             yield f"{settings['name']} as written"
         if "encoder" in settings:

@@ -72,13 +72,14 @@ def _row(
 ) -> Job:
     """One run of Table 4, or of the smaller federation of Figures 6 and 7 (``few``), with or without a switch."""
     dataset, demo = DATASETS[profile], profile == "demo"
-    n_clients = FEW[profile] if few else 600 if level and net == "leaf_cnn" else CLIENTS[profile][net]
+    cnn = level and net == "leaf_cnn"
+    n_clients = FEW[profile] if few else 600 if cnn else CLIENTS[profile][net]
     change = dict(SWITCHES.get(switch, {}))
     test = change.pop("test", "as_run" if variant == "as_run" else "clean")
     fed = federation(dataset, n_clients, seed, test, **(LEVEL if level else {}))
     # the code's files: 1 epoch, FedSEM alone 5
     epochs = change.pop("local_epochs", 5 if variant == "as_written" or name == "fedsem" else 1)
-    rounds = 6 if demo else 50 if few else 30 if level and net == "leaf_cnn" else 100
+    rounds = 6 if demo else 50 if few else 30 if cnn else 100
     training = {"rounds": rounds, "local_epochs": epochs, "lr": 0.05 if demo else 0.01}
     training |= {"momentum": common.MOMENTUM[variant], "eval_every": 1 if few or demo else 5}
     axes = {"dataset": dataset, "method": name, "variant": variant}
