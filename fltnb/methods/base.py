@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform, get_args
 
 import numpy as np
+from scipy.sparse import block_array, csr_array
+from scipy.sparse.csgraph import connected_components
 
 from .. import relatedness
 from ..errors import FltnbError, choose
@@ -264,13 +266,18 @@ def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384, dtype: np.dtype | 
     """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned as ``dtype`` or theta's type.
 
     Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
+    Rows without a model in common are mixed apart: where clients know a tenth of each other, a tenth of the work.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
         raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
     out = np.empty((W.shape[0], theta.shape[1]), dtype=dtype or theta.dtype)
-    for begin in range(0, theta.shape[1], block):
-        out[:, begin : begin + block] = W @ theta[:, begin : begin + block].astype(np.float64)
+    n, part = connected_components(block_array([[None, csr_array(W)], [csr_array(W.T), None]]))
+    for rows, models in ((np.flatnonzero(part[: len(W)] == p), np.flatnonzero(part[len(W) :] == p)) for p in range(n)):
+        shares = W[np.ix_(rows, models)]
+        for begin in range(0, theta.shape[1] if len(rows) else 0, block):
+            columns = slice(begin, begin + block)
+            out[rows, columns] = shares @ theta[models, columns].astype(np.float64)
     return out
 
 
