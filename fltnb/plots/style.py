@@ -126,7 +126,7 @@ def panels(
 
     Parameters
     ----------
-    count : int, panels; they fill rows of ``columns``, and the rest of the last row stays blank
+    count : int, panels; they fill rows of at most ``columns``, the last of which may stay blank in part
     size : (float, float), width and height of one panel, inches
     ax : Axes, optional, the one panel, drawn into as it is
     **subplots, as for :func:`matplotlib.pyplot.subplots`, such as ``sharey=True``
@@ -138,8 +138,8 @@ def panels(
     import matplotlib.pyplot as plt
     import seaborn as sns
 
-    columns = min(columns, count)
     rows = -(-count // columns)
+    columns = -(-count // rows)  # four in rows of three: two and two
     figsize = (size[0] * columns, size[1] * rows)
     fig, axes = plt.subplots(rows, columns, figsize=figsize, squeeze=False, layout="constrained", **subplots)
     sns.despine(fig)
