@@ -262,22 +262,24 @@ def several(model: "Model", context: Context, n_models: int) -> np.ndarray:
     return np.stack([model.init(context.seed, k) for k in range(n_models)])
 
 
-def mix(W: np.ndarray, theta: np.ndarray, block: int = 16384, dtype: np.dtype | None = None) -> np.ndarray:
+def mix(W: np.ndarray, *theta: np.ndarray, block: int = 16384, dtype: np.dtype | None = None) -> np.ndarray:
     """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned as ``dtype`` or theta's type.
 
+    Several arrays of models count as one below the other; they can be gigabytes, so they are not copied into one.
     Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
     Rows without a model in common are mixed apart: where clients know a tenth of each other, a tenth of the work.
     """
     W = np.asarray(W, dtype=np.float64)
     if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
         raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
-    out = np.empty((W.shape[0], theta.shape[1]), dtype=dtype or theta.dtype)
+    size = theta[0].shape[1]
+    out = np.empty((len(W), size), dtype=dtype or theta[0].dtype)
     n, part = connected_components(block_array([[None, csr_array(W)], [csr_array(W.T), None]]))
-    for rows, models in ((np.flatnonzero(part[: len(W)] == p), np.flatnonzero(part[len(W) :] == p)) for p in range(n)):
-        shares = W[np.ix_(rows, models)]
-        for begin in range(0, theta.shape[1] if len(rows) else 0, block):
-            columns = slice(begin, begin + block)
-            out[rows, columns] = shares @ theta[models, columns].astype(np.float64)
+    groups = [(np.flatnonzero(part[: len(W)] == p), np.flatnonzero(part[len(W) :] == p)) for p in range(n)]
+    for columns in (slice(begin, begin + block) for begin in range(0, size, block)):
+        models = np.concatenate([own[:, columns] for own in theta])
+        for rows, members in groups:
+            out[rows, columns] = W[np.ix_(rows, members)] @ models[members].astype(np.float64)
     return out
 
 

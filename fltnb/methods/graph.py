@@ -93,7 +93,7 @@ class GraphMethod(Method):
             near = state["relation"][:, clients].max(axis=1)
             kept = np.diag((1.0 - near) * (np.bincount(state["row"], state["weights"]) / np.bincount(state["row"])))
         W = np.hstack([present, kept])
-        return state | {"models": mix(W / W.sum(axis=1, keepdims=True), np.vstack([theta, state["models"]]))}
+        return state | {"models": mix(W / W.sum(axis=1, keepdims=True), theta, state["models"])}
 
 
 def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

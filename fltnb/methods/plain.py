@@ -110,7 +110,7 @@ class FedDist(FedAvg):
         """Take the partial step."""
         weights = state["weights"][clients] if self.by_samples else np.ones(len(clients))
         W = np.append(self.epsilon * (weights / weights.sum()), 1 - self.epsilon)
-        return state | {"models": mix(W[None], np.vstack([theta, state["models"]]))}
+        return state | {"models": mix(W[None], theta, state["models"])}
 
 
 class FedDistWS(FedDist):
