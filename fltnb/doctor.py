@@ -15,12 +15,10 @@ def show() -> int:
     rows = {"python": f"{platform.python_version()}, {platform.system()} {platform.machine()}"}
     rows |= {"fltnb": f"{__version__}, works in {paths.ROOT}"}
     wrong = [] if sys.version_info >= (3, 11) else ["Python must be 3.11 or newer: install one, then fltnb in it."]
-    packages, lacking = _packages()
+    packages, fault = _packages()
     rows |= packages
-    if lacking:  # nothing below could be imported
-        how = "install the wheel again, or in a clone remove .venv and run `make lint`"
-        wrong.append(f"Missing or of another version: {', '.join(lacking)}. To mend it {how}.")
-    else:
+    wrong += [fault] * bool(fault)
+    if not fault:  # else nothing below could be imported
         import torch
 
         from .data.prepared import NAMES, SOURCES
@@ -53,14 +51,15 @@ def show() -> int:
     return int(bool(wrong))
 
 
-def _packages() -> tuple[dict[str, str], list[str]]:
-    """Compare what is installed with what the package asks for; return rows, and what is needed and not there."""
+def _packages() -> tuple[dict[str, str], str]:
+    """Compare what is installed with what the package asks for; return rows, and a sentence where something lacks."""
     try:
         from packaging.requirements import Requirement
 
         asked = [Requirement(text) for text in metadata.requires("fltnb") or ()]
     except (ImportError, metadata.PackageNotFoundError):  # packaging comes with what is needed; the latter: no set-up
-        return {"packages": "unknown"}, ["packages"]
+        mend = "in a clone use .venv/bin/python (any `make` command sets it up), else install the wheel."
+        return {"packages": "unknown"}, f"This Python ({sys.executable}) has no fltnb installed: {mend}"
     lacking: dict[str, list[str]] = {"": []}
     for one in asked:
         extra = str(one.marker).split('"')[1] if one.marker else ""  # this project's only markers are extras
@@ -74,4 +73,6 @@ def _packages() -> tuple[dict[str, str], list[str]]:
     needed = lacking.pop("")
     extras = [f"{name} ({'without ' + ', '.join(lack) if lack else 'there'})" for name, lack in lacking.items()]
     count = sum(one.marker is None for one in asked)
-    return {"packages": f"{count - len(needed)} of {count} that are needed", "extras": ", ".join(extras)}, needed
+    how = "install the wheel again, or in a clone remove .venv and run `make lint`"
+    fault = f"Missing or of another version: {', '.join(needed)}. To mend it {how}." * bool(needed)
+    return {"packages": f"{count - len(needed)} of {count} that are needed", "extras": ", ".join(extras)}, fault

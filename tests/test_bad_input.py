@@ -60,7 +60,7 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     refused("Client 1 has no embeddings", fl.FCR().fit, [np.eye(4), np.empty((0, 4))])
     refused("choose 'mlp'", run, vectors(), model="leaf_cnn")
     refused("Unknown model 'mpl'", compute, spec(), spec(model="mpl"))
-    refused("clusterer must be a clusterer", methods.FLT, clusterer="FCR")
+    refused("clusterer must be an estimator over clients, a sklearn BaseEstimator", methods.FLT, clusterer="FCR")
     refused("n_clusters must be a whole number of at least 1, not 3.0", methods.FedSEM, 3.0)
     refused("encoder must be an", methods.FLT, encoder="pca")
     refused("must be a dict with a name", methods.build, "fedavg")
@@ -70,6 +70,7 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     refused("must be a num", vectors, test_fraction="0.2")
     refused("the same shape", fl.Federation.from_arrays, [[1.0], [1.0, 2.0]], [0, 1], [0, 0])
     refused("one 2-D array of embeddings per client", fl.FCR().fit, None)
+    refused("not a Federation: pass fl.encoders.embed_clients", fl.FCR().fit, fed)
     refused("n_jobs must be a whole number", fl.compute, [spec()], n_jobs="2")
 
 

@@ -58,10 +58,21 @@ def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys)
         (owners / file).write_bytes(b"no picture")
         refused(says, fed.from_folder, file.split("/")[0])
     refused("no column owner, label; it has hospital, outcome", fed.from_csv, "visits.csv")
-    whole = "hospital,outcome,age\nann,1,3\nann,0,{}\n"
-    for value, says in (("", "gaps in age .lines 3"), ("old", "age of t.csv hold text"), ("inf", "NaN or infinite")):
-        (owners / "t.csv").write_text(whole.format(value), encoding="utf-8")
+    refused("There is no file zzz.csv", fed.from_csv, "zzz.csv")
+    refused("photos is a folder: use from_folder", fed.from_csv, "photos")
+    refused(r'features must be a list: \["age"\]', fed.from_csv, "visits.csv", features="age")
+    refused("option of from_csv 'test_share': choose one of test_fraction", fed.from_csv, "visits.csv", test_share=0.2)
+    refused("option of from_folder 'gray'", fed.from_folder, "photos", gray=True)
+    for line, says in (
+        ("ann,0,", "gaps in age .lines 3"),
+        ("ann,0,old", "age of t.csv hold text"),
+        ("ann,0,inf", "NaN or infinite"),
+        ("ann,0.5,2", "Classes in outcome of t.csv are decimal numbers"),
+    ):
+        (owners / "t.csv").write_text(f"hospital,outcome,age\nann,1,3\n{line}\n", encoding="utf-8")
         refused(says, fed.from_csv, owners / "t.csv", "hospital", "outcome")
+    (owners / "t.csv").write_text("hospital;outcome;age\nann;1;3\n", encoding="utf-8")
+    refused("t.csv has one column, hospital;outcome;age: save it with commas", fed.from_csv, owners / "t.csv")
 
 
 def test_the_method_of_the_page_runs(capsys):

@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import fltnb
-from fltnb import paths
+from fltnb import doctor, paths
 
 PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCK = (paths.ROOT / "requirements.lock").read_text(encoding="utf-8")
@@ -71,6 +71,12 @@ def test_constraints_are_the_locked_versions_and_ours_is_the_same_everywhere():
         assert str(constraint.specifier) == f"=={locked[constraint.name]}"  # exact: see the note in pyproject.toml
     citation = yaml.safe_load((paths.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert fltnb.__version__ == PROJECT["project"]["version"] == citation["version"]
+
+
+def test_doctor_names_the_python_that_has_no_fltnb(monkeypatch, capsys):
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: doctor.metadata.metadata("no-such-package"))
+    assert doctor.show() == 1
+    assert f"This Python ({sys.executable}) has no fltnb installed: in a clone use .venv" in capsys.readouterr().out
 
 
 def test_a_wheel_works_outside_the_repository(tmp_path):

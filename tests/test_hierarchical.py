@@ -221,7 +221,7 @@ def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(
     ("options", "clusters", "says"),
     [
         ({"clusterer": "kmeans"}, True, "Unknown grouping of users 'kmeans'"),
-        ({"clusterer": fl.EigenRelevance}, True, "clusterer must be a clusterer such as"),
+        ({"clusterer": fl.EigenRelevance}, True, "clusterer must be an estimator over clients, "),
         ({"shared": True}, True, "shared must be a whole number"),
         ({"encoder": "pixels"}, True, "encoder must be an fl.encoders.EncoderSpec"),
         ({"clusterer": "oracle", "shared": 3}, True, "shared is 3 layers but model 'mlp_plain' has 2"),

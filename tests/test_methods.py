@@ -145,6 +145,8 @@ def test_what_does_not_go_together_is_refused_in_one_sentence():
     refused("option of encoder 'sort'", methods.build, {"name": "flt", "encoder": {"sort": "pca"}})
     refused("fitted on 3 clients", play, FLT(fitted([0, 1, 1])))
     refused('give graph="clusters" as well', FLT, graph="full", membership="leaf_order")
+    nobody = FLT(fitted(TRUTH, np.zeros((4, 4))), graph="full")
+    refused(r"client_graph of FLT must return \(4, 4\) .* ones on the diagonal", play, nobody)
     refused("no dendrogram", FLT(fitted(TRUTH), membership="leaf_order").client_graph, FOUR, CONTEXT)
     for cls in (IFCA, FeSEM, FedSEM):
         refused("5 clusters for 4 clients", cls(5).check, FOUR)
@@ -289,7 +291,9 @@ def test_ifca_compares_models_on_the_split_it_was_told():
                 losses = [engine.evaluate(state["models"], [k], [i], split).loss[0] for k in range(3)]
                 assert chosen[i] == np.argmin(losses), split
             assert chosen[1] == chosen[3] == 0
-    refused("IFCA looks at validation samples, and client 0 has none", fl.run, IFCA(2, split="val"), digits(), **QUICK)
+    none = r"looks at validation samples, and client 0 has none: build .* with some \(val_fraction, or held_out"
+    refused(rf"IFCA {none}\)\.$", fl.run, IFCA(2, split="val"), digits(), **QUICK)
+    refused(rf"PACFL {none}\), or take as_written", fl.run, methods.PACFL(variant="as_run"), digits(), **QUICK)
 
 
 def two_groups(c=2.0, each=3):

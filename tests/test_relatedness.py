@@ -277,6 +277,8 @@ FOUR = [np.random.default_rng(i).random((8, 3)) for i in range(4)]
         ({}, [*FOUR, np.ones((8, 4))], "Client 4 has"),
         ({}, [*FOUR, np.ones(8)], "client 4"),
         ({}, [*FOUR, np.ones((0, 3))], "Client 4 has no"),
+        ({}, [*FOUR, np.ones((8, 3, 1))], r"\(8, 3, 1\): flatten them, x.reshape\(len\(x\), -1\)"),
+        ({}, dict(enumerate(FOUR)), r"not a dict: pass list\(d.values\(\)\)"),
     ],
 )
 def test_bad_input(clusterer, options, clients, message, monkeypatch):

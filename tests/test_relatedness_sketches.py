@@ -93,6 +93,15 @@ def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
         np.testing.assert_array_equal(value, other[name])
 
 
+@pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
+def test_a_sketch_refuses_the_samples_that_fit_refuses(clusterer):
+    more = {fl.MergeGain: [[0, 1]], EMDClustering: [HELD]}.get(type(clusterer), [])
+    for x, says in ((np.ones((2, 3, 2)), "of client 4 must .*: flatten them"), (np.full((2, 6), np.nan), "4 hold NaN")):
+        refused(says, clone(clusterer).sketch, x, *more, client=4)
+    if "k" in clusterer.get_params() and not isinstance(clusterer, fl.TransportSignatures):
+        refused("samples of client 4: lower k", clone(clusterer).set_params(k=3).sketch, np.eye(2, 6), client=4)
+
+
 def test_bytes_and_noise_of_sketches():
     sketch = fl.FCR(k=2).sketch(CLIENTS[0].astype(np.float32))
     assert sketch["centroids"].shape == (2, 6) and sketch["_weights"].sum() == 1

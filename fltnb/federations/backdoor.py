@@ -48,13 +48,11 @@ def backdoor_colours(
 
     Targets hold uniformly green images and attackers green ones with :func:`shade` of their class, which the eye hardly
     tells from the former. Backdoored test images, everybody's, have the shade of class K - 1 - c instead of c. Each
-    group gets a copy of the images, so clients of different groups may hold the same image. Raises FltnbError for
-    colour images.
+    group gets a copy of the images, so clients of different groups may hold the same image. FltnbError: colour images.
 
     Parameters
     ----------
-    n_clients : int
-        M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
+    n_clients : int, M, at least 3; the paper has 30. Numbered group by group, as evenly as possible.
     samples_per_client, test_per_client : int, optional
         Training and validation images (``val_fraction``, 0.1 in the paper), and test images; default: all are dealt.
     test : {"clean", "backdoored", "both"}
@@ -102,8 +100,7 @@ def backdoor_patches(
     c + 1 (for the last of the half, of the first). Targets and attackers each get a copy of the first half.
 
     The paper has 15 clients; ``patch`` is the side in pixels, 3 in the authors' public notebook, and other options are
-    those of :func:`backdoor_colours`. Raises FltnbError for grey images, fewer than 2 or more than 20 classes, or a
-    patch larger than the image.
+    those of :func:`backdoor_colours`. FltnbError: grey images, less than 2 or over 20 classes, a patch that is too big.
     """
     K, side = images.n_classes, min(images.images.shape[1:3])
     if not 2 <= K <= 2 * len(PATCHES):

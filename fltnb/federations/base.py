@@ -29,21 +29,16 @@ class Federation(OwnSamples):
     ----------
     images : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
         Pool of samples, uint8 or floating point (stored as float32).
-    labels : ndarray of int, shape (N,)
-        Classes of the samples, 0 to K-1.
+    labels : ndarray of int, shape (N,), classes of the samples, 0 to K-1
     train, val, test, probe : sequences of M integer arrays
         Positions in the pool, one array per client. ``val`` and ``probe`` may hold empty arrays or be left out. Clients
         with a common test set should be given the same array object: evaluation then computes it once. ``probe`` is a
         second test set, such as the test images with a backdoor's trigger, looked at after the last round only.
-    n_classes : int
-        K, the number of outputs of a model.
-    name, origin : str
-        What the samples are and where they come from; stored with every result.
-    settings : dict
-        What :func:`fltnb.federations.build` makes the same federation from; JSON-able.
+    n_classes : int, K, the number of outputs of a model
+    name, origin : str, what the samples are and where they come from; stored with every result
+    settings : dict, what :func:`fltnb.federations.build` makes the same federation from; JSON-able
     class_names : sequence of str, length K, default "0", "1", ...
-    clusters : ndarray of int, shape (M,), optional
-        True cluster of each client.
+    clusters : ndarray of int, shape (M,), optional, true cluster of each client
     mean, std : float or C floats
         Pixel scaling of uint8 samples, see :func:`to_inputs`; :meth:`scaled` sets them by a name.
     """

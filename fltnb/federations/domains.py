@@ -16,8 +16,7 @@ from .kinds import kind
 from .shares import copies, deal, hold_out, in_turn, pooled
 
 STYLES = ("plain", "inverted", "thick", "outline")
-"""Domains 0 to 3 of :func:`renderings`. "thick" takes the brightest of each pixel's 3 x 3 neighbours; "outline" is that
-less the image itself."""
+"""Domains 0 to 3 of :func:`renderings`; "thick": brightest of 3 x 3 neighbours; "outline": that less the image."""
 
 
 def _angles(name: str, angles: Any) -> list[list[float]]:
@@ -136,10 +135,8 @@ def domains(
 
     Parameters
     ----------
-    min_samples : int
-        Images that each client has at least, all parts together; the paper has 500.
-    samples_per_client : int, optional
-        Use only so many of each client's images.
+    min_samples : int, images that each client has at least, all parts together; the paper has 500
+    samples_per_client : int, optional, use only so many of each client's images
     val_fraction, test_fraction : float
         Of a client's images. Paper: 0.1 and 0.1. The authors' public notebook has 0.16 and 0.2.
     """

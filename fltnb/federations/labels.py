@@ -55,12 +55,9 @@ def label_clusters(
 
     Parameters
     ----------
-    shared_classes : int
-        s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) scenario 2.
-    samples_per_client : int, optional
-        n. Under ``as_written`` it is refused when the classes are too small for it.
-    max_train : int, optional
-        Use only this many training images, balanced over the classes.
+    shared_classes : int, s, at most half of ``classes_per_cluster``: 0 is scenario 1, 1 (of 3) scenario 2
+    samples_per_client : int, optional, n. Under ``as_written`` it is refused when the classes are too small for it.
+    max_train : int, optional, use only this many training images, balanced over the classes
     overlap : bool
         Every client draws its floor(n / classes) images of each class at random, whoever else holds them, so that n
         need not fall with M. A sampler for ablations in a later branch of FLT's public code does so, with 250.
@@ -154,14 +151,11 @@ def structured(
     Parameters
     ----------
     n_clients : int
-        M: 2,400 for the paper's MLP rows, 600 for its CNN rows, 60 per cluster as in the public code; the paper's text
-        says 100.
-    delta : float
-        Exponent of the power law, above 0. The paper leaves it open; 2 is the public code's.
+        M: 2,400 for the paper's MLP rows, 600 for its CNN rows, 60 per cluster as in the public code (the text: 100).
+    delta : float, exponent of the power law, above 0. The paper leaves it open; 2 is the public code's.
     test : {"clean", "as_run"}
         ``"as_run"`` adds all test images of class 0, which its clients never train on, to the last cluster if it has
-        fewer classes than the others. So the printed tables came about: the public code fills up the list of a short
-        cluster's classes with zeros.
+        fewer classes than the others, as behind the printed tables: the public code fills up its list with zeros.
     max_per_class : int, optional
         Use at most this many training images of each class and a sixth of it as test images, both chosen at random.
         2,400 gives EMNIST ByMerge the class sizes of EMNIST Balanced.
@@ -263,10 +257,8 @@ def dirichlet(
 
     Parameters
     ----------
-    alpha : float
-        Concentration: small is strong skew, large approaches equal mixtures.
-    n_clusters : int, optional
-        C, number of different mixtures. Default: every client its own, true clusters unknown.
+    alpha : float, concentration: small is strong skew, large approaches equal mixtures
+    n_clusters : int, optional, C, number of different mixtures. Default: every client its own, true clusters unknown.
     """
     clusters = in_turn(n_clients, n_clusters or n_clients)
     index = training_index(images, max_train, seed)

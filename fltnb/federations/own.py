@@ -8,13 +8,14 @@ import numpy as np
 
 from ..data import array_digest
 from ..data.images import read_picture
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..randomness import stream
 from ..settings import Count, Natural, Part, Rate, check
 from .pixels import as_samples, pixel_scaling
 from .shares import apportion
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".pgm", ".ppm")
+OPTIONS = ("test_fraction", "val_fraction", "clusters", "seed", "name")
 SHOWN = 8  # names in a sentence; a table may have thousands of columns
 
 
@@ -42,18 +43,14 @@ class OwnSamples:
 
         Parameters
         ----------
-        x : ndarray, shape (N, d), (N, H, W) or (N, H, W, C)
-            uint8 pixels (scaled by the federation) or finite floats (taken as they are).
-        y : array of int, shape (N,)
-            Classes 0 to K-1.
+        x : ndarray (N, d), (N, H, W) or (N, H, W, C), uint8 pixels (the federation scales them) or finite floats
+        y : array of int, shape (N,), classes 0 to K-1
         client_ids : sequence of length N
             Who holds each sample; numbers or strings. Client i of the federation is ``np.unique(client_ids)[i]``.
-        test_fraction, val_fraction : float
-            Parts of a client's samples for testing, above 0, and for validation, which may be 0.
+        test_fraction, val_fraction : float, parts of a client's samples for testing, above 0, and for validation
         clusters : sequence of length M, optional
             True clusters in the order of ``np.unique(client_ids)``; any values, numbered 0, 1, ... by sorted value.
-        class_names : sequence of str, optional
-            Needed when some class number below the highest has no sample.
+        class_names : sequence of str, optional, needed when some class number below the highest has no sample
 
         Examples
         --------
@@ -122,10 +119,17 @@ class OwnSamples:
         import pandas as pd
 
         file = Path(file)
+        options = {choose(name, OPTIONS, "option of from_csv"): value for name, value in options.items()}
+        if not file.is_file():
+            raise FltnbError(f"{file} is a folder: use from_folder." if file.is_dir() else f"There is no file {file}.")
+        if isinstance(features, str):
+            raise FltnbError(f'features must be a list: ["{features}"].')
         try:
             table = pd.read_csv(file)
         except (OSError, ValueError) as error:  # pandas' own errors and wrong encodings are ValueErrors
             raise FltnbError(f"{file} cannot be read as CSV ({error}): save it as UTF-8 with commas.") from error
+        if len(table.columns) == 1:
+            raise FltnbError(f"{file.name} has one column, {table.columns[0]}: save it with commas.")
         columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
         if unknown := [one for one in (owner, label, *columns) if one not in table]:
             found = f"{file.name} has no column {_some(unknown)}; it has {_some(table.columns)}"
@@ -139,6 +143,8 @@ class OwnSamples:
             lines = np.flatnonzero(gaps.any(axis=1)) + 2  # as a text editor counts: line 1 is the header
             where = f"{_some(gaps.columns[gaps.any()])} (lines {_some(lines)})"
             raise FltnbError(f"{file.name} has gaps in {where}: fill them or remove these lines.")
+        if table[label].dtype.kind == "f" and (table[label] % 1 != 0).any():
+            raise FltnbError(f"Classes in {label} of {file.name} are decimal numbers: give whole numbers or text.")
         x = table[columns].to_numpy(dtype=np.float64)
         if standardise:
             with np.errstate(invalid="ignore"):  # infinite values are refused with all other checks of samples
@@ -150,8 +156,7 @@ class OwnSamples:
     def from_folder(cls, folder: Path | str, size: Count = 32, grey: bool = False, **options: Any) -> Self:
         """Make a federation of pictures in ``<folder>/<owner>/<class>/<picture>`` (PNG, JPEG and other usual formats).
 
-        Client i is the i-th owner in sorted order. FltnbError: no such folder, no picture, one that lies elsewhere or
-        cannot be read.
+        Client i is the i-th owner in sorted order. FltnbError: no folder, no picture, one elsewhere or not readable.
 
         Parameters
         ----------
@@ -159,6 +164,7 @@ class OwnSamples:
         grey : bool, one channel in place of red, green and blue
         **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
         """
+        options = {choose(name, OPTIONS, "option of from_folder"): value for name, value in options.items()}
         folder, size = Path(folder), check("size", size, Count)
         check("grey", grey, bool)
         if not folder.is_dir():

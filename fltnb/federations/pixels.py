@@ -58,6 +58,9 @@ def as_samples(images: np.ndarray) -> np.ndarray:
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
         shapes = "(N, d), (N, H, W) or (N, H, W, C), N at least 1"
         raise FltnbError(f"Samples must have shape {shapes}, not {images.shape}.")
+    if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[2] == images.shape[3] > 4:
+        found = f"Samples of shape {images.shape} look channels first"
+        raise FltnbError(f"{found}: give (N, H, W, C), x.transpose(0, 2, 3, 1).")
     if images.dtype == np.uint8:
         return images
     with np.errstate(over="ignore"):  # a number beyond float32 becomes inf and is refused as such

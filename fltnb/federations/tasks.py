@@ -42,14 +42,10 @@ def tasks(
 
     Parameters
     ----------
-    tasks : sequence of sequences of int
-        Labels of each task. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
-    users_per_task : sequence of int
-        (5, 5) for CIFAR-10, (5, 3, 2) for Fashion-MNIST; (2, 3) is Table I.
-    samples_per_user : int or sequence of int
-        n_t, for all tasks or one per task (the unbalanced tasks of Figure 3). The paper gives no numbers.
-    minority : float
-        0: pure users (Table I). 0.1 for CIFAR-10 ("10 % labels from the other task"); not stated for Fashion-MNIST.
+    tasks : sequence of sequences of int, labels of each task. MT-HFL: :data:`CIFAR10_TASKS`, :data:`FASHION_TASKS`.
+    users_per_task : sequence of int, (5, 5) for CIFAR-10, (5, 3, 2) for Fashion-MNIST; (2, 3) is Table I
+    samples_per_user : int or sequence of int, n_t, for all tasks or one per task (Figure 3); the paper has no numbers
+    minority : float, 0: pure users (Table I); 0.1 for CIFAR-10 ("10 % labels from the other task"), else not stated
     """
     lists = _labels(images, tasks)
     users = _one_per_task(users_per_task, "users_per_task", len(lists))
@@ -84,8 +80,7 @@ def cross_tasks(
     User 0 holds ``labels`` of ``images``, user 1 ``other_labels`` of ``other``, user 2 all remaining labels of
     ``other``, each in equal parts as far as that goes; the true clusters are 0, 0, 1. Labels of the second set come
     after those of the first. ``images`` are CIFAR-10's and ``other`` names CIFAR-100, or another set whose images have
-    the same shape; the paper says "vehicles" and lists no CIFAR-100 classes. Raises FltnbError for different shapes or
-    unknown labels.
+    the same shape; the paper says "vehicles" and lists no CIFAR-100 classes. FltnbError: other shapes, unknown labels.
     """
     first, second = images, load(other)
     labels, other_labels = _labels(first, [labels])[0], _labels(second, [other_labels])[0]

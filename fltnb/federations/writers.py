@@ -70,10 +70,8 @@ def pseudo_writers(
 
     Parameters
     ----------
-    mean_samples : int, optional
-        Mean number of images of a client. Default: :data:`MEAN_SAMPLES`, or as many as the image set is good for.
-    strength : float
-        Multiplies how far styles are from none; 0 leaves images as they are.
+    mean_samples : int, optional, images of a client; by default :data:`MEAN_SAMPLES`, or what the image set is good for
+    strength : float, multiplies how far styles are from none; 0 leaves images as they are
     n_styles : int, optional
         So many hands for all clients in place of one each; client i has hand ``i % n_styles``, its true cluster.
     """
@@ -130,8 +128,7 @@ def apply_style(images: np.ndarray, slant: float, width: float, size: float, shi
     """Redraw images (n, H, W) uint8, bright strokes on black, in one hand of :func:`writer_styles`.
 
     Shear, magnification and shift are one linear map about the image's centre with linear interpolation, black outside.
-    Strokes are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion; fractions of a pixel mix the
-    images before and after a step.
+    Strokes are widened by grey-scale dilation over 3x3 pixels, or thinned by erosion, in part for parts of a pixel.
     """
     from scipy import ndimage
 

@@ -146,7 +146,8 @@ class Method:
     def check(self, fed: Federation) -> None:
         """Refuse a federation that the method cannot run on, such as one without the validation samples it looks at."""
         if getattr(self, "split", "") == "val":
-            check_validation(fed, type(self).__name__.removesuffix("AsRun"))
+            other = ", or take as_written" * (self._of_variant and "split" in vars(type(self)))
+            check_validation(fed, type(self).__name__.removesuffix("AsRun"), other)
 
     def local_training(self) -> dict[str, float]:
         """Options of :class:`fltnb.training.TrainSpec` that belong to the method, such as FedProx's ``proximal``."""

@@ -42,6 +42,10 @@ class GraphMethod(Method):
     def start(self, fed: Federation, model, context: Context) -> State:
         """Build the graph; all models start from one common initialisation."""
         adjacency, labels, extra = self.client_graph(fed, context)
+        graph, M = np.asarray(adjacency), fed.n_clients
+        if graph.shape != (M, M) or not ((graph >= 0) & (graph <= 1)).all() or not (graph.diagonal() == 1).all():
+            what = f"client_graph of {type(self).__name__} must return ({M}, {M}) numbers in [0, 1]"
+            raise FltnbError(f"{what} with ones on the diagonal.")
         relation, row = distinct_rows(adjacency)
         theta, weights = model.init(context.seed), np.asarray(fed.sizes, dtype=np.float64)
         models = np.repeat(theta[None], len(relation), axis=0)

@@ -16,11 +16,11 @@ SLICE = 1000  # samples per forward pass
 Split = Literal["train", "val"]
 
 
-def check_validation(fed, who: str) -> None:
-    """Refuse a federation in which some client has no validation samples."""
+def check_validation(fed, who: str, other: str = "") -> None:
+    """Refuse a federation in which some client has no validation samples; ``other``: another way to mend it."""
     if empty := [i for i, own in enumerate(fed.val) if not len(own)]:
-        mend = "build the federation with some (val_fraction, or held_out), or take as_written"
-        raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {mend}.")
+        mend = "build the federation with some (val_fraction, or held_out)"
+        raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {mend}{other}.")
 
 
 def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:

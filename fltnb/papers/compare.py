@@ -294,7 +294,7 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
     if found["number"].isna().all():
         parts = [f"Toy scale ({', '.join(dict.fromkeys(out['data']))}); not comparable with {name}."]
     parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
-    remarks = [f"Of every number: {note}." for note in everywhere]
+    remarks = [f"Of every printed number: {note}." for note in everywhere]
     if paper in WITHOUT_CODE:
         remarks.append("The paper has no public code, so nothing can be run as run.")
     if len(shown) < len(found):

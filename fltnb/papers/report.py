@@ -24,7 +24,7 @@ from .numbers import read
 from .settings import NOTEBOOKS, in_order
 
 PICTURE = "figures/stored/99_agreement.png"  # notebook 99 draws it
-PART, SINGLE = " <i>(as far as tested)</i>", " <i>(one seed)</i>"
+SINGLE = " <i>(one seed)</i>"
 SYMBOLS = dict(zip(VERDICTS, "✔◐✘○–", strict=True))
 
 
@@ -82,7 +82,7 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     for word in VERDICTS:
         own = judged[judged["verdict"] == word]
         single = own["evidence"].map(lambda checks: SINGLE * ({"one seed" in text for *_, text in checks} == {True}))
-        named = own["claim"] + own["part"].map({True: PART, False: ""}) + single
+        named = own["claim"] + [_part(one) for one in own.to_dict("records")] + single
         named = named[own["id"].isin(about["headlines"].split())]
         if len(own):
             lines.append(f"{_verdict(word)} ({len(own)}): {' '.join(named)}".rstrip(": "))
@@ -91,6 +91,15 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     runs = sum(len(one.runs) for one in behind)
     lines.append(f"<b>Cost</b> of its tables: {runs:,} runs, {hours:.1f} hours of computing.")
     return "<br>".join(lines) + "</td>"
+
+
+def _part(claim: Mapping[str, Any]) -> str:
+    """Name the data that decided a claim of which some checks do not count; sentences of checks begin with theirs."""
+    counted = [text for word, text, _ in claim["evidence"] if word in VERDICTS[:3]]
+    found = [re.match(r"([A-Z][^:,]+)(, as \w+)?: ", text) for text in counted]
+    data = " and ".join(dict.fromkeys(one[1] for one in found)) if all(found) else ""
+    words = f"tested on {data} alone" if data else "stand-in data, which do not count, aside"
+    return f" <i>({words})</i>" * claim["part"]
 
 
 def _verdict(word: str) -> str:
@@ -162,7 +171,7 @@ def _claims(judged: pd.DataFrame) -> str:
         items = [f"{_verdict(word)}: {text}" + f" ({why})" * bool(why) for word, text, why in claim["evidence"]]
         checked = f"<details><summary>{len(items)}</summary>{'<br>'.join(items)}</details>" if items else ""
         limits = f"<br>*{claim['testable']}*" if claim["testable"] else ""
-        rows.append({"verdict": _verdict(claim["verdict"]) + PART * claim["part"], "claim": claim["claim"] + limits})
+        rows.append({"verdict": _verdict(claim["verdict"]) + _part(claim), "claim": claim["claim"] + limits})
         rows[-1] |= {"source": claim["source"], "checks": checked}
     return _pipes(pd.DataFrame(rows))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,6 +65,8 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
     def __init_subclass__(cls, **more) -> None:
         super().__init_subclass__(**more)
         dataclass(cls, eq=False, repr=False)  # annotated attributes are the options, which are checked on ``fit``
+        if "sketch" in vars(cls):
+            cls.sketch = _checking(cls.sketch)
 
     def check(self, sizes: Sequence[int]) -> None:
         """Refuse (FltnbError) options that cannot work for clients with these numbers of samples, before any work."""
@@ -70,7 +74,11 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         self._check_sizes(sizes)
 
     def _check_sizes(self, sizes: Sequence[int]) -> None:
-        """Refuse numbers of samples, where a class cannot work with all."""
+        for client, size in enumerate(sizes):
+            self._check_size(size, client)
+
+    def _check_size(self, size: int, client: int) -> None:
+        """Refuse a client's number of samples, where a class cannot work with all."""
 
     def _check_options(self, n_clients: int) -> None:
         options = checked(type(self), self.get_params(deep=False), type(self).__name__)
@@ -137,6 +145,19 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
             warnings.warn(f"{found}: {why} {how}", stacklevel=5)
 
 
+def _checking(sketch: Callable) -> Callable:
+    """Let a class's ``sketch`` refuse samples that cannot be clustered, as ``fit`` does."""
+
+    @functools.wraps(sketch)
+    def checking(self, x: np.ndarray, *more, **named) -> Sketch:
+        client = inspect.signature(sketch).bind(self, x, *more, **named).arguments.get("client", 0)
+        (x,) = check_clients([x], self.content, first=client)
+        self._check_size(len(x), client)
+        return sketch(self, x, *more, **named)
+
+    return checking
+
+
 @threadpool_limits.wrap(limits=1)  # in the process that does the work
 def _part(work, items: list[tuple], first: int, more: Mapping) -> list:
     return [work(*item, client=client, **more) for client, item in enumerate(items, first)]
@@ -168,18 +189,22 @@ def fault_of(sketch: Sketch, usual: tuple) -> str:
     return "" if finite else "sent a sketch with NaN or infinite values"
 
 
-def check_clients(clients: Sequence, what: str = "embeddings", width: int | None = None) -> list[np.ndarray]:
-    """Return the clients' arrays, each (n_i, d) of finite floats with one common d (``width``, if given).
+def check_clients(clients: Sequence, what="embeddings", width: int | None = None, first=0) -> list[np.ndarray]:
+    """Return the arrays of the clients ``first``, ..., each (n_i, d) of finite floats with one common d (``width``).
 
     FltnbError names a client that is empty, not two-dimensional, of another width or not finite.
     """
+    mends = {"Federation": "fl.encoders.embed_clients(fed, spec)", "dict": "list(d.values())"}
+    if (given := type(clients).__name__) in mends:
+        raise FltnbError(f"Clustering needs a list with one 2-D array each, not a {given}: pass {mends[given]}.")
     try:
         arrays = [np.asarray(client) for client in clients]
     except (TypeError, ValueError) as error:
         raise FltnbError(f"Clustering needs one 2-D array of {what} per client ({error}).") from error
-    for i, array in enumerate(arrays):
+    for i, array in enumerate(arrays, first):
         if array.ndim != 2 or array.dtype.kind not in "fiub":
-            raise FltnbError(f"The {what} of client {i} must be numbers (n, d), got {array.dtype} {array.shape}.")
+            mend = ": flatten them, x.reshape(len(x), -1)" * (array.ndim > 2)
+            raise FltnbError(f"The {what} of client {i} must be numbers (n, d), got {array.dtype} {array.shape}{mend}.")
         if not len(array):
             raise FltnbError(f"Client {i} has no {what}: leave clients without samples out.")
         expected = arrays[0].shape[1] if width is None else width

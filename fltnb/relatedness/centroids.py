@@ -31,16 +31,21 @@ class CentroidClusterer(ClientClusterer):
         values = np.asarray(self.k)
         if values.ndim > 1 or values.dtype.kind not in "iu" or (values.ndim and len(values) != len(sizes)):
             raise FltnbError(f"k must be a whole number or {len(sizes)} whole numbers, one per client, got {self.k!r}.")
-        for i, (number, size) in enumerate(zip(np.broadcast_to(values, len(sizes)), sizes, strict=True)):
-            if not 1 <= number <= size:
-                raise FltnbError(f"{number} centroids cannot be formed from the {size} samples of client {i}: lower k.")
+        super()._check_sizes(sizes)
+
+    def _check_size(self, size: int, client: int) -> None:
+        if not 1 <= (k := self._number(client)) <= size:
+            raise FltnbError(f"{k} centroids cannot be formed from the {size} samples of client {client}: lower k.")
+
+    def _number(self, client: int) -> int:
+        return int(self.k if np.ndim(self.k) == 0 else self.k[client])
 
     def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
         """Return a client's ``centroids`` (k_i, e), of its embeddings (n_i, e); ``_weights`` (k_i,) stay with it.
 
         K-means inside one client (FLT, Algorithm 2, lines 8-10); the same seed whatever its place in the list.
         """
-        k = int(self.k if np.ndim(self.k) == 0 else self.k[client])
+        k = self._number(client)
         fitted = KMeans(k, n_init=self.n_init, random_state=integer(int(self.random_state), "kmeans")).fit(x)
         return {"centroids": fitted.cluster_centers_, "_weights": np.bincount(fitted.labels_, minlength=k) / len(x)}
 
@@ -74,7 +79,7 @@ class PCAKMeans(CentroidClusterer):
     ----------
     n_clusters, k : see :class:`fltnb.FCR`; FLT's configuration had 3 clusters
     n_components : int, principal components; at most the number of pixels are used
-    threshold : float, related means closer; paper: 1; public code: 1, then 3, and 1.2 in the version of its tables
+    threshold : float, related means closer; the paper's 1 is FLT's; public code: 1, then 3, at last 1.2
     shared_basis : bool
         False (the baseline): every client projects on principal axes of *its own* images, so the distance compares
         spectra more than content. True: one basis fitted on all clients' images.

@@ -85,10 +85,9 @@ class EigenRelevance(ClientClusterer):
     content = "features"
     per_task, prefer = 1, "threads"  # the work is done by BLAS, outside the interpreter
 
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
-        smallest = int(np.argmin(sizes))
-        if (self.n_eigenvectors or 1) > sizes[smallest]:
-            raise FltnbError(f"Client {smallest} has {sizes[smallest]} samples: lower n_eigenvectors, or leave it out.")
+    def _check_size(self, size: int, client: int) -> None:
+        if (self.n_eigenvectors or 1) > size:
+            raise FltnbError(f"Client {client} has {size} samples: lower n_eigenvectors, or leave it out.")
 
     def _answers(self, X: list[np.ndarray], sketches: list[Sketch]) -> list[Sketch]:
         return self._each("compare", zip(X, sketches, strict=True), relayed=self.relay(sketches))

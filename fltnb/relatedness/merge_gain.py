@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Rate, Whole
-from .base import ClientClusterer, Sketch, check_clients
+from .base import ClientClusterer, Sketch
 from .eigen import gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
 
@@ -61,8 +61,7 @@ class MergeGain(ClientClusterer):
 
     Attributes
     ----------
-    gain_ : ndarray (M - 1,), gain of each merge, as the search saw it, in the order of ``linkage_``, which goes on
-        beyond ``n_clusters_``
+    gain_ : ndarray (M - 1,), gain of each merge, as the search saw it, as in ``linkage_``, beyond ``n_clusters_`` too
     linkage_ : its heights are the running maximum of ``-gain_``, from 0
     loss_ : ndarray (M,), cross-validated squared error of each client under its cluster's regression
     distance_ : ndarray (M, M), ``-gain`` of merging two clients, negative where they gain; NaN where not evaluated
@@ -82,11 +81,10 @@ class MergeGain(ClientClusterer):
 
     content, labelled = "samples", True
 
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
-        for i, size in enumerate(sizes):
-            if size < self.folds:
-                few = f"Client {i} has {size} samples, fewer than folds={self.folds}"
-                raise FltnbError(f"{few}: leave it out or lower folds.")
+    def _check_size(self, size: int, client: int) -> None:
+        if size < self.folds:
+            few = f"Client {client} has {size} samples, fewer than folds={self.folds}"
+            raise FltnbError(f"{few}: leave it out or lower folds.")
 
     def _check_options(self, n_clients: int) -> None:
         super()._check_options(n_clients)
@@ -112,7 +110,7 @@ class MergeGain(ClientClusterer):
         ``moments`` (Q, D (D + 1) / 2), upper triangles of A; ``products`` (Q, D, K); ``squares`` (Q,), all float32;
         ``about`` (4,): number of samples, p, seed, standard deviation of the noise on an entry of A.
         """
-        (x,), y = check_clients([x], self.content), _targets(np.asarray(y), self.n_classes, client)
+        y = _targets(np.asarray(y), self.n_classes, client)
         if len(y) != len(x):
             raise FltnbError(f"Client {client} has {len(x)} samples but classes of {len(y)}: give one for each.")
         # in a private release no sample may decide another one's fold, so classes are not dealt evenly

@@ -66,8 +66,7 @@ class Sums(NamedTuple):
 def losses(sums: Sums, folds: int, last: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Loss L (m,) of the model that each row fits, and its weights (m, Q, D, K); each fold is predicted by the others.
 
-    L is summed over a row's clients, each the mean over its samples, and averaged over draws. With ``last``, of the
-    last fold of each draw alone.
+    L is summed over a row's clients, each the mean over its samples, then over draws. ``last``: the last folds alone.
     """
     m, q, width, _ = sums.moments.shape
     asked = slice(folds - 1 if last else 0, None, folds if last else 1)
@@ -105,8 +104,7 @@ def served(sums: Sums, weights: np.ndarray, folds: int) -> np.ndarray:
 def nearest(sums: Sums, k: int) -> np.ndarray:
     """Mark pairs of rows (m, m), above the diagonal, of which one is among the k nearest of the other.
 
-    The distance is what merging would cost in second order if all had the curvature of all: that of the gradients at
-    the model of all, whitened.
+    The distance is what merging would cost in second order if all had one curvature: that of the whitened gradients.
     """
     m, _, width, _ = sums.moments.shape
     moments, products = (part.sum((0, 1)) / sums.size.sum() for part in (sums.moments, sums.products))

@@ -57,8 +57,7 @@ class TransportSignatures(ClientClusterer):
     tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
     epsilon, delta, clip : float or None
         A private release by noisy sums and counts (:func:`~fltnb.relatedness.transport.gaussian_noise`). At 128
-        dimensions a few hundred samples carry nothing at epsilon near 1. There is one division then, and the spread is
-        taken over clients, sizes allowed for.
+        dimensions a few hundred samples carry nothing at epsilon near 1. One division; the spread is over clients.
     random_state, n_jobs : see there; a client's draws depend on the seed and on its number
 
     Attributes
@@ -83,10 +82,9 @@ class TransportSignatures(ClientClusterer):
     clip: Positive | None = None
     n_jobs: int | None = None
 
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
-        for i, size in enumerate(sizes):
-            if size < 2:
-                raise FltnbError(f"Client {i} has a single sample, which cannot be halved: leave it out.")
+    def _check_size(self, size: int, client: int) -> None:
+        if size < 2:
+            raise FltnbError(f"Client {client} has a single sample, which cannot be halved: leave it out.")
 
     def sketch(self, x: np.ndarray, client: int = 0, rough: Callable | None = None) -> Sketch:
         """Return a client's signature, of its embeddings (n, e); draws belong to its number.
@@ -128,8 +126,7 @@ class TransportSignatures(ClientClusterer):
     def predict(self, X: Sequence[np.ndarray]) -> np.ndarray:
         """Place newcomers, by their embeddings (n_i, e), without clustering again, in the cluster that fits, int64.
 
-        -1: the test rejects all of them; -2: several clusters fit (:meth:`scores` says which are nearest), or the
-        newcomer has fewer than 8 samples.
+        -1: the test rejects all; -2: several fit (:meth:`scores` says which is nearest), or it has less than 8 samples.
         """
         X = list(X)
         z = self.scores(X)
