@@ -119,7 +119,8 @@ class OwnSamples:
         import pandas as pd
 
         file = Path(file)
-        options = {choose(name, OPTIONS, "option of from_csv"): value for name, value in options.items()}
+        for given in options:
+            choose(given, OPTIONS, "option of from_csv")
         if not file.is_file():
             raise FltnbError(f"{file} is a folder: use from_folder." if file.is_dir() else f"There is no file {file}.")
         if isinstance(features, str):
@@ -164,7 +165,8 @@ class OwnSamples:
         grey : bool, one channel in place of red, green and blue
         **options : what :meth:`from_arrays` takes besides, such as ``test_fraction``, ``seed`` or ``name``
         """
-        options = {choose(name, OPTIONS, "option of from_folder"): value for name, value in options.items()}
+        for given in options:
+            choose(given, OPTIONS, "option of from_folder")
         folder, size = Path(folder), check("size", size, Count)
         check("grey", grey, bool)
         if not folder.is_dir():

@@ -277,10 +277,11 @@ def mix(W: np.ndarray, *theta: np.ndarray, block: int = 16384, dtype: np.dtype |
     out = np.empty((len(W), size), dtype=dtype or theta[0].dtype)
     n, part = connected_components(block_array([[None, csr_array(W)], [csr_array(W.T), None]]))
     groups = [(np.flatnonzero(part[: len(W)] == p), np.flatnonzero(part[len(W) :] == p)) for p in range(n)]
+    shares = [W[np.ix_(*group)] for group in groups]
     for columns in (slice(begin, begin + block) for begin in range(0, size, block)):
         models = np.concatenate([own[:, columns] for own in theta])
-        for rows, members in groups:
-            out[rows, columns] = W[np.ix_(rows, members)] @ models[members].astype(np.float64)
+        for (rows, members), share in zip(groups, shares, strict=True):
+            out[rows, columns] = share @ models[members].astype(np.float64)
     return out
 
 

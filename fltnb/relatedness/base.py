@@ -147,10 +147,11 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
 
 def _checking(sketch: Callable) -> Callable:
     """Let a class's ``sketch`` refuse samples that cannot be clustered, as ``fit`` does."""
+    signature = inspect.signature(sketch)
 
     @functools.wraps(sketch)
     def checking(self, x: np.ndarray, *more, **named) -> Sketch:
-        client = inspect.signature(sketch).bind(self, x, *more, **named).arguments.get("client", 0)
+        client = signature.bind(self, x, *more, **named).arguments.get("client", 0)
         (x,) = check_clients([x], self.content, first=client)
         self._check_size(len(x), client)
         return sketch(self, x, *more, **named)
@@ -189,7 +190,9 @@ def fault_of(sketch: Sketch, usual: tuple) -> str:
     return "" if finite else "sent a sketch with NaN or infinite values"
 
 
-def check_clients(clients: Sequence, what="embeddings", width: int | None = None, first=0) -> list[np.ndarray]:
+def check_clients(
+    clients: Sequence, what: str = "embeddings", width: int | None = None, first: int = 0
+) -> list[np.ndarray]:
     """Return the arrays of the clients ``first``, ..., each (n_i, d) of finite floats with one common d (``width``).
 
     FltnbError names a client that is empty, not two-dimensional, of another width or not finite.
