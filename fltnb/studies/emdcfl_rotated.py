@@ -31,7 +31,6 @@ SIZES: dict[str, dict[str, Settings]] = {
     "small": {
         # a twelfth of the published images and one hidden layer
         "mnist": {"model": "mlp_plain", "samples": 500, "test": 220}
-        | {"versions": {"rotated": 10, "min": 3, "two": 3, "base": 3}}
         | {"clusterings": ((500, 0.025, 10), (500, "auto", 3), (1000, "auto", 3))},
         # heads on what an ImageNet network sees, which nobody tunes here
         "cifar10-features": {"model": "mlp_plain", "samples": 500, "test": 220, "seeds": 1}
