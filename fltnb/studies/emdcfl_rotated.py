@@ -59,8 +59,7 @@ def jobs(profile: str) -> list[Job]:
     for data, size in SIZES[profile].items():
         seeds = SEEDS[profile][: size.get("seeds")]
         for version in size.get("versions", VERSIONS):
-            here = seeds[:1] if profile == "small" and version != "rotated" else seeds
-            found += [job for name in emdcfl.METHODS for job in rows(profile, data, version, name, here)]
+            found += [job for name in emdcfl.METHODS for job in rows(profile, data, version, name, seeds)]
         if data.endswith(emdcfl.FEATURES):
             found += [job for name in emdcfl.DEPARTS for job in rows(profile, data, "rotated", name, seeds, "as_run")]
         else:
@@ -120,4 +119,4 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
     for name, seeds, options in wanted:
         yield from rows(profile, data, "rotated", name, seeds, **options)
     for version, name in product(("min", "two", "base") if profile == "small" else (), departs):
-        yield from rows(profile, data, version, name, (0,), "as_run")
+        yield from rows(profile, data, version, name, SEEDS[profile], "as_run")
