@@ -159,6 +159,8 @@ def rows(
             how["encoder"] = plane(dataset)
         elif option == "tuning":
             how["encoder"] |= {"tuning": value, "batch_norm": "running"}
+        elif option == "batch_norm":
+            how["encoder"][option] = value
         elif option not in ("partition", "clients", "sampler"):
             how[option] = value
     axes = {"dataset": dataset, "method": name, "variant": variant, **switch}

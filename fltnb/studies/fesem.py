@@ -6,9 +6,12 @@ names neither lambda, batch nor the number of clients; 10 a batch is the public 
 hand, pseudo-writers and mixtures of EMNIST's classes (Dirichlet, 0.5) take their place, under names of their own.
 """
 
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from ..results import Job
+from . import head_to_head
 from .common import SEEDS, Settings, clusterer, pixels, spec, transport
 
 FESEM = ("fesem_2", "fesem_3", "fesem_4")
@@ -74,7 +77,16 @@ def jobs(profile: str) -> list[Job]:
         grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
         result += [row(profile, name, method, 0, **switch) for method, switch in others + grid]
         result += [row(profile, name, method, 0, rounds=LONG, **switch) for method, switch in grid + others]
+    if profile == "small":
+        result += _structured()
     return list({job.id: job for job in result}.values())
+
+
+def _structured() -> Iterator[Job]:
+    """Three federations of notebook 15, where FeSEM leads after ten rounds, for ten times as long."""
+    kinds = head_to_head.kinds("small")
+    for name, which, seed in product(("labels", "rotated", "tasks"), ("fedavg", "fesem", "oracle"), SEEDS["small"]):
+        yield head_to_head.training(which, name, kinds[name], "small", seed, rounds=LONG)
 
 
 def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
