@@ -58,12 +58,11 @@ def jobs(profile: str) -> list[Job]:
     found = []
     for data, size in SIZES[profile].items():
         seeds = SEEDS[profile][: size.get("seeds")]
-        for version in size.get("versions", VERSIONS):
-            found += [job for name in emdcfl.METHODS for job in rows(profile, data, version, name, seeds)]
-        if data.endswith(emdcfl.FEATURES):
-            found += [job for name in emdcfl.DEPARTS for job in rows(profile, data, "rotated", name, seeds, "as_run")]
-        else:
-            found += _beside(profile, data)
+        wanted = [("as_written", name) for name in emdcfl.METHODS]
+        wanted += [("as_run", name) for name in emdcfl.DEPARTS if data.endswith(emdcfl.FEATURES)]
+        for version, (variant, name) in product(size.get("versions", VERSIONS), wanted):
+            found += rows(profile, data, version, name, seeds, variant)
+        found += [] if data.endswith(emdcfl.FEATURES) else _beside(profile, data)
     for data, size in SIZES[profile].items() if profile != "demo" else ():
         for name in (dataset(data.removesuffix(emdcfl.FEATURES), version) for version in VERSIONS):
             found.append(emdcfl.pacfl(emdcfl.federation(name, size, 0), name))
