@@ -115,7 +115,7 @@ def test_scaling_is_a_setting_of_every_kind_and_of_the_base_of_others():
             assert {one.mean for one in (over, *every)} == {0.1307}
     painted = {"kind": "backdoor_colours", "dataset": "digits", "n_clients": 3, "scaling": "imagenet"}
     coloured = federations.build(painted)
-    other = federations.attacked(coloured)
+    other = federations.build(coloured.settings | {"test": "backdoored"})
     assert other.mean == coloured.mean == (0.485, 0.456, 0.406) and other.settings["test"] == "backdoored"
     refused("Unknown scaling", federations.build, plain | {"scaling": "big"})
 

@@ -13,7 +13,7 @@ from toys import prepared, rebuilt, refused, toy_set
 import fltnb as fl
 from fltnb import federations
 from fltnb.data import load, pacs
-from fltnb.federations import attacked, backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
+from fltnb.federations import backdoor, backdoor_colours, backdoor_patches, domains, rotated_copies
 from fltnb.federations.domains import turn
 from fltnb.federations.shares import deal, hold_out, spread
 
@@ -150,15 +150,6 @@ def test_published_variant_halves_what_clean_clients_train_on(digits):
     assert [len(v) for v in published.val] == [len(v) for v in described.val]
 
 
-def test_attacked_is_the_other_test_of_the_same_clients(digits):
-    fed = backdoor_colours(digits, 6, samples_per_client=60, test_per_client=30)
-    misled = attacked(fed)
-    assert misled.settings == fed.settings | {"test": "backdoored"} and misled.fingerprint() != fed.fingerprint()
-    assert attacked(misled, "clean").fingerprint() == fed.fingerprint()
-    rebuilt(misled)
-    refused("has no backdoor", attacked, rotated_copies(digits, 4))
-
-
 def test_a_run_ends_with_the_probe(digits):
     """Training never sees test images, so that an engine for the attacked federation finds what the probe does."""
     made = {"n_clients": 3, "samples_per_client": 60, "test_per_client": 30}
@@ -169,7 +160,7 @@ def test_a_run_ends_with_the_probe(digits):
     probed = runs[2].history[runs[2].history["split"] == "probe"]
     assert probed["round"].tolist() == [2]
     net = fl.models.make("mlp_plain", clean.input_shape, clean.n_classes)
-    with fl.training.make_engine(attacked(clean), net, fl.training.TrainSpec(), "serial") as engine:
+    with fl.training.make_engine(wrong, net, fl.training.TrainSpec(), "serial") as engine:
         found = engine.evaluate(runs[0].theta, runs[0].rows, np.arange(3), "test")
     for seen in (runs[1].clients["test"], runs[2].clients["probe"]):
         np.testing.assert_allclose(seen, 100 * found.correct / found.total)

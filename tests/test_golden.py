@@ -16,7 +16,6 @@ from golden_cases import CLUSTERERS, CORE, ENCODERS, FEDERATIONS, HELD, METHODS,
 import fltnb as fl
 from fltnb import encoders, federations, methods, relatedness
 from fltnb.data import ImageSet
-from fltnb.federations import attacked
 from fltnb.methods.ownmodels import OwnModels
 from fltnb.relatedness.noise import noisy
 
@@ -26,7 +25,6 @@ SHOWN = ((0, "train"), (0, "test"), (2, "train"), (2, "test"))  # clients and pa
 CASES = {
     **{f"federations.{name}": (FEDERATIONS, name) for name in FEDERATIONS},
     "federations.from_arrays": (None, ""),
-    "federations.attacked": (None, ""),
     **{f"relatedness.{name}": (CLUSTERERS, name) for name in CLUSTERERS},
     **{f"encoders.{name}": (ENCODERS, name) for name in ENCODERS},
     **{f"methods.{name}": (METHODS, name) for name in METHODS},
@@ -135,8 +133,6 @@ def outcome(case):
     if case == "federations.from_arrays":
         x, y = np.random.default_rng(0).random((60, 5)), np.arange(60) % 3
         return divided(federations.from_arrays(x, y, np.arange(60) // 10, test_fraction=0.3, val_fraction=0.2, seed=1))
-    if case == "federations.attacked":
-        return divided(attacked(federation(FEDERATIONS["backdoor_colours"])))
     if table is CLUSTERERS:
         return clustered(name)
     if table is ENCODERS:

@@ -110,7 +110,8 @@ def test_bytes_and_noise_of_sketches():
     assert sketch_bytes(fl.TransportSignatures(k=2).sketch(CLIENTS[0])) == 8 * (2 * 2 * 6 + 2 * 2 + 3)
     # embeddings of 20 + 9 samples for each of five others, 5 of 6 dimensions left, and a reference for each
     assert fl.EMDClustering(0.01).fit(CLIENTS, [HELD] * 6).sent_[0] == 5 * (20 + 9) * 5 + 5
-    for clusterer in (fl.PACFL(n_clusters=2), fl.FCR(k=2), fl.EigenRelevance(2, 3), fl.TransportSignatures(k=2)):
+    some = (fl.PACFL(n_clusters=2), fl.FCR(k=2), fl.EigenRelevance(2, 3), fl.TransportSignatures(k=2), fl.MeanImage(2))
+    for clusterer in some:
         plain, rough = (one.sketches(CLIENTS) for one in (clusterer, noisy(clusterer, 0.1, seed=1)))
         shapes, others = ([{k: v.shape for k, v in s.items()} for s in sketches] for sketches in (plain, rough))
         assert shapes == others

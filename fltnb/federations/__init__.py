@@ -1,6 +1,6 @@
 """Federations: how the samples of an image set, or a user's own, are spread over clients."""
 
-from .backdoor import attacked, backdoor_colours, backdoor_patches
+from .backdoor import backdoor_colours, backdoor_patches
 from .base import SPLITS, Federation
 from .domains import domains, renderings, rotated, rotated_copies
 from .kinds import KINDS, build, canonical, complete, made
@@ -14,7 +14,7 @@ from .writers import apply_style, pseudo_writers, writer_styles, writers
 from_arrays = Federation.from_arrays
 
 __all__ = ["CIFAR10_TASKS", "CIFAR100_VEHICLES", "DIGITS_TASKS", "FASHION_TASKS", "KINDS", "SCALINGS", "SPLITS"]
-__all__ += ["Federation", "apply_style", "attacked", "build", "canonical", "complete", "from_arrays", "made"]
+__all__ += ["Federation", "apply_style", "build", "canonical", "complete", "from_arrays", "made"]
 __all__ += ["power_law_sizes", "to_inputs", "with_events", "writer_styles"]
 __all__ += ["backdoor_colours", "backdoor_patches", "changing", "cross_tasks", "dirichlet", "divided", "domains"]
 __all__ += ["held_out", "label_clusters", "pseudo_writers", "renderings", "rotated", "rotated_copies", "seen"]

@@ -14,7 +14,7 @@ from ..data import ImageSet
 from ..errors import FltnbError
 from ..settings import Count, Natural, NonNegative, Part, Variant, Whole
 from .base import Federation
-from .kinds import build, kind
+from .kinds import kind
 from .shares import Draw, copies, in_turn, spread
 
 Test = Literal["clean", "backdoored", "both"]
@@ -131,18 +131,6 @@ def _federation(
     tests = {"clean": {"test": paint}, "backdoored": {"test": trigger}, "both": {"test": paint, "probe": trigger}}[test]
     fields = copies(images, clusters, draw=paint, tests=tests, **dealt)
     return Federation.of(images, name=f"backdoor {images.name} ({what})", clusters=clusters, **fields)
-
-
-def attacked(fed: Federation, test: str = "backdoored") -> Federation:
-    """Return a backdoor federation again with the other test: the same clients, training samples and test images.
-
-    An engine made for it evaluates a finished run. FltnbError: another kind of federation, or a user's own images.
-    """
-    if fed.settings.get("kind") not in ("backdoor_colours", "backdoor_patches"):
-        raise FltnbError(f"{fed.name} has no backdoor: make one with backdoor_colours or backdoor_patches.")
-    if "content" in fed.settings:
-        raise FltnbError(f"{fed.name} is made of your own images: build it from them again, with test={test!r}.")
-    return build(fed.settings | {"test": test})
 
 
 def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:

@@ -262,7 +262,7 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
     """Put what :func:`measured` found into the words of :func:`compare`."""
     shown = found[[above_diagonal(params) for params in found["params"]]]
     told, repeated = _told_apart(found), _repeated(paper)
-    each = [note.split("; ") for note in found["note"]]
+    each = [note.split("; ") for note in found["note"][found["number"].notna()]] or [[""]]  # printed rows
     everywhere = [note for note in each[0] if note and all(note in notes for notes in each)]
     pairs = (shown[shown["variant"] == variant].to_dict("records") for variant in VARIANTS)
     rows = []
@@ -300,8 +300,9 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
     if len(shown) < len(found):
         remarks.append("The printed matrix is symmetric with ones on its diagonal; each pair of users is shown once.")
     used = dict.fromkeys(key for keys in found["keys"] for key in keys)
-    for origin in dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used):
-        if origin and not origin.startswith("official") and not stand_in("", origin):
+    origins = dict.fromkeys(results.record(key)["provenance"].get("data_origin", "") for key in used)
+    for origin in filter(None, origins):  # but for what another says, too: features name the pictures they are of
+        if not (origin.startswith("official") or stand_in("", origin) or sum(origin in one for one in origins) > 1):
             remarks.append(f"Data: {origin}.")
     out.attrs["remarks"] = remarks
     out.attrs["caption"] = " ".join(parts + remarks)

@@ -195,7 +195,7 @@ def _matrix(ax: Axes, values, clusters, order, *, cmap: str = "Greys", limits=(0
     low, high = limits or np.percentile(values[~np.eye(count, dtype=bool)], [1, 99])  # the diagonal says nothing
     look = {"cmap": cmap, "vmin": low, "vmax": max(high, low + 1e-12), "square": True, "rasterized": True}
     look |= {"cbar": bool(bar) or limits is None, "cbar_kws": {"label": bar, "shrink": 0.75, "pad": 0.02}}
-    look |= {"annot": count <= 6 and values.dtype.kind == "f", "fmt": ".2f"}
+    look |= {"annot": count <= 6 and values.dtype.kind == "f", "fmt": ".2f", "annot_kws": {"size": "x-small"}}
     sns.heatmap(values[np.ix_(shown, shown)], ax=ax, xticklabels=False, yticklabels=False, **look)
     ax.grid(False)
     if clusters is not None:

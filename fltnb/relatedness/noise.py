@@ -12,7 +12,7 @@ from sklearn.base import clone
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import NonNegative, check
-from .eigen import EigenRelevance
+from .eigen import EigenRelevance, MeanImage
 from .emd import EMDClustering
 from .fcr import FCR
 from .merge_gain import MergeGain
@@ -25,7 +25,8 @@ SENT, SPLITS, SUMS = 20, 21, 25  # keys of the draws, apart from those of the cl
 def noisy(clusterer, level: float, seed: int = 0):
     """Return an unfitted copy of a clusterer whose clients add noise to what they send.
 
-    - FCR: to the centroids. TransportSignatures: to those of both halves; a client compares its *noisy* halves.
+    - FCR: to the centroids; MeanImage: to the means.
+    - TransportSignatures: to the centroids of both halves; a client compares its *noisy* halves.
     - EMDClustering: to all embeddings, training and validation, in units of those of the client whose network it is.
     - MergeGain: to A and B of every fold, per sample; the server knows how much, as in a private release.
     - EigenRelevance, PACFL: to the vectors, of length 1; the server scales PACFL's back to that length.
@@ -58,6 +59,12 @@ def _fcr(own, level, seed, X, y=None, first=0):
     length = level * typical_length(np.concatenate(clean))
     rough = [roughened(centres, length, seed, i) for i, centres in enumerate(clean, first)]
     return FCR.sketches(own, rough, y, first)  # k-means with k centroids on k points gives back these points
+
+
+def _mean_image(own, level, seed, X, y=None, first=0):
+    means = np.stack([sketch["mean"] for sketch in MeanImage.sketches(own, X, y, first)])
+    length = level * typical_length(means)
+    return [{"mean": roughened(one[None], length, seed, i)[0]} for i, one in enumerate(means, first)]
 
 
 def _transport(own, level, seed, X, y=None, first=0):
@@ -102,3 +109,4 @@ def _pacfl(own, level, seed, X, y=None, first=0):
 
 
 _KINDS = {FCR: _fcr, MergeGain: _merge_gain, TransportSignatures: _transport, EMDClustering: _emd, PACFL: _pacfl}
+_KINDS[MeanImage] = _mean_image

@@ -6,7 +6,6 @@ names neither lambda, batch nor the number of clients; 10 a batch is the public 
 hand, pseudo-writers and mixtures of EMNIST's classes (Dirichlet, 0.5) take their place, under names of their own.
 """
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -77,16 +76,11 @@ def jobs(profile: str) -> list[Job]:
         grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
         result += [row(profile, name, method, 0, **switch) for method, switch in others + grid]
         result += [row(profile, name, method, 0, rounds=LONG, **switch) for method, switch in grid + others]
-    if profile == "small":
-        result += _structured()
+    kinds = head_to_head.kinds("small")  # of notebook 15, whose runs have ten rounds: does FeSEM's lead last?
+    lasting = product(("labels", "rotated", "tasks"), ("fedavg", "fesem", "oracle"), SEEDS["small"])
+    for name, which, seed in lasting if profile == "small" else ():
+        result.append(head_to_head.training(which, name, kinds[name], "small", seed, rounds=LONG))
     return list({job.id: job for job in result}.values())
-
-
-def _structured() -> Iterator[Job]:
-    """Three federations of notebook 15, where FeSEM leads after ten rounds, for ten times as long."""
-    kinds = head_to_head.kinds("small")
-    for name, which, seed in product(("labels", "rotated", "tasks"), ("fedavg", "fesem", "oracle"), SEEDS["small"]):
-        yield head_to_head.training(which, name, kinds[name], "small", seed, rounds=LONG)
 
 
 def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:

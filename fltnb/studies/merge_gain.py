@@ -62,7 +62,7 @@ def _training(name: str, shown: str, kind: rival.Kind, profile: str, seed: int) 
     """Return a training of notebook 15, of a backdoor with the trigger's test images, at which no training looks."""
     if kind.settings["kind"].startswith("backdoor"):
         kind = kind._replace(settings=kind.settings | {"test": "both"})
-    return rival._training(name, shown, kind, profile, seed)
+    return rival.training(name, shown, kind, profile, seed)
 
 
 def _clustering(name: str, fed: Settings, options: Settings | None = None, noise: float = 0.0, **axes: Any) -> Job:
@@ -79,7 +79,7 @@ def _federations(profile: str) -> Iterator[Job]:
     """
     switches, epsilons = ({}, EPSILONS[-1:]) if profile == "demo" else (SWITCHES, EPSILONS)
     for (shown, kind), seed in product(rival.kinds(profile).items(), SEEN[profile] + BLIND[profile]):
-        training = rival._training("merge_gain", shown, kind, profile, seed)
+        training = rival.training("merge_gain", shown, kind, profile, seed)
         fed, method = training.settings["federation"], training.settings["method"]
         yield _clustering("merge_gain", fed, part="federations", federation=shown)
         if seed not in BLIND[profile][:FEW] or shown not in (*ABLATED, "writers"):
