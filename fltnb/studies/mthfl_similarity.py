@@ -124,6 +124,7 @@ def clusterer(name: str, dataset: str, n_clusters: int | None, **options: Any) -
     made, phi = {
         "mthfl": ({"name": "EigenRelevance", "n_eigenvectors": EIGENVECTORS}, "pixels"),
         "pca_km_hc": ({"name": "PCAKMeans"} | ({"n_components": 16} if digits else {}), "pixels"),
+        "mean_image": ({"name": "MeanImage"}, "pixels"),
         "transport": ({"name": "TransportSignatures"}, phi),
         # ten users with five centroids each: UMAP's neighbourhood must stay below what one label has over all users
         "flt": ({"name": "FCR", "k": 5, "n_neighbors": 5}, phi),
@@ -148,7 +149,7 @@ def _study(profile: str) -> Iterator[Job]:
                 if (name, dataset) != ("pca_km_hc", "cifar10"):
                     yield from (_job(name, dataset, tasks, seed, "study") for seed in range(count["rivals"]))
         for tasks in _TASKS[dataset] if here else ():  # T not given, where there are several tasks and one
-            for name, which in (("mthfl_chosen", "ours"), ("transport", "rivals")):
+            for name, which in (("mthfl_chosen", "ours"), ("mean_image", "rivals"), ("transport", "rivals")):
                 yield from (_job(name, dataset, tasks, seed, "chosen") for seed in range(count[which]))
 
 
@@ -156,7 +157,7 @@ def _curves(profile: str) -> Iterator[Job]:
     """Three tasks: ever more labels of other tasks, noise on the eigenvectors, a private release. T given."""
     dataset, both = datasets(profile)[0], ("mthfl", "transport")
     for seed in range(SEEDS_OF[profile]["curves"]):
-        for share, name in product(MINORITIES, both):
+        for share, name in product(MINORITIES, (*both, "mean_image")):
             yield _job(name, dataset, 3, seed, "minority", level=share)
         for noise in NOISES:
             yield _job("mthfl", dataset, 3, seed, "noise", more={"noise": noise}, level=noise)
