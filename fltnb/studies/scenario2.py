@@ -40,9 +40,8 @@ def jobs(profile: str) -> list[Job]:
     for name in sets if profile != "demo" else ():
         result += rows("pca_km_hc", name, "as_run", profile, seeds, 1, threshold=3.0) + steps(name, profile, 1)
         result += alone(name, profile, seeds if name == "mnist" else (0,), 1)
-    modes = (("flt_enc1", seeds, {}), ("flt_enc2", (0,), {"tuning": "alone"}))  # the code's encoders stayed in training
-    for name, some, how in modes if "cifar10" in sets else ():
-        result += rows(name, "cifar10", "as_run", profile, some, 1, **how, batch_norm="image")
+    if "cifar10" in sets:  # the code's encoder stayed in training mode
+        result += rows("flt_enc1", "cifar10", "as_run", profile, seeds, 1, batch_norm="image")
     result += [picture(*one, profile, 1) for one in trained]
     for name, variant in trained:
         held = {"federation": federation(name, variant, 0, shared_classes=1)}
