@@ -1,4 +1,4 @@
-"""Every mean of the first version's tables that was not run anew since is what the ledgers give today, under typed axes."""
+"""Every mean of the first version's tables, but for rows run anew since, is what the ledgers give today."""
 
 import csv
 import math
