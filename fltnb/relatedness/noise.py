@@ -108,5 +108,5 @@ def _pacfl(own, level, seed, X, y=None, first=0):
     return [{"vectors": vectors / np.linalg.norm(vectors, axis=0)} for vectors in rough]
 
 
-_KINDS = {FCR: _fcr, MergeGain: _merge_gain, TransportSignatures: _transport, EMDClustering: _emd, PACFL: _pacfl}
-_KINDS[MeanImage] = _mean_image
+_KINDS = {FCR: _fcr, MeanImage: _mean_image, TransportSignatures: _transport, MergeGain: _merge_gain}
+_KINDS |= {EMDClustering: _emd, PACFL: _pacfl}
