@@ -350,9 +350,9 @@ def test_fesems_measures_and_studies_stand_beside_the_numbers_that_their_tables_
 def test_checks_are_one_line_each(root, capsys):
     real, standing = Fake({}, {"seed": 1, "key": "k9"}), Fake({"dataset": "pseudo_writers"})
     papers.check("flt-t1-1", "FLT finds the clusters", np.bool_(True), "ARI 1.00", results=real, must=True)
-    papers.check("flt-t3-1", "FLT is best", False, "-1.7 points", results=standing)
+    papers.check("flt-t3-1", "FLT is best", np.array([False]), "-1.7 points", results=standing)
     papers.check("", "All is well", True, standin=True)
-    papers.check("flt-t5-1", "FLT above FedSEM", "mixed", "3 of 4 pairs", seeds=1)
+    papers.check("flt-t5-1", "FLT above FedSEM", pd.Series([True, False]), "3 of 4 pairs", seeds=1)
     papers.check("flt-t5-2", "M hardly matters", "not tested", "one M only", standin=True)
     assert capsys.readouterr().out.splitlines() == [
         "holds: FLT finds the clusters (ARI 1.00)",
@@ -385,7 +385,7 @@ def test_a_network_without_the_papers_pretraining_stands_in_for_it(dataset, mode
     assert checks._only_stand_ins(Fake({"dataset": dataset, "model": model})) == weak
 
 
-@pytest.mark.parametrize("verdict", [float("nan"), np.array([True]), 1, None, "yes"])
+@pytest.mark.parametrize("verdict", [float("nan"), np.array([1.0]), [], [True, None], 1, None, "yes"])
 def test_a_check_needs_a_truth_value_and_what_must_hold_fails_once_printed(root, capsys, verdict):
     refused(r"instead of True or False|Unknown verdict", papers.check, "", "x", verdict)
     refused("Unknown claim 'flt-t99'", papers.check, "flt-t99", "x", True)

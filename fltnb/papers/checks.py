@@ -1,7 +1,9 @@
 """Claims of the papers: checked in one line beside their evidence, written once per notebook, read by the report."""
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from .. import paths
@@ -21,7 +23,7 @@ _noted: dict[tuple[str, str], tuple[str, ...]] = {}  # what this notebook has ch
 def check(
     claim: str,
     sentence: str,
-    verdict: bool | str,
+    verdict: bool | str | Sequence[bool],
     evidence: str = "",
     *,
     results: Any = None,
@@ -31,14 +33,16 @@ def check(
 ) -> None:
     """Check one sentence: print a line with its verdict and its evidence, and note it for :func:`write`.
 
-    FltnbError: an unknown claim, or a verdict that is no truth value, such as an array or a NaN (which Python would
+    FltnbError: an unknown claim, or a verdict that is no truth value, such as a number or a NaN (which Python would
     take for true). AssertionError: it must hold and does not.
 
     Parameters
     ----------
     claim : str, id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own
     sentence : str, what should be seen, in words
-    verdict : bool or str, truth value, with the tolerance in the comparison; or "mixed", "not tested"
+    verdict : bool, sequence of bool, or str
+        A truth value, with the tolerance in the comparison; several, such as one per seed, are mixed where they differ;
+        or "mixed", "not tested".
     evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
     results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
     standin : bool, optional, the data, or a network without the paper's pretraining, only stand in for the paper's: so
@@ -53,10 +57,11 @@ def check(
     """
     if claim:
         choose(claim, claims()["id"], "claim")
+    right = list(verdict) if np.ndim(verdict) else [verdict]
     if isinstance(verdict, str):
         word = choose(verdict, VERDICTS, "verdict")
-    elif type(verdict).__name__ in ("bool", "bool_"):
-        word = "holds" if verdict else "does not hold"
+    elif right and all(isinstance(one, (bool, np.bool_)) for one in right):
+        word = "holds" if all(right) else "mixed" if any(right) else "does not hold"
     else:
         raise FltnbError(f"The claim {sentence!r} got {verdict!r} instead of True or False: compare it with something.")
     held, where, parts = word == "holds", "", [evidence] * bool(evidence)
