@@ -229,15 +229,14 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             done.state = method.changed(done.state, fed, net, changed, context)
             engine = make_engine(fed)
         clients = participants(fed.n_clients, settings["participation"], settings["seed"], round)
-        done.state = method.observe(done.state, clients, round, engine)
-        done.state, trained = method.train(done.state, clients, round, engine)
+        state, trained = method.train(method.observe(done.state, clients, round, engine), clients, round, engine)
         lost = ~np.isfinite(trained.loss) | ~np.isfinite(trained.theta.sum(axis=1))
         if lost.any():
             who, when = f"client {clients[lost][0]}", f"round {round} of {rounds}"
             mend = "choose a smaller lr, or look at this client's data. Everything up to the round before is kept."
             stopped = f"Training stopped at {when}: the loss of {who} is not finite; {mend}"
             break
-        done.state = method.revise(method.collect(done.state, clients, trained.theta, round), fed, round, context)
+        done.state = method.revise(method.collect(state, clients, trained.theta, round), fed, round, context)
         received, sent = method.traffic(done.state, net.n_parameters)
         done.up += len(clients) * sent * 4  # numbers travel as float32
         done.down += len(clients) * received * 4
@@ -312,6 +311,8 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
         raise FltnbError(f"A run needs a Federation, not {type(fed).__name__}: see fl.Federation.from_arrays(...).")
     full = checked(run, {"method": method, "fed": fed, "model": model} | numbers, "a run")
     rounds, participation = full["rounds"], full["participation"]
+    if full["proximal"] and "proximal" in method.local_training():
+        raise FltnbError(f"{method.name} has a proximal term of its own: leave proximal out.")
     spec = TrainSpec(**{one.name: full[one.name] for one in fields(TrainSpec)} | method.local_training())
     parts = phases(fed)
     if parts[-1].round > rounds:

@@ -52,6 +52,7 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     refused("Unknown option of method fedavg 'rool'", methods.build, {"name": "fedavg", "rool": "x"})
     refused("Unknown variant 'publish'", methods.FLT, variant="publish")
     refused("Unknown rule 'nobody'", methods.FedAvg, rule="nobody")
+    refused("fedprox has a proximal term of its own", run, fed, methods.FedProx(), proximal=1.0)
     refused("'ring': choose one of clusters, full", methods.FLT, graph="ring")
     refused("'alfa'", fl.federations.build, DIGITS | {"alfa": 1})
     refused("2 samples of client 1", fl.FCR(k=3).fit, [np.eye(4), np.eye(2, 4)])
@@ -74,24 +75,26 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     refused("n_jobs must be a whole number", fl.compute, [spec()], n_jobs="2")
 
 
-def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(fed, monkeypatch):
+@pytest.mark.parametrize("method", [methods.FedAvg(), methods.IFCA(3), methods.FedEM(2)], ids=lambda m: m.name)
+def test_a_nan_loss_stops_there_names_the_client_and_keeps_the_rounds_before(method, fed, monkeypatch):
     train = serial.SerialEngine.train
 
     def poisoned(self, theta, rows, clients, round, weights=None):
         out = train(self, theta, rows, clients, round, weights)
         if round == 3:
-            out.loss[1] = np.nan
+            out.loss[np.asarray(clients) == clients[-1]] = np.nan
         return out
 
-    whole = run(fed, rounds=2)
+    whole = run(fed, method, rounds=2)
     monkeypatch.setattr(serial.SerialEngine, "train", poisoned)
     with pytest.raises(rounds.DivergedError) as caught:
-        run(fed, rounds=5)
+        run(fed, method, rounds=5)
     client = rounds.participants(fed.n_clients, 0.2, 0, 3)[1]
     assert f"round 3 of 5: the loss of client {client} is not finite" in str(caught.value)
     kept = caught.value.run
     assert kept.history["round"].max() == 2
-    assert np.array_equal(kept.theta, whole.theta)
+    assert np.array_equal(kept.theta, whole.theta) and np.array_equal(kept.rows, whole.rows)
+    assert kept.accuracy == whole.accuracy
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04", b"[1]", "half", "flipped"])

@@ -283,6 +283,9 @@ def test_re_clustering_and_nearest_find_the_new_clusters_and_static_flt_does_not
     moved = 4 * 16 * (5 + 4)
     rounds_up = static.history["bytes_up"].iloc[-1] - once[0]
     assert nearest.history["bytes_up"].iloc[-1] == once[1] + rounds_up + moved
+    with pytest.warns(UserWarning, match="lam = 99 never fires"):
+        placed = run(DynamicFLT(fcr(), ENCODER, lam=99, drifted="nearest"), fed, **settings)
+    assert placed.history["bytes_down"].equals(static.history["bytes_down"])  # newcomers that wait get no encoder
     encoder = 4 * fl.encoders.sent_parameters(ENCODER, fed.input_shape)
     for r in (flags, nearest):
         down = r.history["bytes_down"] - static.history["bytes_down"]

@@ -205,9 +205,15 @@ def test_cflgp_profiles_updates_from_one_model_after_the_other_until_labels_free
     assert [method.traffic(state, P) for state in (a, b, c)] == [(7, 7), (10, 10), (7, 7)]  # half of them do two
     home = a["row"] == 1
     from_one = np.where(home[:, None], later, again[0]) - a["models"][1]
-    assert home.sum() == 2 and np.array_equal(b["profile"], np.stack([start, from_one / 2], axis=1))  # beta 1, then 1/2
+    assert home.sum() == 2 and np.array_equal(b["profile"], np.stack([start, from_one], axis=1))  # the first from it
     assert np.array_equal(b["profile"], c["profile"]) and np.array_equal(b["labels"], c["labels"])
     assert np.array_equal(b["models"][b["row"]], later)  # what the criterion gave is averaged nowhere
+
+
+def test_cflgp_profiles_are_means_over_a_clients_own_updates():
+    drawn = [([0], [[4.0, 0.0]]), ([0], [[6.0, 0.0]]), ([0, 1], [[7.0, 0.0], [6.0, 5.0]])]
+    *_, last = steps(CFLGP(1, period=1), drawn)
+    assert np.allclose(last["profile"][:, 0], [[(4 + 2 + 1) / 3, 0], [0, 5]])  # heard late is not heard softly
 
 
 def test_cflgp_own_blocks_make_labels_stick():

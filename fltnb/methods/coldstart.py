@@ -173,8 +173,7 @@ class FlexCFL(ColdStart):
 
     def aggregate(self, state: State, labels, weights, theta) -> np.ndarray:
         """Average inside the groups, then pull them towards each other."""
-        models = super().aggregate(state, labels, weights, theta)
-        return pull(models, self.eta, self.normalised, int(state["trainable"]))
+        return pull(super().aggregate(state, labels, weights, theta), self.eta, self.normalised, state["trainable"])
 
 
 class FlexCFLAsRun(FlexCFL, as_run=True):
@@ -207,12 +206,12 @@ class CFLGP(HardMethod):
     """Cluster the clients by the leading singular directions of their averaged updates, again and again.
 
     Every ``period`` rounds participants also train from one of the K models, the same for all, in turn: what comes out
-    enters that model's block of a client's profile, a running mean. The profiles of all clients heard so far are
-    projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed so that
-    as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
+    enters that model's block of a client's profile, a mean over its own updates. The profiles of all clients heard so
+    far are projected on their K leading singular vectors and clustered by k-means++, and the new clusters are renamed
+    so that as many clients as possible keep their label. Clients are averaged inside the new clusters, all alike.
 
     The paper's update is the gradient of a single mini-batch; here it is that of the whole local training. A client
-    never heard stays in cluster 0, all while fewer than K are heard.
+    never drawn when it is time stays in cluster 0, all while fewer than K have been.
 
     Parameters
     ----------
@@ -229,8 +228,9 @@ class CFLGP(HardMethod):
     def start(self, fed, model, context: Context) -> State:
         """Everybody in cluster 0, all models equal, profiles zero."""
         state = unclustered(fed, model, context, self.n_clusters)
-        shape = fed.n_clients, self.n_clusters, model.n_trainable
-        return state | {"profile": np.zeros(shape, dtype=state["initial"].dtype), "twice": np.array(0.0)}
+        times = np.zeros((fed.n_clients, self.n_clusters), dtype=np.int64)
+        profile = np.zeros((*times.shape, model.n_trainable), dtype=state["initial"].dtype)
+        return state | {"profile": profile, "times": times}
 
     def due(self, round: int) -> bool:
         """Whether clients are clustered in this round."""
@@ -250,11 +250,12 @@ class CFLGP(HardMethod):
         if other.any():
             again, theta = engine.train(models, block[other], clients[other], round), theta.copy()
             theta[other], trained.loss[other] = again.theta, trained.loss[other] + 0 * again.loss  # NaN ends the run
-        profile, weight = state["profile"].copy(), 1 / (round // (self.n_clusters * self.period) + 1)  # beta
+        profile, times = state["profile"].copy(), state["times"].copy()
+        times[clients, block] += 1
         for client, m, update in zip(clients, block, theta, strict=True):
-            profile[client, m] *= 1 - weight
-            profile[client, m] += weight * (update - models[m])[: profile.shape[2]]
-        return state | {"profile": profile, "twice": other.mean()}, trained
+            beta = 1 / (round // (self.n_clusters * self.period) + 1 if self.by_samples else times[client, m])
+            profile[client, m] = (1 - beta) * profile[client, m] + beta * (update - models[m])[: profile.shape[2]]
+        return state | {"profile": profile, "times": times, "twice": other.mean()}, trained
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Cluster the profiles if it is time, then average inside the clusters."""
@@ -279,7 +280,7 @@ class CFLGPAsRun(CFLGP, as_run=True):
     """What printed EMD-CFL's tables: clusters anew in every round, for ever, and averages weighted by samples.
 
     An update enters the block of the client's present cluster, from whose model it came. Clients of different clusters
-    thus have different blocks filled, which makes early labels stick.
+    thus have different blocks filled, which makes early labels stick. Its weight depends on the round alone.
     """
 
     by_samples = True

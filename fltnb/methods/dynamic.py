@@ -179,7 +179,6 @@ class DynamicFLT(FLT):
             adjacency[client], adjacency[:, client] = member, member
         trusted = ~np.isin(np.arange(fed.n_clients), who)
         state = rewire(state, adjacency, labels, fed.sizes, trusted)
-        newly = int(fed.n_clients - state["with_encoder"])  # newcomers are placed all at once, when they join
-        up_down = [z.size, newly * sent_parameters(self.encoder, fed.input_shape)]
-        state |= {"sent": state["sent"] + up_down, "with_encoder": np.array(fed.n_clients)}
+        up_down = [z.size, (who >= state["with_encoder"]).sum() * sent_parameters(self.encoder, fed.input_shape)]
+        state |= {"sent": state["sent"] + up_down, "with_encoder": np.maximum(state["with_encoder"], who.max() + 1)}
         return state | {name: state[name] & trusted for name in CHANGES}

@@ -2,7 +2,7 @@
 
 Zhang, Williams and Toni (arXiv 2506.07769), Algorithm 1. Everybody trains alone once. Each pair then exchanges models
 and measures how far apart the embeddings of their samples are (:class:`fltnb.relatedness.EMDClustering`); clients with
-the same neighbours are averaged from then on, beginning with what they have just trained.
+the same neighbours share these neighbours' mean from then on, beginning with what they have just trained.
 """
 
 from typing import ClassVar, Literal

@@ -148,7 +148,7 @@ class FLT(OneShot):
                 raise FltnbError(f'{type(fitted).__name__} has no dendrogram to misread: give membership="clients".')
             labels = leaf_order_labels(labels, fitted.leaf_order_)
             adjacency = labels[:, None] == labels
-        return fitted.adjacency_ if self.graph == "full" else adjacency, labels
+        return getattr(fitted, "adjacency_", adjacency) if self.graph == "full" else adjacency, labels
 
 
 def leaf_order_labels(labels: np.ndarray, leaf_order: np.ndarray) -> np.ndarray:

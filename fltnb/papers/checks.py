@@ -41,8 +41,7 @@ def check(
     claim : str, id of the paper's claim (:func:`fltnb.papers.claims`) that this bears on; "" for a check of our own
     sentence : str, what should be seen, in words
     verdict : bool, sequence of bool, or str
-        A truth value, with the tolerance in the comparison; several, such as one per seed, are mixed where they differ;
-        or "mixed", "not tested".
+        A truth value, with the tolerance in the comparison, or several, mixed where they differ; "mixed", "not tested".
     evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
     results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
     standin : bool, optional, the data, or a network without the paper's pretraining, only stand in for the paper's: so

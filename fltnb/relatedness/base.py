@@ -123,7 +123,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """Results of a method for every client; one core for each, so that no bit depends on how many there are."""
         items, bare = list(items), clone(self)
         with threadpool_limits(1):
-            done = Parallel(n_jobs=self.n_jobs, prefer=self.prefer)(
+            done = Parallel(n_jobs=self.n_jobs or None, prefer=self.prefer)(
                 delayed(_part)(getattr(bare, method), items[at : at + self.per_task], first + at, more)
                 for at in range(0, len(items), self.per_task)
             )

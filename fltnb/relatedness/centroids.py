@@ -94,13 +94,12 @@ class PCAKMeans(CentroidClusterer):
 
     def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
         """Sketches of all clients; a shared basis is fitted first."""
-        for i, x in enumerate(X):
-            if x.min() < 0 or x.max() > 1:
-                raise FltnbError(f"Client {i} has pixels outside [0, 1], which threshold is meant for: divide by 255.")
         return self._each("sketch", zip(X), first, basis=self.basis(np.concatenate(X)) if self.shared_basis else None)
 
     def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
         """Return ``centroids`` (k_i, n_components) of pixels (n_i, d), in the shared :meth:`basis` if there is one."""
+        if x.min() < 0 or x.max() > 1:
+            raise FltnbError(f"Client {client} has pixels outside [0, 1], which threshold is meant for: divide by 255.")
         return super().sketch((basis or self.basis(x)).transform(x), client)
 
     def basis(self, x: np.ndarray):

@@ -148,7 +148,7 @@ class EMDClustering(ClientClusterer):
         """
         bare, few = clone(self), self._drawn
         work = (delayed(bare._row)(i, few(x), {j: few(z) for j, z in held.items()}) for i, x, held in tasks)
-        for i, known, own in Parallel(n_jobs=self.n_jobs, return_as="generator")(work):
+        for i, known, own in Parallel(n_jobs=self.n_jobs or None, return_as="generator")(work):
             distance[i][[*known]], reference[i] = [*known.values()], own
 
     def _row(self, i: int, train: np.ndarray, validation: Mapping[int, np.ndarray]) -> tuple[int, dict, float]:

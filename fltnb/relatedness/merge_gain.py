@@ -181,7 +181,7 @@ class MergeGain(ClientClusterer):
             return losses(rows if b is None else rows.plus(sums.take(b[at])), folds)[0]
 
         work = (delayed(part)(slice(at, at + AT_ONCE)) for at in range(0, len(a), AT_ONCE))
-        return np.concatenate([np.empty(0), *Parallel(n_jobs=self.n_jobs, prefer="threads")(work)])
+        return np.concatenate([np.empty(0), *Parallel(n_jobs=self.n_jobs or None, prefer="threads")(work)])
 
     def _merge(self, sums: Sums) -> tuple[np.ndarray, int]:
         """Merge up to one cluster, adding up ``sums`` in place; return the tree and how many clusters to keep."""

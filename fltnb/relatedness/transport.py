@@ -52,7 +52,7 @@ class TransportSignatures(ClientClusterer):
         Bounds the *family-wise* probability that clients with one distribution are separated anywhere in the dendrogram
         (Bonferroni over its M - 1 merges, normal approximation; the tolerance makes up for its finding what lies
         apart). In ``adjacency_`` it holds per pair, in :meth:`predict` and ``undecided_`` per client and cluster.
-    n_clusters : int or None, where it is known; then the dendrogram is cut and no merge is tested
+    n_clusters : int or None, for a cut of the dendrogram without tests; clients still settle, which may leave fewer
     n_splits : int, random divisions per client
     tolerance : float, mean Z that is no reason to separate groups however large: one purpose is never quite equal data
     epsilon, delta, clip : float or None
