@@ -37,7 +37,7 @@ FEDERATIONS = {
 
 # clients of unequal size, else weights would not matter
 HELD = {"kind": "held_out", "dataset": "digits", "base": STRUCTURED | {"n_clients": 6, "max_per_class": 24}}
-PCA = {"name": "PCAKMeans", "k": 2, "n_components": 8, "shared_basis": True, "threshold": 0.7}
+PCA = {"name": "PCAKMeans", "k": 2, "n_components": 8, "threshold": 0.4}
 ENCODER = {"kind": "pca", "pretrain": "digits", "latent": 8}
 EMD = {"name": "EMDClustering", "max_samples": 16, "tolerance": 0.2}
 EIGEN = {"name": "EigenRelevance", "n_clusters": 2}
@@ -79,7 +79,7 @@ CLUSTERERS = {
     "FCR": {},
     "FCR given": {"n_clusters": 3, "distance": "matching"},
     "PCAKMeans": {"k": 2, "n_components": 3, "threshold": 0.02},
-    "PCAKMeans given": {"k": 2, "n_components": 3, "shared_basis": True, "threshold": 0.1, "n_clusters": 3},
+    "PCAKMeans given": {"k": 2, "n_components": 3, "threshold": 0.1, "n_clusters": 3},
     "EMDClustering": {"tolerance": 0.2},
     "EMDClustering auto": {"tolerance": "auto", "max_samples": 20},
     "EMDClustering sinkhorn": {"tolerance": 0.2, "distance": "sinkhorn", "projection": None},

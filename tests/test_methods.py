@@ -478,7 +478,7 @@ def test_membership_option_changes_the_clusters_and_nothing_else(cls):
     order = np.random.default_rng(0).permutation(12)
     moved = {split: [getattr(fed, split)[i] for i in order] for split in ("train", "test")}
     fed = replace(fed, **moved, clusters=fed.clusters[order])
-    clusterer = fl.PCAKMeans(n_clusters=3, k=3, shared_basis=True, n_components=8, threshold=0.7)
+    clusterer = fl.MeanImage(3)
     net = fl.models.make("mlp_plain", fed.input_shape, fed.n_classes)
     right, slipped = (
         cls(clusterer, graph="clusters", membership=membership).start(fed, net, CONTEXT)

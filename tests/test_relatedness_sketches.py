@@ -25,7 +25,6 @@ CASES = [
     fl.FCR(2, k=2, n_neighbors=3),
     fl.FCR(k=[1, 2, 3, 1, 2, 3], n_neighbors=3, distance="matching", random_state=4),
     fl.PCAKMeans(2, k=2, n_components=3, threshold=0.2),
-    fl.PCAKMeans(2, k=2, n_components=3, threshold=0.2, shared_basis=True),
     fl.EigenRelevance(2, 3),
     fl.EigenRelevance(n_eigenvectors=3, noise=0.2, random_state=3),
     fl.EigenRelevance(2, 3, epsilon=9.0, clip=2.0),
@@ -57,8 +56,6 @@ def by_hand(clusterer):
     """The exchange, message by message, each client an estimator of its own."""
     own = [clone(clusterer) for _ in CLIENTS]
     more = {"validation": HELD} if isinstance(clusterer, EMDClustering) else {}
-    if getattr(clusterer, "shared_basis", False):
-        more = {"basis": clusterer.basis(np.concatenate(CLIENTS))}
     of = (lambda x: {"y": classes(x)}) if isinstance(clusterer, fl.MergeGain) else lambda x: more
     sketches = [one.sketch(x, client=i, **of(x)) for i, (one, x) in enumerate(zip(own, CLIENTS, strict=True))]
     answers = []
@@ -84,8 +81,6 @@ def test_fit_is_sketches_then_the_server(clusterer):
 
 @pytest.mark.parametrize("clusterer", CASES, ids=lambda c: type(c).__name__)
 def test_a_sketch_holds_arrays_of_that_clients_data_alone(clusterer):
-    if getattr(clusterer, "shared_basis", False):
-        clusterer = clone(clusterer).set_params(shared_basis=False)  # a basis that all share looks at all
     others = [CLIENTS[0], *(x[::-1][:12] for x in CLIENTS[1:])]
     one, other = (clone(clusterer).sketches(own, validation(clusterer, own))[0] for own in (CLIENTS, others))
     assert all(isinstance(value, np.ndarray) and value.dtype.kind in "fi" for value in one.values())

@@ -75,41 +75,32 @@ class CentroidClusterer(ClientClusterer):
 class PCAKMeans(CentroidClusterer):
     """PCA on pixels, k-means, matching distance and Ward: FLT's baseline (arXiv 2103.15947, Section 4.3).
 
+    Every client projects on principal axes of *its own* images, so the distance compares spectra more than content.
+
     Parameters
     ----------
     n_clusters, k : see :class:`fltnb.FCR`; FLT's configuration had 3 clusters
     n_components : int, principal components; at most the number of pixels are used
     threshold : float, related means closer; the paper's 1 is FLT's; public code: 1, then 3, at last 1.2
-    shared_basis : bool
-        False (the baseline): every client projects on principal axes of *its own* images, so the distance compares
-        spectra more than content. True: one basis fitted on all clients' images.
     linkage, max_clusters, n_init, random_state, n_jobs, and attributes : as in :class:`fltnb.FCR`
     """
 
     n_components: Count = 128
     threshold: NonNegative = 1.2
-    shared_basis: bool = False
 
     content = "pixels"
 
-    def sketches(self, X: Sequence[np.ndarray], y: None = None, first: int = 0) -> list[Sketch]:
-        """Sketches of all clients; a shared basis is fitted first."""
-        return self._each("sketch", zip(X), first, basis=self.basis(np.concatenate(X)) if self.shared_basis else None)
-
-    def sketch(self, x: np.ndarray, client: int = 0, basis=None) -> Sketch:
-        """Return ``centroids`` (k_i, n_components) of pixels (n_i, d), in the shared :meth:`basis` if there is one."""
+    def sketch(self, x: np.ndarray, client: int = 0) -> Sketch:
+        """Return ``centroids`` (k_i, n_components) of pixels (n_i, d)."""
         if x.min() < 0 or x.max() > 1:
             raise FltnbError(f"Client {client} has pixels outside [0, 1], which threshold is meant for: divide by 255.")
-        return super().sketch((basis or self.basis(x)).transform(x), client)
-
-    def basis(self, x: np.ndarray):
-        """Principal axes (scikit-learn's PCA) of pixels (n, d)."""
         size = min(self.n_components, x.shape[1])
         # As in the public code, fewer images than components are repeated: that adds no direction, the surplus
         # components are arbitrary and the client's coordinates there are zero.
         repeated = np.tile(x, (-(-size // len(x)), 1))
         # Exact, and five times as fast as the randomised solver that scikit-learn would choose at these shapes.
-        return PCA(size, svd_solver="covariance_eigh", random_state=int(self.random_state)).fit(repeated)
+        axes = PCA(size, svd_solver="covariance_eigh", random_state=int(self.random_state)).fit(repeated)
+        return super().sketch(axes.transform(x), client)
 
     def _relate(self, sketches, answers) -> None:
         self._threshold_and_cut(matching_distances(self._take(sketches)))
