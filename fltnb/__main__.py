@@ -125,7 +125,7 @@ def _compute(options: argparse.Namespace) -> None:
         for one in planned:
             print(f"  {'' if one.measured else '~'}{duration(one.seconds):>12}  {one.job}")
         return
-    count = plan.within(planned, budget, ledger.merge)
+    count = plan.within(planned, budget, ledger.merge, ledgers=[results.Ledger("small", name)])
     print(f"{count} of {len(planned)} missing jobs were computed and are in {ledger.path('csv').name}.")
 
 

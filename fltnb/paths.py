@@ -83,7 +83,7 @@ def write_atomically(path: Path | str, write: Callable[[IO[bytes]], None]) -> Pa
         temporary.replace(path)
     except OSError as error:
         why = error.strerror or error
-        raise FltnbError(f"Cannot write {path} ({why}): free some space; what was computed is kept.") from error
+        raise FltnbError(f"Cannot write {path} ({why}): mend that first; what was computed is kept.") from error
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)

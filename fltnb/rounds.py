@@ -78,6 +78,7 @@ class Run:
 
     def __repr__(self) -> str:
         what = f"{self.settings.get('method', {}).get('name', '?')}, {self.history['round'].max()} rounds"
+        what += "" if self.labels is None else f", {len(np.unique(self.labels))} clusters"
         return f"Run({what}, test accuracy {self.accuracy:.2f} %, {self.seconds:.1f} s)"
 
 

@@ -90,7 +90,7 @@ def checked(made: Callable, options: Mapping[str, Any], what: str) -> dict[str, 
     for name, one in known.items():
         if name not in options and one.default is one.empty:
             meaning = " (K, the number of clusters)" if name == "n_clusters" else ""
-            raise FltnbError(f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it to {dict(options)}.")
+            raise FltnbError(f"{what[0].upper()}{what[1:]} needs {name}{meaning}: add it, {name}=...")
         full[name] = check(name, options[name], one.annotation) if name in options else one.default
     return full
 

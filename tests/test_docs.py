@@ -48,6 +48,7 @@ def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys)
     assert fed.input_shape == (1, 8, 8) and fed.class_names[3] == "digit3" and table.class_names[3] == "3"
     assert np.array_equal(np.sort(fed.label_counts("train"), 0), np.sort(table.label_counts("train"), 0))
     assert names["found"].labels_.tolist() == 6 * [0, 1] and (owners / "groups.png").exists()
+    assert names["runs"]["FLT"].accuracy > names["runs"]["FedAvg"].accuracy
     assert names["gain"].points > 3 * names["gain"].error > 0 and "bytes from client 0" in capsys.readouterr().out
     for file, says in (
         ("empty/a.txt", "no picture in empty: lay them out as empty/OWNER/CLASS/PICTURE"),

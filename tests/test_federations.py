@@ -452,7 +452,8 @@ REFUSED = [
             ({"y": [1, 2, 1, 2]}, "Labels run from 1 to 2 but n_classes is 2: number them"),
             ({"y": [0, 1, 0]}, r"not \(4, 2\), \(3,\), \(4,\)"),
             ({"client_ids": np.array([0, 0, "a", "a"], dtype=object)}, "client_ids mix values"),
-            ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
+            ({"client_ids": ["ann", "ann", "bob", np.nan]}, "Some client_ids are missing"),
+            ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N above 0"),
             ({"x": np.zeros((4, 3, 8, 8), np.uint8)}, r"look channels first: give .*x.transpose\(0, 2, 3, 1\)"),
             ({"test_fraction": 0.0}, "test_fraction must be a number above 0 and below 1"),
             ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave nothing to train on"),
@@ -502,3 +503,8 @@ def test_every_option_of_every_kind_is_checked_by_its_annotation(digits, name):
 )
 def test_refused(make, given, message):
     refused(message, make, given)
+
+
+def test_pixels_in_floats_are_named():
+    with pytest.warns(UserWarning, match="give them as uint8, or divide by 255"):
+        from_arrays(**(ARRAYS | {"x": [[0.0, 255.0], [3.0, 9.0], [7.0, 80.0], [1.0, 2.0]]}))

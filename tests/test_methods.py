@@ -144,6 +144,7 @@ def test_what_does_not_go_together_is_refused_in_one_sentence():
     refused("clusterer 'KMedoids'", methods.build, {"name": "flt", "clusterer": {"name": "KMedoids"}})
     refused("option of encoder 'sort'", methods.build, {"name": "flt", "encoder": {"sort": "pca"}})
     refused("fitted on 3 clients", play, FLT(fitted([0, 1, 1])))
+    refused("labels_ of SimpleNamespace must be 4 integers", play, FLT(fitted(["a", "a", "b", "b"])))
     refused('give graph="clusters" as well', FLT, graph="full", membership="leaf_order")
     nobody = FLT(fitted(TRUTH, np.zeros((4, 4))), graph="full")
     refused(r"client_graph of FLT must return \(4, 4\) .* ones on the diagonal", play, nobody)

@@ -253,6 +253,9 @@ def test_models_of_a_table_are_told_apart():
     assert found["departs"].to_dict() == {"mlp": ("100 of 1,000 rounds",), "cnn": ()}
     both = Fake({"accuracy": 1.0}, {"accuracy": 2.0, "model": "cnn_small"})
     refused(r"FedAvg on MNIST as written \(MLP, light CNN\): select one", papers.compare, both, "flt", "T1")
+    refused(
+        "01_scenario1 has no results for T2 of flt", papers.compare, Fake({"notebook": "01_scenario1"}), "flt", "T2"
+    )
 
 
 def test_other_methods_and_toy_data():

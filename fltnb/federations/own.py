@@ -59,6 +59,8 @@ class OwnSamples:
         (2, [1, 1])
         """
         x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
+        if any(one != one for one in np.asarray(client_ids, dtype=object).flat):
+            raise FltnbError("Some client_ids are missing: say who holds each sample.")
         seed = check("seed", seed, Natural)
         test_fraction = check("test_fraction", test_fraction, Rate)
         val_fraction = check("val_fraction", val_fraction, Part)

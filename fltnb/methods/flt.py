@@ -16,6 +16,7 @@ from ..encoders.embedding import embed_clients
 from ..encoders.pretraining import EncoderSpec, sent_parameters
 from ..errors import FltnbError, choose
 from ..federations import Federation, to_inputs
+from ..federations.own import integers
 from ..federations.phases import phases
 from ..settings import Positive, brief
 from .base import PUBLISHED_RULE, Context, State
@@ -42,11 +43,10 @@ class OneShot(GraphMethod):
         if isinstance(made, str) and self.groupings:
             choose(made, self.groupings, "grouping of users")
         elif isinstance(made, type) or not (hasattr(made, "get_params") and isinstance(made, self.kind)):
-            any_kind = "an estimator over clients, a sklearn BaseEstimator with fit(X, y=None) and labels_,"
-            what = any_kind if self.kind is object else "a clusterer"
+            what = "an estimator over clients, a sklearn BaseEstimator with fit(X, y=None) and labels_,"
             raise FltnbError(f"clusterer must be {what} such as fl.{self.default.__name__}(), not {given!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
-            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}.")
+            raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}; or fit the clusterer.")
         self.encoder = encoder or EncoderSpec(kind="pixels")
 
     def check(self, fed: Federation) -> None:
@@ -105,7 +105,7 @@ class OneShot(GraphMethod):
 
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Adjacency (M, M) and labels (M,); neighbours are the clients of one cluster."""
-        labels = np.asarray(fitted.labels_, dtype=np.int64)
+        labels = integers(f"labels_ of {type(fitted).__name__}", fitted.labels_, len(fitted.labels_), "client")
         return labels[:, None] == labels, labels
 
     def setup_bytes(self, state: State) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from ..errors import FltnbError
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
-from .settings import RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, Row, departures, stand_in
+from .settings import NOTEBOOKS, RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, Row, departures, stand_in
 
 COLUMNS = {
     **{("accuracy", "test"): "accuracy", ("accuracy_variance", "test"): "variance"},
@@ -62,6 +62,9 @@ def measured(
     ``datasets``: by default the table's own; one that it does not print (digits) gets its rows without printed numbers.
     ``beside``: methods that the paper does not have and that get rows, too.
     """
+    for book in set(getattr(results, "runs", {}).get("notebook", ())):
+        if table not in NOTEBOOKS[paper].get(book, (table,)):
+            raise FltnbError(f"{book} has no results for {table} of {paper}: take those of the table's own notebook.")
     found = _Found(results, paper, table)
     lines = _lines(numbers(paper, table).to_dict("records"), datasets, beside)
     rows = [line | {"variant": one} | found.cell(line, one) for line, one in product(lines, VARIANTS)]

@@ -44,7 +44,7 @@ def plan(jobs: Sequence[Job], ledger: Ledger, fresh: bool = False) -> list[Plann
 
     The first seed of a row is worth 1, the second a quarter, the third a ninth. A job takes as long as like jobs of its
     notebook did (:func:`_timed`), else what its settings let guess. A job is there if the ledger has it from data that
-    nobody has looked at again; one that only the store has counts as missing, and is found at once.
+    nobody has looked at again; one that only the store or ``small`` has counts as missing, and is found at once.
     """
     profiles = dict.fromkeys(("small", "paper", ledger.profile))
     held = {name: list(Ledger(name, ledger.notebook, ledger.folder).finished()) for name in profiles}

@@ -74,9 +74,10 @@ def results(name: str, profile: str = "stored", n_jobs: int | None = None, **opt
             how = f"python -m fltnb compute {name} --profile small"
             raise FltnbError(f"Nothing is stored for {name}: run `{how}`, first with --plan to see what it costs.")
         return found
-    ledger, at_a_time = Ledger(profile, name), JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
-    done = compute(jobs(name, profile), at_a_time, ledgers=() if profile == "demo" else (ledger,), **options)
-    ledger.merge(done)
+    held = [Ledger(one, name) for one in (profile, "small")]
+    at_a_time = JOBS_AT_A_TIME[profile] if n_jobs is None else n_jobs
+    done = compute(jobs(name, profile), at_a_time, ledgers=() if profile == "demo" else held, **options)
+    held[0].merge(done)
     return Results(((name, profile, one) for one in done), jobs)
 
 
