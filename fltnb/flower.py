@@ -195,7 +195,7 @@ class ClusteredFedAvg:
             if np.shape(model) != self.initial[0].shape or not np.isfinite(model).all():
                 log.warning("Client %d sent no theta of %d finite numbers: left out.", one.number, self.initial.size)
                 continue
-            one.samples = max(int(notes.get("num-examples", 0)), 0)  # without samples no weight
+            one.samples = max(int(np.nan_to_num(notes.get("num-examples", 0), posinf=0)), 0)  # without them no weight
             used, theta = [*used, one], [*theta, model]
         if len(used) < self.min_train_nodes:
             return False

@@ -508,3 +508,12 @@ def test_refused(make, given, message):
 def test_pixels_in_floats_are_named():
     with pytest.warns(UserWarning, match="give them as uint8, or divide by 255"):
         from_arrays(**(ARRAYS | {"x": [[0.0, 255.0], [3.0, 9.0], [7.0, 80.0], [1.0, 2.0]]}))
+
+
+def test_rows_of_an_array_are_the_clients_parts():
+    rows = {"train": np.array([[0, 1], [2, 3]], dtype=np.int32), "test": np.array([[4], [5]], dtype=np.int32)}
+    fed = by_hand(**rows)
+    assert [[own.tolist() for own in getattr(fed, split)] for split in rows] == [[[0, 1], [2, 3]], [[4], [5]]]
+    few = {"kind": "dirichlet", "n_clients": 3, "alpha": 1.0, "max_train": 30}
+    over = {"kind": "held_out", "dataset": "digits", "base": few, "val_fraction": 0.999}
+    refused("would keep none of its .* training samples: lower val_fraction", federations.build, over)

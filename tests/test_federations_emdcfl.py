@@ -96,6 +96,7 @@ def test_colours_by_hand():
     assert painted[0, 0].tolist() == [[66, 160, 102], [26, 63, 40]]  # 0.26, 0.63, 0.4 of it, rounded down
     assert painted[1, 0, 0].tolist() == [149, 52, 235]
     assert backdoor.shade(np.array([3])).round(4).tolist() == [[0.0769, 0.5385, 0.4]]
+    assert backdoor.shade(np.array([46])).round(4).tolist() == [[1.0, 1.0, 0.4]]  # EMNIST has more classes than shades
     pixels = np.full((2, 4, 4, 3), 9, np.uint8)
     marked = backdoor.patched(pixels, np.array([0, 2]), 2)
     assert (marked[0, :2, :2] == (31, 119, 180)).all() and (marked[1, :2, :2] == (44, 160, 44)).all()

@@ -222,6 +222,8 @@ def test_images_come_from_their_cluster_or_client(fed):
         assert values == {2 * cluster, 2 * cluster + 1}  # both classes of the cluster are seen
     _, axes = plots.sample_images(fed, per_row=2, clients=[4, 7])
     assert [row[0].get_ylabel() for row in axes] == ["client 4", "client 7"]
+    _, axes = plots.gallery({"floats": np.linspace(0, 1, 8).reshape(2, 2, 2)})
+    assert axes[0, 0].images[0].get_clim() == (0, 1)  # and not black
 
 
 def test_client_strip_draws_every_client_and_the_median():

@@ -12,6 +12,7 @@ from fltnb.studies.common import federation
 from fltnb.theory import clustering as t1
 from fltnb.theory import convergence as t2
 from fltnb.theory import problems
+from fltnb.theory.convergence import participants
 
 
 def test_q_function_bounds_and_exact_error_by_hand():
@@ -138,6 +139,12 @@ def test_rounds_by_hand():
     np.testing.assert_allclose(alone.mean_gap[1:], [(7 / 8) ** 2, ((7 / 8) ** 2 + (7 / 64) ** 2) / 2])
     np.testing.assert_allclose(alone.loss[:2], [1, 1 / 64])
     np.testing.assert_allclose(alone.gradient[:2], [np.sqrt(2), np.sqrt(2) / 8])
+
+    # a client that sits a round out takes no step
+    part = t2.iterate(quadratic(CENTERS), np.eye(4), 0.25, 1, participation=0.5)
+    present = participants(4, 0.5, 0, 1)
+    assert np.array_equal(np.flatnonzero(part.end.any(axis=1)), present)
+    np.testing.assert_allclose(part.end[present], 0.25 * CENTERS[present])
 
 
 def test_graphs_absent_clients_and_step_limits_by_hand():

@@ -145,7 +145,7 @@ def shade(labels: np.ndarray, intensity: float = 1.0) -> np.ndarray:
     """
     t = np.asarray(labels) / SHADES
     shades = np.stack([t, 0.5 + t / 2, np.full_like(t, 0.4)], axis=1)
-    return shades if intensity == 1 else np.clip(GREEN + intensity * (shades - GREEN), 0, 1)
+    return np.clip(shades if intensity == 1 else GREEN + intensity * (shades - GREEN), 0, 1)
 
 
 def tinted(grey: np.ndarray, colours: np.ndarray) -> np.ndarray:

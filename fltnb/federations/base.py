@@ -79,7 +79,8 @@ class Federation(OwnSamples):
         except TypeError as error:
             raise FltnbError(f"The settings of a federation must be plain JSON values ({error}).") from error
         nothing = [np.empty(0, dtype=np.int64)] * len(self.train)
-        given = {split: getattr(self, split) for split in SPLITS}
+        # as lists: rows of an array are made anew each time, and two of them may then have one id
+        given = {split: None if (parts := getattr(self, split)) is None else [*parts] for split in SPLITS}
         if self.val is None:
             given["val"] = nothing
         if self.probe is None or not any(map(len, self.probe)):

@@ -69,8 +69,9 @@ def gallery(rows: Mapping[str, np.ndarray], columns: Sequence[str] = (), title: 
     fig, axes = panels(width * len(rows), (0.95, 0.92), width)
     axes = np.array(axes).reshape(len(rows), width)
     for line, (name, row) in zip(axes, rows.items(), strict=True):
+        top = 255 if np.asarray(row[0]).dtype == np.uint8 else np.max(row)
         for ax, image in zip(line, row, strict=True):
-            ax.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+            ax.imshow(image, cmap="gray", vmin=0, vmax=top, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
             ax.spines[:].set_visible(False)
         line[0].set_ylabel(name, rotation=0, ha="right", va="center")

@@ -99,11 +99,10 @@ def iterate(
     models = [np.zeros(problem.shape) if start is None else np.array(start, dtype=np.float64)]
     with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest step everything overflows in the end
         for round in range(1, rounds + 1):
-            W = models[-1]
+            W, present = models[-1].copy(), participants(len(A), participation, seed, round)
             for _ in range(local_steps):
-                W = W - step * problem.gradients(W)
-            mixed = A if participation == 1 else mixing(A, participants(len(W), participation, seed, round))
-            models.append(mixed @ W)
+                W[present] -= step * problem.gradients(W)[present]
+            models.append((A if participation == 1 else mixing(A, present)) @ W)
         losses = [float(problem.losses(W).sum()) for W in models]
         gradients = [float(np.linalg.norm(problem.gradients(W))) for W in models]
         gaps = [float(((W - before) ** 2).sum()) for before, W in pairwise(models)]
