@@ -516,4 +516,4 @@ def test_rows_of_an_array_are_the_clients_parts():
     assert [[own.tolist() for own in getattr(fed, split)] for split in rows] == [[[0, 1], [2, 3]], [[4], [5]]]
     few = {"kind": "dirichlet", "n_clients": 3, "alpha": 1.0, "max_train": 30}
     over = {"kind": "held_out", "dataset": "digits", "base": few, "val_fraction": 0.999}
-    refused("would keep none of its .* training samples: lower val_fraction", federations.build, over)
+    refused("would keep none of .* training samples: lower val_fraction", federations.build, over)

@@ -32,9 +32,7 @@ def held_out(images: ImageSet, /, base: Base, val_fraction: Rate = 0.1, seed: Na
     for client, own in enumerate(fed.train):
         held = max(1, round(val_fraction * len(own)))
         if held == len(own):
-            raise FltnbError(
-                f"Client {client} would keep none of its {held} training samples: lower val_fraction or leave it out."
-            )
+            raise FltnbError(f"Client {client} would keep none of {held} training samples: lower val_fraction.")
         place = np.sort(stream(seed, "partition", 6, client).permutation(len(own))[:held])
         val.append(own[place])
         train.append(own[~np.isin(own, own[place])])  # a sample may be held twice

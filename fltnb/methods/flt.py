@@ -43,7 +43,7 @@ class OneShot(GraphMethod):
         if isinstance(made, str) and self.groupings:
             choose(made, self.groupings, "grouping of users")
         elif isinstance(made, type) or not (hasattr(made, "get_params") and isinstance(made, self.kind)):
-            what = "a sklearn BaseEstimator with fit(X, y=None) and labels_," if self.kind is object else "a clusterer"
+            what = "a clusterer" if self.kind is not object else "an estimator over clients, a sklearn BaseEstimator,"
             raise FltnbError(f"clusterer must be {what} such as fl.{self.default.__name__}(), not {given!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}; or fit the clusterer.")
