@@ -453,7 +453,7 @@ REFUSED = [
             ({"y": [0, 1, 0]}, r"not \(4, 2\), \(3,\), \(4,\)"),
             ({"client_ids": np.array([0, 0, "a", "a"], dtype=object)}, "client_ids mix values"),
             ({"client_ids": ["ann", "ann", "bob", np.nan]}, "Some client_ids are missing"),
-            ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N above 0"),
+            ({"x": np.zeros((0, 2)), "y": np.zeros(0, dtype=int), "client_ids": []}, "N at least 1"),
             ({"x": np.zeros((4, 3, 8, 8), np.uint8)}, r"look channels first: give .*x.transpose\(0, 2, 3, 1\)"),
             ({"test_fraction": 0.0}, "test_fraction must be a number above 0 and below 1"),
             ({"test_fraction": 0.6, "val_fraction": 0.4}, "leave nothing to train on"),

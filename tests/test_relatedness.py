@@ -146,6 +146,9 @@ def test_pca_kmeans_relates_equal_clients():
     model = PCAKMeans(n_clusters=1).fit([*clients, clients[2].copy()])
     assert model.distance_[2, 6] < 1e-6 and model.distance_[2, 5] > 0.01
     assert model.labels_[2] == model.labels_[6]
+    clients, truth = digit_clients(25, 5, 2, seed=0, dimensions=None)
+    own = PCAKMeans(5, k=2, threshold=0.7).fit(clients)  # its distance compares spectra more than content
+    assert adjusted_rand_score(truth, own.labels_) < 0.7
 
 
 @pytest.mark.parametrize("seed", range(5))

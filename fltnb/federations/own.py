@@ -59,8 +59,6 @@ class OwnSamples:
         (2, [1, 1])
         """
         x, y, ids = as_samples(x), np.asarray(y), np.asarray(client_ids)
-        if any(one != one for one in np.asarray(client_ids, dtype=object).flat):
-            raise FltnbError("Some client_ids are missing: say who holds each sample.")
         seed = check("seed", seed, Natural)
         test_fraction = check("test_fraction", test_fraction, Rate)
         val_fraction = check("val_fraction", val_fraction, Part)
@@ -71,6 +69,8 @@ class OwnSamples:
         # where some class has no sample, labels reach beyond the number of different ones, which Federation refuses
         n_classes = len(np.unique(integers("Labels", y, len(x), "sample")) if class_names is None else class_names)
         try:
+            if any(one != one for one in np.asarray(client_ids, dtype=object).flat):
+                raise FltnbError("Some client_ids are missing: say who holds each sample.")
             names, owner = np.unique(ids, return_inverse=True)
         except TypeError as error:
             raise FltnbError("client_ids mix values that do not sort: make them all text or all integers.") from error

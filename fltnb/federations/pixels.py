@@ -57,7 +57,7 @@ def as_samples(images: np.ndarray) -> np.ndarray:
     if images.dtype != np.uint8 and not np.issubdtype(images.dtype, np.floating):
         raise FltnbError(f"Samples of type {images.dtype} are not understood: give uint8 pixels or floats.")
     if images.ndim not in (2, 3, 4) or 0 in images.shape:
-        raise FltnbError(f"Samples must have shape (N, d), (N, H, W) or (N, H, W, C), N above 0, not {images.shape}.")
+        raise FltnbError(f"Samples must have shape (N, d), (N, H, W), (N, H, W, C), N at least 1, not {images.shape}.")
     if images.ndim == 4 and images.shape[1] in (1, 3) and images.shape[2] == images.shape[3] > 4:
         raise FltnbError(f"Samples of {images.shape} look channels first: give (N, H, W, C), x.transpose(0, 2, 3, 1).")
     if images.dtype == np.uint8:
