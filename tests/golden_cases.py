@@ -91,7 +91,7 @@ CLUSTERERS = {
     "MergeGain": {"n_features": 8},
     "MergeGain private": {"n_features": 8, "n_clusters": 3, "epsilon": 200.0, "clip": 30.0},
     "PACFL": {"threshold": 20},
-    "PACFL given": {"n_clusters": 3, "angle": "principal", "n_vectors": 1},
+    "PACFL given": {"n_clusters": 3, "n_vectors": 1},
     "TransportSignatures": {"k": 3},
     "TransportSignatures given": {"k": 3, "n_clusters": 3},
     "TransportSignatures private": {"k": 3, "n_clusters": 3, "epsilon": 5.0, "clip": 30.0},

@@ -36,7 +36,7 @@ AXES = {
 the curves, and a participation of ``participants`` is their share of all clients."""
 PROFILES = ("paper", "small", "demo", "")  # most trusted first
 NOT_RUN = {"mean": float("nan"), "spread": float("nan"), "seeds": 0, "n": float("nan"), "departs": (), "keys": ()}
-NOT_RUN |= {"status": "not run", "minutes": float("nan")}
+NOT_RUN |= {"status": "not run", "on_copies": False, "minutes": float("nan")}
 _ERRORS = {
     "flt": "± behind a printed number is what FLT calls standard error, the binomial one of the pooled samples; ours is"
     " in [ ].",
@@ -56,8 +56,9 @@ def measured(
     DataFrame: one row per printed number and variant: the columns of :func:`fltnb.papers.numbers` (``number`` NaN where
     the paper has none), ``variant``, ``mean``, ``spread`` (sample standard deviation over ``seeds``), ``n`` (distinct
     samples behind an accuracy), ``departs`` (phrases of :func:`fltnb.papers.departures`), ``keys`` of the jobs,
-    ``status`` ("reproduced", "otherwise", "not run"), ``minutes`` (cost of a gap, NaN if unknown). FltnbError: several
-    jobs of one seed fit a number, as where two models were run and the paper names none.
+    ``status`` ("reproduced", "otherwise", "not run"), ``on_copies`` (the pixels are those of compressed copies),
+    ``minutes`` (cost of a gap, NaN if unknown). FltnbError: several jobs of one seed fit a number, as where two models
+    were run and the paper names none.
 
     ``datasets``: by default the table's own; one that it does not print (digits) gets its rows without printed numbers.
     ``beside``: methods that the paper does not have and that get rows, too.
@@ -141,6 +142,7 @@ class _Found:
             **{"mean": sum(values) / len(values), "spread": seed_spread(values), "seeds": len(values), "n": float(n)},
             **{"departs": departs, "keys": tuple(row["key"] for row in rows)},
             "status": "otherwise" if departs else "reproduced",
+            "on_copies": "copies" in self.results.record(rows[0]["key"])["provenance"].get("data_origin", ""),
         }
 
     def _candidates(self, index: Mapping[tuple, list[dict]], line: Row, params: Row, variant: str) -> list[dict]:

@@ -30,13 +30,15 @@ def counts(found: pd.DataFrame | None = None) -> pd.DataFrame:
     """Count what was reproduced; ``found``: :func:`all_measured`, of the committed results if left out.
 
     Returns a DataFrame: ``paper, variant, printed, reproduced`` (in the printed setting on the printed data),
-    ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``.
+    ``otherwise`` (a lighter network, fewer images, clients or rounds, stand-in data), ``not_run``; of the reproduced,
+    ``on_copies``: trained on compressed copies of the printed data's images.
     """
     found = all_measured(committed()) if found is None else found
     found = found[found["table"] == found["first"]].assign(printed=1)
     for word in STATUS:
         found[word] = (found["status"] == word.replace("_", " ")).astype(int)
-    return found.groupby(["paper", "variant"], sort=False)[["printed", *STATUS]].sum().reset_index()
+    found["on_copies"] &= found["status"] == "reproduced"
+    return found.groupby(["paper", "variant"], sort=False)[["printed", *STATUS, "on_copies"]].sum().reset_index()
 
 
 def nearness(found: pd.DataFrame) -> pd.DataFrame:

@@ -73,7 +73,8 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
         f' <a href="{paper}.md">all tables and claims</a>'
     ]
     done = totals.loc[paper].rename(index=VARIANTS).query("reproduced + otherwise > 0")
-    said = [f"{row['reproduced']} reproduced {text}, {row['otherwise']} otherwise" for text, row in done.iterrows()]
+    done["copies"] = [f" ({n} of them on JPEG copies)" * (n > 0) for n in done["on_copies"]]
+    said = [f"{row.reproduced} reproduced{row.copies} {at}, {row.otherwise} otherwise" for at, row in done.iterrows()]
     lines.append(f"<b>{totals.loc[paper, 'printed'].iloc[0]} printed numbers</b>: {'; '.join(said) or 'none was run'}.")
     close = near[(near["paper"] == paper) & (near["accuracies"] > 0)].to_dict("records")
     said = [f"{row['points_3']} of {row['accuracies']} {VARIANTS[row['variant']]}" for row in close]

@@ -6,7 +6,6 @@ from typing import Literal
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as scipy_linkage
-from scipy.linalg import orth
 from scipy.spatial.distance import squareform
 
 from ..errors import FltnbError
@@ -30,17 +29,12 @@ class PACFL(ClientClusterer):
     n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
     n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
     linkage : {"weighted", "complete", "single"}, the official is "weighted" (WPGMA): the plain mean of merged rows
-    angle : {"columns", "principal"}
-        "columns" is the official distance, the least angle between *columns*. It is no principal angle and depends on
-        their arbitrary signs (here each vector's largest entry is positive). "principal" is the least principal angle
-        between the subspaces that the columns span.
     """
 
     threshold: Real = 4.9
     n_clusters: Count | None = None
     n_vectors: Count = 3
     linkage: Literal["weighted", "complete", "single"] = "weighted"
-    angle: Literal["columns", "principal"] = "columns"
 
     content, labelled = "pixels", True
 
@@ -60,7 +54,7 @@ class PACFL(ClientClusterer):
         return {"vectors": vectors}
 
     def _relate(self, sketches, answers) -> None:
-        distance = client_angles([sketch["vectors"] for sketch in sketches], self.angle)
+        distance = client_angles([sketch["vectors"] for sketch in sketches])
         tree = scipy_linkage(squareform(distance, checks=False), self.linkage)
         self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
 
@@ -73,20 +67,16 @@ def singular_vectors(x: np.ndarray, n: int) -> np.ndarray:
     return left * np.sign(np.take_along_axis(left, np.abs(left).argmax(axis=0)[None], axis=0))
 
 
-def client_angles(bases: Sequence[np.ndarray], angle: str = "columns") -> np.ndarray:
-    """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i), see :class:`PACFL`."""
-    if angle == "principal":
-        bases = [orth(basis, rcond=1e-9) for basis in bases]
-    starts = np.cumsum([0, *(basis.shape[1] for basis in bases)])
+def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
+    """Angles (M, M) in degrees between M clients' vectors, columns of unit length (d, k_i): the least of any two.
+
+    That is the official distance. It is no principal angle, and depends on the columns' arbitrary signs.
+    """
+    starts = np.cumsum([0, *(basis.shape[1] for basis in bases[:-1])])
     side_by_side = np.hstack(bases)
     largest = np.empty((len(bases), len(bases)))
     for i, basis in enumerate(bases):
-        products = basis.T @ side_by_side
-        if angle == "columns":
-            largest[i] = np.maximum.reduceat(products.max(axis=0), starts[:-1])
-        else:
-            parts = np.split(products, starts[1:-1], axis=1)
-            largest[i] = [np.linalg.norm(part, 2) for part in parts]  # the largest singular value
+        largest[i] = np.maximum.reduceat((basis.T @ side_by_side).max(axis=0), starts)
     degrees = np.degrees(np.arccos(np.clip((largest + largest.T) / 2, -1, 1)))
     np.fill_diagonal(degrees, 0)
     return degrees
