@@ -277,7 +277,9 @@ def test_remarks_of_the_paper_and_origins_of_data():
     flt = cell(table, "FLT Enc1", data="CIFAR-10")
     assert (flt["paper"], flt["note"]) == ("79.971 ± 0.40", "the paper also prints 79.95 in T5, 79.97 in T8")
     assert "Data: copies." in table.attrs["caption"]
-    twice = papers.all_measured({"01_scenario1": Fake(copies | {"settings": {"model": "lenet"}}, {"accuracy": 1.0})})
+    twice = papers.all_measured(
+        {"01_scenario1": Fake(copies | {"settings": {"local_epochs": 5, "model": "lenet"}}, {"accuracy": 1.0})}
+    )
     assert list(one(papers.counts(twice), paper="flt", variant="as_written")[2:]) == [247, 2, 0, 245, 1]
     lost = papers.compare(None, "flt", "T8").query("method == 'FLT Enc2' and measure == 'train variance'")
     assert lost["note"].str.contains("a leading digit may be lost").any()
