@@ -7,7 +7,6 @@ since the last checkpoint, and the run that continues ends with the same bits as
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import time
 import warnings
@@ -347,7 +346,7 @@ def _load(path, settings) -> _Progress | None:
     if not path.exists():
         return None
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        with np.load(path, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             for part in ("state", "labels_at"):
                 meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}

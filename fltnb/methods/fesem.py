@@ -14,7 +14,7 @@ from ..randomness import integer, stream
 from ..settings import NonNegative
 from .base import PUBLISHED_RULE, Context, HardMethod, Rule, State, mix_groups, unclustered
 from .matching import joined, matched_mean, split
-from .modelspace import best_start, cluster_means, lloyd, scores, with_rows
+from .modelspace import best_start, cluster_means, lloyd, scores
 
 
 class FeSEM(HardMethod):
@@ -71,7 +71,7 @@ class FeSEM(HardMethod):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """E-step on the last known models, then M-step."""
         models, heard = state["models"], state["heard"].copy()
-        memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"].copy()
+        memory = models[state["row"]] if self.rule == "last_aggregate" else state["memory"]
         memory[clients], heard[clients] = theta, True
         row, n, K = state["row"], int(state["trainable"]), self.n_clusters
         if len(models) < K and heard.sum() >= K:  # with fewer distinct models some centres stay at the old one
@@ -157,7 +157,8 @@ class FedSEM(HardMethod):
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Group all clients by their last known models, then average inside the groups."""
         first = "labels" not in state
-        memory = {} if "memory" not in state else {"memory": with_rows(state["memory"], clients, theta)}
+        if "memory" in state:
+            state["memory"][clients] = theta
         if self.rule == "last_aggregate" or first:
             # Absent clients hold one of the K models: there are n + K different ones at most.
             holds = len(theta) + state["row"]
@@ -165,7 +166,7 @@ class FedSEM(HardMethod):
             held, which = np.unique(holds, return_inverse=True)
             points = np.vstack([theta, state["models"]])[held]
         else:
-            points, which = memory["memory"], np.arange(len(state["row"]))
+            points, which = state["memory"], np.arange(len(state["row"]))
         n = int(state["trainable"])  # without batch-norm statistics
         count, compared, initial = np.bincount(which), points[:, :n], state["initial"][:n]
         if first:
@@ -182,4 +183,4 @@ class FedSEM(HardMethod):
             share, trained = np.bincount(which, state["weights"]), points
         # plain centres, but averages by samples
         models = cluster_means(groups, share, trained, state["models"])
-        return state | memory | {"row": labels, "labels": labels, "models": models, "centers": centers}
+        return state | {"row": labels, "labels": labels, "models": models, "centers": centers}

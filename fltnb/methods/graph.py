@@ -16,7 +16,6 @@ from ..errors import FltnbError
 from ..federations import Federation
 from ..federations.phases import phases
 from .base import PUBLISHED_RULE, Context, FixedGraph, Method, Rule, State, mix
-from .modelspace import with_rows
 
 
 class GraphMethod(Method):
@@ -83,8 +82,8 @@ class GraphMethod(Method):
         """Average over each neighbourhood under the non-participant rule."""
         share = state["relation"] * state["weights"]  # (R, M): who counts in which row, and how much
         if self.rule == "last_local":
-            memory = with_rows(state["memory"], clients, theta)
-            return state | {"memory": memory, "models": mix(share / share.sum(axis=1, keepdims=True), memory)}
+            state["memory"][clients] = theta
+            return state | {"models": mix(share / share.sum(axis=1, keepdims=True), state["memory"])}
         present = share[:, clients]
         if self.rule == "last_aggregate":
             # Absent clients contribute their row's model: their weights add up per row, no (M, P) array is needed.
