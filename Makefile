@@ -34,7 +34,8 @@ ifneq ($(shell expr "x$(JOBS)" : 'x[1-9][0-9]*$$'),$(shell expr "x$(JOBS)" : '.*
 endif
 
 ALL_NAMES := $(basename $(notdir $(sort $(wildcard notebooks/[0-9]*.ipynb))))
-NAMES     := $(if $(NB),$(basename $(notdir $(NB))),$(ALL_NAMES))
+WHOLE      = $(or $(filter $1 $1_%,$(ALL_NAMES)),$1)
+NAMES     := $(if $(NB),$(foreach name,$(basename $(notdir $(NB))),$(call WHOLE,$(name))),$(ALL_NAMES))
 NO_SUCH   := $(filter-out $(ALL_NAMES),$(NAMES))
 ifneq ($(NO_SUCH),)
   $(error Unknown notebook '$(NO_SUCH)': choose from $(if $(ALL_NAMES),$(ALL_NAMES),none: there is no notebook yet))
@@ -83,7 +84,7 @@ help:
 	@echo "  PROFILE=demo     embedded digits, two CPU cores, minutes (this is the default)"
 	@echo "  PROFILE=small    the real data sets on two CPU cores: hours, said before it starts"
 	@echo "  PROFILE=paper    the published settings: a GPU, or days; said before it starts"
-	@echo "  NB=01_scenario1  this notebook only (default: all)"
+	@echo "  NB=01            this notebook only, by number or name (default: all)"
 	@echo "  JOBS=2           so many notebooks at a time"
 	@echo "  FRESH=1          compute everything again instead of taking it from the store"
 	@echo "  DATA=folder      where prepared data sets are (default: data/, filled by download when first needed)"

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 
-from .errors import FltnbError, choose
+from .errors import FltnbError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     dask.add_argument("--dask", metavar="ADDRESS", help="send the runs to this Dask scheduler (docs/cluster.md)")
     names.add_argument("names", nargs="*", metavar="NAME", help="these notebooks only")
     sub = command(_notebook, "notebook", "Run one notebook and keep its executed copy.", profile, fresh, dask)
-    sub.add_argument("name", help="for example 01_scenario1")
+    sub.add_argument("name", help="for example 01_scenario1, or 01")
 
     text = "Show which notebooks are done, stale or failed, and how long they took."
     sub = command(_status, "status", text, profile, names)
@@ -76,7 +76,7 @@ def _notebook(options: argparse.Namespace) -> int:
         print(f"{name}: started (profile {options.profile}; what it prints goes to {where})", flush=True)
 
     _use_dask(options.dask)
-    name = options.name.removesuffix(".ipynb")
+    name = runner.full_name(options.name)
     report = runner.run_notebook(name, options.profile, options.fresh, announce)
     if report["status"] == "done":
         print(f"{name}: done in {duration(report['wall_s'])}", flush=True)
@@ -91,7 +91,7 @@ def _status(options: argparse.Namespace) -> int:
 
     from . import runner
 
-    wanted = {choose(name.removesuffix(".ipynb"), runner.names(), "notebook") for name in options.names}
+    wanted = set(map(runner.full_name, options.names))
     rows = [row for row in runner.status(options.profile) if not wanted or row["notebook"] in wanted]
     head, table = ("notebook", "state", "wall time", "finished (UTC)", "note"), []
     for row in rows:
@@ -133,8 +133,8 @@ def _cost(options: argparse.Namespace) -> None:
     from . import results, studies
     from .results import plan
 
-    asked, total = set(options.names), Counter()  # a notebook without jobs, such as the report, costs nothing
-    for name in [name for name in studies.NOTEBOOKS if not asked or asked & {name, name.split("_")[0]}]:
+    total = Counter()  # a notebook without jobs, such as the report, costs nothing
+    for name in map(studies.full_name, options.names or studies.NOTEBOOKS):
         jobs = studies.jobs(name, options.profile)
         missing = plan.plan(jobs, results.Ledger(options.profile, name), options.fresh)
         timed = [one.seconds for one in missing if one.measured]

@@ -32,6 +32,12 @@ def names() -> list[str]:
     return sorted(file.stem for file in (paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
+def full_name(name: str) -> str:
+    """Return a notebook's name; its number will do. FltnbError: there is no such notebook."""
+    name = name.removesuffix(".ipynb")
+    return next((one for one in names() if one.split("_")[0] == name), None) or choose(name, names(), "notebook")
+
+
 def run_notebook(
     name: str, profile: str = "demo", fresh: bool = False, announce: Callable[[Path], None] | None = None
 ) -> dict[str, Any]:
