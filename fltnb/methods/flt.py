@@ -40,10 +40,11 @@ class OneShot(GraphMethod):
     def __post_init__(self) -> None:
         given, encoder = self.clusterer, self.encoder
         self.clusterer = made = self.default() if given is None else given
+        fits = hasattr(made, "get_params") and isinstance(made, self.kind) and not made.__module__.startswith("sklearn")
         if isinstance(made, str) and self.groupings:
             choose(made, self.groupings, "grouping of users")
-        elif isinstance(made, type) or not (hasattr(made, "get_params") and isinstance(made, self.kind)):
-            what = "a clusterer" if self.kind is not object else "an estimator over clients, a sklearn BaseEstimator,"
+        elif isinstance(made, type) or not fits:
+            what = "a clusterer" if self.kind is not object else "an estimator over clients, not over samples,"
             raise FltnbError(f"clusterer must be {what} such as fl.{self.default.__name__}(), not {given!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}; or fit the clusterer.")
