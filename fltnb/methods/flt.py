@@ -40,7 +40,7 @@ class OneShot(GraphMethod):
     def __post_init__(self) -> None:
         given, encoder = self.clusterer, self.encoder
         self.clusterer = made = self.default() if given is None else given
-        fits = hasattr(made, "get_params") and isinstance(made, self.kind) and not made.__module__.startswith("sklearn")
+        fits = hasattr(made, "get_params") and isinstance(made, self.kind) and "sklearn" not in type(made).__module__
         if isinstance(made, str) and self.groupings:
             choose(made, self.groupings, "grouping of users")
         elif isinstance(made, type) or not fits:
