@@ -130,11 +130,12 @@ def _compute(options: argparse.Namespace) -> None:
 
 
 def _cost(options: argparse.Namespace) -> None:
-    from . import results, studies
+    from . import results, runner, studies
     from .results import plan
 
+    asked = [studies.full_name(name, sorted({*studies.NOTEBOOKS, *runner.names()})) for name in options.names]
     total = Counter()  # a notebook without jobs, such as the report, costs nothing
-    for name in map(studies.full_name, options.names or studies.NOTEBOOKS):
+    for name in [name for name in studies.NOTEBOOKS if not asked or name in asked]:
         jobs = studies.jobs(name, options.profile)
         missing = plan.plan(jobs, results.Ledger(options.profile, name), options.fresh)
         timed = [one.seconds for one in missing if one.measured]

@@ -34,8 +34,9 @@ def names() -> list[str]:
 
 def full_name(name: str) -> str:
     """Return a notebook's name; its number will do. FltnbError: there is no such notebook."""
-    name = name.removesuffix(".ipynb")
-    return next((one for one in names() if one.split("_")[0] == name), None) or choose(name, names(), "notebook")
+    from . import studies
+
+    return studies.full_name(name, names())
 
 
 def run_notebook(

@@ -62,7 +62,7 @@ def test_one_sentence_before_any_work(fed, digits, monkeypatch):
     refused("Client 1 has no embeddings", fl.FCR().fit, [np.eye(4), np.empty((0, 4))])
     refused("choose 'mlp'", run, vectors(), model="leaf_cnn")
     refused("Unknown model 'mpl'", compute, spec(), spec(model="mpl"))
-    refused("clusterer must be an estimator over clients, not over samples", methods.FLT, clusterer="FCR")
+    refused("clusterer must be an estimator over clients, a sklearn BaseEstimator", methods.FLT, clusterer="FCR")
     refused(r"such as fl.FCR\(\), not KMeans", methods.FLT, KMeans(2))
     refused("n_clusters must be a whole number of at least 1, not 3.0", methods.FedSEM, 3.0)
     refused("encoder must be an", methods.FLT, encoder="pca")

@@ -40,11 +40,12 @@ class OneShot(GraphMethod):
     def __post_init__(self) -> None:
         given, encoder = self.clusterer, self.encoder
         self.clusterer = made = self.default() if given is None else given
-        fits = hasattr(made, "get_params") and isinstance(made, self.kind) and "sklearn" not in type(made).__module__
+        fits = hasattr(made, "get_params") and isinstance(made, self.kind)
         if isinstance(made, str) and self.groupings:
             choose(made, self.groupings, "grouping of users")
-        elif isinstance(made, type) or not fits:
-            what = "a clusterer" if self.kind is not object else "an estimator over clients, not over samples,"
+        elif isinstance(made, type) or not fits or type(made).__module__.startswith("sklearn."):
+            over = "an estimator over clients, a sklearn BaseEstimator whose fit takes a list of arrays,"
+            what = over if self.kind is object else "a clusterer"
             raise FltnbError(f"clusterer must be {what} such as fl.{self.default.__name__}(), not {given!r}.")
         if encoder is not None and not isinstance(encoder, EncoderSpec):
             raise FltnbError(f"encoder must be an fl.encoders.EncoderSpec, not {encoder!r}; or fit the clusterer.")

@@ -84,4 +84,4 @@ def client_angles(bases: Sequence[np.ndarray]) -> np.ndarray:
 
 def flat_clusters(linkage: np.ndarray, threshold: float, n_clusters: int | None = None) -> np.ndarray:
     """Canonical labels (M,) of a dendrogram cut at a height, merges *at* it included, or into a number of clusters."""
-    return canonical(cut(linkage, n_clusters) if n_clusters else fcluster(linkage, threshold, criterion="distance"))
+    return canonical(fcluster(linkage, threshold, "distance") if n_clusters is None else cut(linkage, n_clusters))

@@ -5,6 +5,7 @@ Which switch belongs to the printed tables and which to a paper's text is told i
 per notebook with ``jobs(profile)``; :mod:`~fltnb.studies.common` holds what they share.
 """
 
+from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -39,13 +40,10 @@ NOTEBOOKS = {
 """Notebook -> module of this package whose ``jobs(profile)`` gives its jobs."""
 
 
-def full_name(name: str) -> str:
-    """Return a notebook's name; its number will do. FltnbError: there is no such notebook."""
+def full_name(name: str, known: Iterable[str] = NOTEBOOKS) -> str:
+    """Return a notebook's name, of those known; its number will do. FltnbError: there is no such notebook."""
     name = str(name).removesuffix(".ipynb")
-    found = [full for full in NOTEBOOKS if full == name or full.split("_")[0] == name]
-    if not found:
-        raise FltnbError(f"Unknown notebook {name!r}: choose one of {', '.join(NOTEBOOKS)}, or its number.")
-    return found[0]
+    return next((full for full in known if full.split("_")[0] == name), None) or choose(name, known, "notebook")
 
 
 def jobs(name: str, profile: str = "demo") -> list[Job]:
