@@ -50,6 +50,8 @@ def test_a_sampler_deals_as_many_images_whatever_the_number_of_clients():
     feds = [federations.build(federation("digits", "as_written", 0, 1, n) | more) for n in (10, 50)]
     assert all((fed.sizes == 90).all() for fed in feds)
     assert all(len(np.unique(own)) == 90 for fed in feds for own in fed.train)
+    other = {job.axes["variant"]: job.axes["sampler"] for job in studies.jobs("05", "small") if "sampler" in job.axes}
+    assert other == {"as_written": "250 per class", "as_run": "dealt once"}
 
 
 def test_levelled_clusters_have_sizes_as_their_numbers_of_classes():

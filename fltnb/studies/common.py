@@ -23,7 +23,7 @@ GRAPHS = {"as_written": "clusters", "as_run": "full"}  # case II by its clusters
 LATER = (("tuning", "alone"), ("batch_norm", "running"))  # written out, these defaults would change the ids of before
 COMPONENTS = 64
 PLANE = f"{COMPONENTS} principal components"
-PER_CLASS = 250  # images that the public code's later sampler for ablations deals to a client, whatever their number
+SAMPLERS = {"as_written": "dealt once", "as_run": "250 per class"}  # of Table 5, where the other one is a switch
 CLIPS = {"digits": 2.5, "mnist": 80.0, "fashion_mnist": 8.0}  # a rough norm of the embeddings of *public* images
 DATASETS = {"demo": ("digits",), "small": ("mnist", "cifar10"), "paper": ("mnist", "cifar10")}
 PICTURE = ("adjacency", "linkage", "leaf_order")  # what a picture of a clustering needs
@@ -147,7 +147,8 @@ def rows(
     A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
     tables.
     """
-    held = {"samples_per_client": PER_CLASS * (2 + shared), "overlap": True} if "sampler" in switch else {}
+    by_class = {"samples_per_client": 250 * (2 + shared), "overlap": True}
+    held = by_class if switch.get("sampler") == SAMPLERS["as_run"] else {}
     settings = training(dataset, variant, profile)
     how = method(name, dataset, variant, profile, 2 + shared)
     for option, value in switch.items():
@@ -163,7 +164,8 @@ def rows(
             how["encoder"][option] = value
         elif option not in ("partition", "clients", "sampler"):
             how[option] = value
-    axes = {"dataset": dataset, "method": name, "variant": variant, **switch}
+    axes = {"dataset": dataset, "method": name, "variant": variant}
+    axes |= {option: value for option, value in switch.items() if value != SAMPLERS[variant]}
     dealt, clients = switch.get("partition", variant), switch.get("clients", 0)
     feds = ((seed, federation(dataset, dealt, seed, shared, clients) | held) for seed in seeds)
     return [Job.training(fed, how, **settings, seed=seed, axes=axes) for seed, fed in feds]
