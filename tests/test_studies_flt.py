@@ -125,7 +125,7 @@ def test_handwriting_is_the_clients_own():
     assert np.array_equal(images[1], fed.images[fed.train[1][:3]])
 
 
-@pytest.mark.parametrize(("profile", "count"), [("demo", 12), ("small", 78), ("paper", 234)])
+@pytest.mark.parametrize(("profile", "count"), [("demo", 12), ("small", 126), ("paper", 234)])
 def test_the_ablation_asks_for_eight_settings(profile, count):
     jobs = studies.jobs("05", profile)
     assert len(jobs) == count
