@@ -23,7 +23,7 @@ _OBJECTS = {
 
 _OLD = {
     **{"store": "results", "oneshot": "results", "experiments": "studies", "published": "papers", "report": "papers"},
-    **{"analysis": "papers", "confusion": "metrics"},
+    **{"analysis": "papers", "confusion": "rounds"},
 }
 
 __all__ = sorted(["FltnbError", "__version__", *_MODULES, *_OBJECTS])

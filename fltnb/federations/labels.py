@@ -86,7 +86,7 @@ def label_clusters(
             filled = [np.pad(own, (0, size - len(own)), constant_values=index[-1]) for own in blocks]
             train.append(np.concatenate(filled))
     else:
-        wanted = _wanted(images, by_class, lists, clusters, target, samples_per_client is not None)
+        wanted = _wanted(by_class, lists, clusters, target, samples_per_client is not None)
         (held,) = hand_out(seed, (by_class, wanted))
         train = [np.concatenate([own[c] for c in classes]) for own, classes in zip(held, lists[clusters], strict=True)]
     tests = [of_classes(images, images.test_index, classes) for classes in lists]
@@ -108,7 +108,7 @@ def _class_lists(
 
 
 def _wanted(
-    images: ImageSet, by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, target: int, exact: bool
+    by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, target: int, exact: bool
 ) -> np.ndarray:
     """Return images per client and class (M, K), the same for every client of a cluster."""
     there = np.array([len(held) for held in by_class])

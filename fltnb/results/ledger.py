@@ -271,14 +271,14 @@ def _write(ledger: Ledger, there: dict[str, Finished]) -> None:
         packed |= {name: _compact(column) for name, column in columns_of(which, table).items() if len(column)}
     for name, done in there.items():
         packed |= {f"arrays/{name}/{column}": value for column, value in _for_ledger(done).items()}
-    book = _book(ledger, there, {name: columns[name] for name in order}, list(axes))
+    book = _book(there, {name: columns[name] for name in order}, list(axes))
     text = pd.DataFrame(lines, columns=order, dtype=object).to_csv(index=False)
     paths.write_atomically(ledger.path("npz"), lambda file: np.savez_compressed(file, **_pack(packed)))
     paths.write_atomically(ledger.path("json"), lambda file: file.write(book.encode()))
     paths.write_atomically(ledger.path("csv"), lambda file: file.write(text.encode()))
 
 
-def _book(ledger: Ledger, there: dict[str, Finished], columns: dict[str, str], axes: list[str]) -> str:
+def _book(there: dict[str, Finished], columns: dict[str, str], axes: list[str]) -> str:
     """Return the JSON file's text: what many records share stands once, and every record is one line."""
     parts: dict[str, int] = {}
     machines: dict[str, int] = {}

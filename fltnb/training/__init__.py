@@ -18,11 +18,11 @@ from .pool import PoolEngine, PoolUnavailableError
 from .serial import SerialEngine
 from .stacked import StackedEngine
 
-__all__ = ["BACKENDS", "DEVICES", "Engine", "Evaluation", "TrainSpec", "Trained", "has_bfloat16", "make_engine"]
+__all__ = ["BACKENDS", "Engine", "Evaluation", "TrainSpec", "Trained", "has_bfloat16", "make_engine"]
 
 Backend = Literal["auto", "serial", "pool", "stacked"]
 Device = Literal["auto", "cpu", "cuda"]
-BACKENDS, DEVICES = get_args(Backend), get_args(Device)
+BACKENDS = get_args(Backend)
 
 
 def make_engine(
