@@ -42,7 +42,7 @@ ifneq ($(NO_SUCH),)
 endif
 
 ifneq ($(DATA),)
-  FOLDER := $(shell cd "$(DATA)" 2>/dev/null && pwd)
+  FOLDER := $(shell cd "$(DATA)" >/dev/null 2>&1 && pwd)
   ifeq ($(FOLDER),)
     $(error There is no folder DATA='$(DATA)': give the folder that holds the prepared data sets)
   endif
@@ -150,6 +150,8 @@ reproduce: $(READY)
 	@$(if $(DASK),$(PY) -m fltnb workers "$(DASK)")
 	@echo "Running $(words $(NAMES)) notebook(s), profile $(PROFILE), $(JOBS) at a time; what is up to date is not run again."
 	@$(if $(filter demo,$(PROFILE)),true,$(PY) -m fltnb cost $(NAMES) --profile $(PROFILE) $(if $(AGAIN),--fresh))
+	@# make compares times, `status` contents: what it calls stale has to run again
+	@$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) | awk '$$2 == "stale" {print "results/$(PROFILE)/stamps/" $$1 ".done"}' | xargs rm -f
 	@$(if $(STAMPS),$(MAKE) --no-print-directory -k -j$(JOBS) $(STAMPS),true) && run=0 || run=1; \
 	echo; \
 	$(PY) -m fltnb status $(NAMES) --profile $(PROFILE) --check || run=1; \
@@ -189,7 +191,7 @@ lint: $(READY)
 test: lint
 	$(PY) -m pytest -n $(JOBS) --dist worksteal -p no:nbval
 ifneq ($(NAMES),)
-	TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
+	FLTNB_PROFILE= TQDM_DISABLE=1 FLTNB_FIGURES=build/figures $(PY) -m pytest --nbval --nbval-current-env -p no:python -n $(JOBS) --dist loadscope $(NAMES:%=notebooks/%.ipynb)
 	$(PY) -m fltnb notebook $(firstword $(NAMES)) --profile demo --fresh
 else
 	@echo "There is no notebook to check yet."
@@ -229,24 +231,24 @@ endif
 
 refresh: $(READY)
 ifneq ($(NAMES),)
-	TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
+	FLTNB_PROFILE= TQDM_DISABLE=1 $(PY) -m jupyter execute --inplace --kernel_name=python3 $(NAMES:%=notebooks/%.ipynb)
 	$(STRIP) $(NAMES:%=notebooks/%.ipynb)
 endif
 	@$(PY) -m fltnb report
 
 lock: $(READY)
 	$(PY) -m uv pip compile pyproject.toml --extra cluster --extra dev --universal --fork-strategy fewest --generate-hashes --no-header \
-	  $(if $(UPGRADE),--upgrade) --quiet -o requirements.lock
+	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o requirements.lock
 	sed -n '/^packaging==/d;/^rich==/d;s/^\([a-z0-9._-]*==[^\\]*\).*/\1/p' requirements.lock > .venv/flower.txt
 	$(PY) -m uv pip compile pyproject.toml --extra flower --universal --fork-strategy fewest --generate-hashes --no-header \
 	  -c .venv/flower.txt $$(sed 's/==.*//;s/^/--no-emit-package /' .venv/flower.txt) \
-	  $(if $(UPGRADE),--upgrade) --quiet -o examples/flower/requirements.lock
+	  $(if $(filter-out 0,$(UPGRADE)),--upgrade) --quiet -o examples/flower/requirements.lock
 	@echo "Now write the same versions into environment.yml ('make test' tells which differ), then commit all three files."
 
 clean:
 	rm -rf results/*/stamps results/*/notebooks results/demo figures/demo .pytest_cache .ruff_cache .hypothesis
 	rm -rf notebooks/.ipynb_checkpoints *.egg-info build
 	find $(wildcard fltnb tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
-	$(if $(ALL),rm -rf results/store .venv)
+	$(if $(filter-out 0,$(ALL)),rm -rf results/store .venv)
 
 FORCE:

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     try:
         return options.command(options) or 0
-    except FltnbError as error:
+    except (FltnbError, OSError) as error:  # such as a folder that cannot be written
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -117,9 +117,9 @@ def _compute(options: argparse.Namespace) -> None:
         print(f"{len(done)} jobs of {name} (profile {options.profile}) are in the ledger.")
         return
     budget = None if options.budget is None else 60 * plan.minutes(options.budget)
-    planned = plan.plan(jobs, ledger, options.fresh)
+    planned, every = plan.plan(jobs, ledger, options.fresh), len({job.id for job in jobs})
     total = sum(one.seconds for one in planned)
-    print(f"{name}, profile {options.profile}: {len(jobs) - len(planned)} of {len(jobs)} jobs are there; the other")
+    print(f"{name}, profile {options.profile}: {every - len(planned)} of {every} jobs are there; the other")
     print(f"{len(planned)} take about {duration(total)} on two cores (~: guessed, no like job was measured).")
     if options.plan:
         for one in planned:

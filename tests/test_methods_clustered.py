@@ -243,7 +243,6 @@ def test_bad_settings_and_clients_are_refused_before_training():
     fed, x = turned(4), [np.ones((3, 4))] * 3
     refused("from 1 to the number of clients, 3", PACFL(n_clusters=4).fit, x)
     refused("n_vectors", PACFL(n_vectors=0).fit, x)
-    refused("sum", PACFL(linkage="sum").fit, x)
     refused("as long as X", PACFL().fit, x, [np.zeros(2)] * 3)
     refused("images of client 1 are zero", PACFL().fit, [x[0], np.zeros((3, 4)), x[0]])
     refused("client 0 has none", fl.run, methods.PACFL(variant="as_run"), fed, **QUICK | {"rounds": 1})

@@ -192,12 +192,11 @@ def test_fedcluster_waits_for_all_members_and_stops_where_a_cut_does_not_stand()
     assert np.allclose(now(state)[0], [0.0, 3.0])  # it goes on averaging
 
 
-def test_fedcluster_cuts_down_to_the_size_it_was_given():
+def test_fedcluster_cuts_down_to_pairs():
     updates = np.random.default_rng(0).normal(size=(6, 3))
-    for largest in (1, 3):
-        rounds = [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)]
-        *_, last = steps(m.FedCluster(0, 0, largest), rounds, (0.0,) * 3, head=3)
-        assert np.bincount(last["labels"]).max() <= largest and last["settled"].all()
+    rounds = [(range(6), updates * t) for t in (1, 2, 3, 4, 5, 6)]
+    *_, last = steps(m.FedCluster(0, 0), rounds, (0.0,) * 3, head=3)
+    assert np.bincount(last["labels"]).max() <= 2 and last["settled"].all()
 
 
 def test_hypocluster_is_ifca_under_another_name():

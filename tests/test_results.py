@@ -348,6 +348,13 @@ def test_old_names_say_the_new_one(old, new):
         getattr(fl, old)
 
 
+def test_a_budget_computes_settings_once_and_keeps_all_their_names():
+    jobs = [training(axes={"part": name}) for name in ("table", "sweep")]
+    (one,) = planned = plan.plan(jobs, Ledger("small", "nb"))
+    plan.within(planned, one.seconds + 60, Ledger("small", "nb").merge, progress=False)
+    assert {done.axes["part"] for done in Ledger("small", "nb").finished()} == {"table", "sweep"}
+
+
 def test_first_seeds_come_first_and_a_budget_is_kept(monkeypatch):
     planned = plan.plan([training(seed=seed) for seed in (0, 1, 2)] + [training("oracle")], Ledger("small", "nb"))
     assert [(one.job.axes["method"], one.job.seed) for one in planned][:2] == [("fedavg", 0), ("oracle", 0)]

@@ -183,6 +183,8 @@ def _read(path: Path) -> ImageSet:
             raise ValueError(f"it lacks {', '.join(sorted(missing))}")
         about = {"class_names": tuple(map(str, arrays["class_names"])), "origin": str(arrays.get("origin", ""))}
         images = ImageSet(path.stem, **about, **{key: arrays.get(key) for key in ARRAYS})
+    except MemoryError:  # the file may be sound
+        raise
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         reason = str(error).rstrip(".") or type(error).__name__
         raise FltnbError(f"{path} is not a sound prepared data set ({reason}): {mend}.") from error

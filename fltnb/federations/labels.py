@@ -107,9 +107,7 @@ def _class_lists(
     return rng.permutation(usable)[(step * np.arange(n_clusters)[:, None] + np.arange(per_cluster)) % needed]
 
 
-def _wanted(
-    by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, target: int, exact: bool
-) -> np.ndarray:
+def _wanted(by_class: list[np.ndarray], lists: np.ndarray, clusters: np.ndarray, size: int, exact: bool) -> np.ndarray:
     """Return images per client and class (M, K), the same for every client of a cluster."""
     there = np.array([len(held) for held in by_class])
     holders = np.zeros_like(there)
@@ -120,9 +118,9 @@ def _wanted(
     caps = there // np.maximum(holders, 1)
     wanted = np.zeros((len(clusters), len(by_class)), dtype=np.int64)
     for cluster, classes in enumerate(lists):
-        share = level(target, caps[classes])
-        if exact and share.sum() < target:
-            raise FltnbError(f"samples_per_client is {target} but some clients can get {share.sum()}: ask for fewer.")
+        share = level(size, caps[classes])
+        if exact and share.sum() < size:
+            raise FltnbError(f"samples_per_client is {size} but some clients can get {share.sum()}: ask for fewer.")
         wanted[np.ix_(clusters == cluster, classes)] = share
     return wanted
 

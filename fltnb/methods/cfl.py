@@ -122,14 +122,12 @@ class FedCluster(Method):
     ----------
     gamma : float, least separation of the halves; above 1 nothing is ever cut, which is FedAvg. 0.13 in FeSEM's code
     period : int, rounds of FedAvg before a cut is tried; 30 in FeSEM's code
-    min_size : int, only clusters with more members than this are cut; the code's number is not known, 2 is CFL's
     """
 
     name = "fedcluster"
 
     gamma: NonNegative = 0.13
     period: Natural = 30
-    min_size: Count = 2
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
@@ -152,7 +150,7 @@ class FedCluster(Method):
             own = np.flatnonzero(row == cluster)
             if settled[cluster] or round - since[cluster] <= self.period or not heard[own].all():
                 continue
-            second = halves(cosines(updates, own), self.gamma) if len(own) > self.min_size else None
+            second = halves(cosines(updates, own), self.gamma) if len(own) > 2 else None
             if second is None:
                 settled[cluster] = True
                 continue

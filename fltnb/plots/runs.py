@@ -127,7 +127,7 @@ def against_bytes(frame: pd.DataFrame, **options) -> tuple[Figure, Any]:
     by = [frame[key] for key in (*keys, "round")]
     frame = frame.assign(sent=(frame["bytes_up"] + frame["bytes_down"]).groupby(by).transform("mean") / 1e6)
     silent = frame.groupby(keys)["sent"].transform("max") == 0
-    speaking, last = frame[~silent], frame[silent & (frame["round"] == frame["round"].max())]
+    speaking, last = frame[~silent], frame[silent & (frame["round"] == frame.groupby(keys)["round"].transform("max"))]
     names = options.pop("names", None) or {}
     names = names | {name: f"{label(name, names)} (sends nothing)" for name in last["method"].unique()}
     ends = [last.assign(sent=speaking["sent"].agg(end)) for end in ("min", "max")]

@@ -1,7 +1,6 @@
 """PACFL: clients whose images span similar subspaces belong together (Vahidian et al., AAAI 2023)."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster
@@ -19,7 +18,7 @@ class PACFL(ClientClusterer):
 
     Every client sends, for each class it holds, the first left singular vectors of the matrix whose columns are its
     images of that class. ``distance_`` of two clients is the angle of their closest pair of such vectors, in degrees;
-    clusters are merged until they are farther apart than the threshold.
+    clusters are merged until they are farther apart than the threshold (WPGMA: merged rows' plain mean).
 
     Parameters
     ----------
@@ -28,13 +27,11 @@ class PACFL(ClientClusterer):
         for CIFAR-10 with two classes per client; EMD-CFL's took 12 for its rotated images.
     n_clusters : int, optional, cut the dendrogram into so many clusters instead; the threshold does not matter then
     n_vectors : int, p, singular vectors per class (fewer where a class has fewer independent images)
-    linkage : {"weighted", "complete", "single"}, the official is "weighted" (WPGMA): the plain mean of merged rows
     """
 
     threshold: Real = 4.9
     n_clusters: Count | None = None
     n_vectors: Count = 3
-    linkage: Literal["weighted", "complete", "single"] = "weighted"
 
     content, labelled = "pixels", True
 
@@ -55,7 +52,7 @@ class PACFL(ClientClusterer):
 
     def _relate(self, sketches, answers) -> None:
         distance = client_angles([sketch["vectors"] for sketch in sketches])
-        tree = scipy_linkage(squareform(distance, checks=False), self.linkage)
+        tree = scipy_linkage(squareform(distance, checks=False), "weighted")
         self._keep(distance, tree, flat_clusters(tree, self.threshold, self.n_clusters))
 
 

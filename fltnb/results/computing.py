@@ -100,9 +100,9 @@ def _done(
     """Compute what is missing: the trainings last, here, in processes or on a Dask cluster."""
     trainings = [made for made in missing if made.job.kind == "training"]
     cluster = machines.active() if trainings else None
-    yield from _studies(missing, n_jobs)
     if cluster is not None:
         machines.check(cluster)
+    yield from _studies(missing, n_jobs)
     for made in trainings:
         with suppress(OSError):  # a checkpoint from before is ignored with what was stored before
             path = work.checkpoint_path(made.key)

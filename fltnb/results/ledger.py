@@ -49,7 +49,7 @@ class Ledger:
     @property
     def exists(self) -> bool:
         """Whether anything is stored."""
-        return self.path("csv").exists() and self.path("json").exists()
+        return self.path("csv").exists()
 
     @functools.cached_property
     def lines(self) -> list[dict[str, Any]]:
@@ -185,7 +185,7 @@ def merge_folder(folder: str | Path) -> Iterator[str]:
 
     FltnbError: there is no ledger in the folder, or one of them cannot be read.
     """
-    files = sorted(Path(folder).glob("*/*.json"))
+    files = sorted(file for file in Path(folder).glob("*/*.json") if file.parent.name in paths.PROFILES)
     if not files:
         raise FltnbError(f"There is no ledger in {folder}: give the results folder that the other machine wrote.")
     for file in files:

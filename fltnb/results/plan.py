@@ -37,6 +37,7 @@ class Planned:
     seconds: float
     measured: bool
     worth: float
+    alike: Sequence[Job] = ()  # the same settings under other names
 
 
 def plan(jobs: Sequence[Job], ledger: Ledger, fresh: bool = False) -> list[Planned]:
@@ -52,14 +53,17 @@ def plan(jobs: Sequence[Job], ledger: Ledger, fresh: bool = False) -> list[Plann
     own = [] if fresh else held[ledger.profile]
     keys, data = {done.key for done in own}, {done.record["id"]: done.record["provenance"]["data"] for done in own}
     there = {job.id: job.id in data and key_of(job, data[job.id]) in keys for job in jobs}
-    jobs = {job.id: job for job in jobs}.values()
+    alike: dict[str, list[Job]] = {}
+    for job in jobs:
+        alike.setdefault(job.id, []).append(job)
+    jobs = [same.pop() for same in alike.values()]
     rank, planned = Counter(cell_of(job.axes) for job in jobs if there[job.id]), []
     for job in [job for job in jobs if not there[job.id]]:
         rank[cell_of(job.axes)] += 1
         took = seconds(job)
         measured = not math.isnan(took)
         took = took if measured else _guess(job)
-        planned.append(Planned(job, took, measured, 60 / max(took, 1.0) / rank[cell_of(job.axes)] ** 2))
+        planned.append(Planned(job, took, measured, 60 / max(took, 1.0) / rank[cell_of(job.axes)] ** 2, alike[job.id]))
     return sorted(planned, key=lambda one: -one.worth)
 
 
@@ -85,7 +89,7 @@ def _timed(finished: Iterable[Finished]) -> Callable[[Job], float]:
     same: dict[str, float] = {}
     like: dict[tuple, list[float]] = {}
     for done in finished:
-        record, took = done.record, done.numbers.get("seconds", math.nan)
+        record, took = done.record, done.numbers.get("seconds", math.nan) + done.numbers.get("training_seconds", 0.0)
         same[record["id"]] = took
         like.setdefault(_kind(done, record["settings"]), []).append(took / _work(record["settings"]))
 
@@ -146,7 +150,7 @@ def within(planned: Sequence[Planned], seconds: float, found: Callable[[list[Fin
     end, count = monotonic() + seconds, 0
     for one in planned:
         if monotonic() + one.seconds <= end:
-            found(compute([one.job], **options))
+            found(compute([one.job, *one.alike], **options))
             count += 1
     return count
 

@@ -183,7 +183,9 @@ class Results:
         for dataset, group in self.runs.groupby("dataset", sort=False):
             where = [self.record(key)["provenance"] for key in group["key"]]
             row = {"dataset": dataset, "jobs": len(group), "seeds": group["seed"].nunique()}
-            row["minutes"] = math.fsum(about.get("seconds", 0.0) for about in where) / 60  # the same on every Python
+            own = [about.get("seconds", 0.0) for about in where if "trained_as" not in about]
+            once = set(group.get("training_seconds", pd.Series(dtype=float)).dropna())  # several distances share one
+            row["minutes"] = math.fsum([*own, *once]) / 60  # the same on every Python
             for name, of in {"commits": "commit", "hardware": "hardware", "data": "data_origin"}.items():
                 row[name] = ", ".join(sorted({about.get(of, "") for about in where} - {""}))
             rows.append(row | {"last day": max(about["finished"] for about in where)[:10]})

@@ -45,7 +45,7 @@ centres K that are tried; training; the clients, draws and rounds of the short r
 local models are drawn."""
 OF_FEDERATION = {"fedceleba": {"model": "cnn_small", "local_epochs": 10, "lr": 0.03}}
 """What departs from the profile; LEAF's CNN for FEMNIST would have 58 million parameters on CelebA's pictures."""
-DATASETS = {"digits writers": "digits", "digits mixtures": "digits"}
+DATASETS = {"digits writers": "digits"}
 DATASETS |= dict.fromkeys(("pseudo-writers", "shared hands"), "emnist_byclass")
 DATASETS |= {"dirichlet": "emnist_balanced", "femnist": "femnist", "fedceleba": "celeba"}
 """Federation -> image set."""
@@ -113,10 +113,9 @@ def federation(profile: str, name: str, seed: int = 0, shuffled: bool = False, v
         whole |= {"kind": "pseudo_writers", "train_fraction": 0.8}
         whole |= {"n_styles": STYLES, "strength": 2.0} if name == "shared hands" else {}
     else:
-        kind = {"kind": "dirichlet", "alpha": 0.5}
         # with the test part, which is dealt out whole, about 170 samples each
-        kinds = {"dirichlet": kind | {"max_train": 1600}, "digits mixtures": kind | {"min_samples": 5}}
-        base = whole | kinds.get(name, {"kind": "writers"})
+        mixed = {"kind": "dirichlet", "alpha": 0.5, "max_train": 1600}
+        base = whole | (mixed if name == "dirichlet" else {"kind": "writers"})
         whole = {"kind": "divided", "base": base, "train_fraction": 0.8, "seed": seed}
     if shuffled:
         whole = {"kind": "shuffled", "base": whole, "seed": seed}
