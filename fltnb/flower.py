@@ -134,13 +134,15 @@ class ClusteredFedAvg:
                 out = "".join(f"; node {node} {why}" for node, why in self.left_out.items())
                 raise FltnbError(f"Too few nodes gave a usable answer{out}: look at their logs, then start again.")
             time.sleep(PAUSE)
+        self._meet()  # who came back under another id since the last round, or the checkpoint
         told = self._serve("evaluate", rounds)[1] if rounds else {}
         notes = {node: answer.notes for node, answer in told.items()}
         return [vars(one) | {"sketch": sorted(one.sketch)} | notes.get(one.node, {}) for one in sorted(self.clients)]
 
     def _meet(self) -> None:
         """Ask nodes that are new for their sketches; form clusters when enough have answered, place late-comers."""
-        here, known = self.post.nodes(), {one.node for one in self.clients} | set(self.left_out)
+        here, known = self.post.nodes(), {one.node for one in self.clients}
+        known |= {node for node, why in self.left_out.items() if not why.startswith("is client")}  # the twin may go
         new = [node for node in here if node not in known]
         if not len(self.models) and len(new) + len(self._here()) < self.min_available_nodes:
             return
@@ -157,7 +159,7 @@ class ClusteredFedAvg:
             one = Client(int(notes.get("client", node)), node, sketch, bytes_sketch=_size(told, node))
             same = [old for old in self.clients if old.number == one.number]
             if same and same[0].node not in here:
-                same[0].node = node  # it was away, and comes back as another node of Flower's
+                same[0].node, _ = node, self.left_out.pop(node, "")  # it was away, and comes back as another node
             elif fault := f"is client {one.number}, and so is node {same[0].node}" if same else fault_of(sketch, usual):
                 self.left_out[node] = fault
                 log.warning("Node %d is left out: it %s.", node, fault)
@@ -172,6 +174,8 @@ class ClusteredFedAvg:
         fitted, clients, answers = clone(self.clusterer), sorted(self.clients), []
         if hasattr(fitted, "relay"):
             clients = [one for one in clients if one.node in self.post.nodes()]
+            if len(clients) < self.min_available_nodes:
+                return  # too few to compare a late-comer with: once more in the next round
             relayed = fitted.relay([one.sketch for one in clients])
             asked = {one.node: Letter(relayed, {"place": i}) for i, one in enumerate(clients)}
             told = self._ask(f"query.{self.query}", asked)
@@ -197,7 +201,7 @@ class ClusteredFedAvg:
                 continue
             one.samples = max(int(np.nan_to_num(notes.get("num-examples", 0), posinf=0)), 0)  # without them no weight
             used, theta = [*used, one], [*theta, model]
-        if len(used) < self.min_train_nodes:
+        if len(used) < self.min_train_nodes or not any(one.samples for one in used):
             return False
         share = np.array([[one.samples * (one.label == row) for one in used] for row in range(len(self.models))])
         self.models = mix_groups(share, np.stack(theta).astype(self.initial.dtype), self.models)

@@ -212,7 +212,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             if isinstance(federation, ChangingFederation):  # apart for clients that stayed, drifted or joined
                 groups = federation.groups[: len(last[split])]
                 row |= {f"accuracy_{name}": metrics.mean_accuracy(last[split][groups == name]) for name in GROUPS}
-            done.history.append(row | {"loss": float(np.mean(result.loss))} | now)
+            done.history.append(row | {"loss": float(np.mean(result.loss[result.total > 0]))} | now)
         labels = method.labels(done.state)
         if labels is not None:
             done.labels_at[round] = np.array(labels)
@@ -225,6 +225,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             watch(0, done.state, None, last["test"])
     for round in range(done.round + 1, rounds + 1):
         if round > 1 and round in coming:
+            before = fed, done.state
             _, fed, changed = coming[round]
             done.state = method.changed(done.state, fed, net, changed, context)
             engine = make_engine(fed)
@@ -244,7 +245,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         if round % settings["eval_every"] == 0 or round == rounds:
             evaluate(round, final=round == rounds)
         if watch:
-            watch(round, done.state, trained.theta, last["test"])
+            watch(round, done.state, trained.theta, last.get("test"))
         if checkpoint and round < rounds and (now := time.monotonic()) - written > pause:
             done.seconds = now - begun
             _save(checkpoint, settings, done)
@@ -253,6 +254,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
         bar.update()
     bar.close()
     if stopped:
+        if round > 1 and round in coming:
+            (fed, done.state), engine = before, make_engine(before[0])
         evaluate(round - 1, final=True)
     done.seconds = time.monotonic() - begun
     theta, rows = method.serve(done.state)

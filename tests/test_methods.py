@@ -139,6 +139,11 @@ def test_an_id_of_its_own_survives_and_as_run_is_what_it_means():
 FOUR = SimpleNamespace(n_clients=4)
 
 
+def test_clients_that_a_clusterer_calls_noise_stay_alone():
+    adjacency, labels = FLT().graph_of(fitted([1, -1, -1, 1]))
+    assert labels.tolist() == [1, 2, 3, 1] and adjacency.sum() == 6
+
+
 def test_what_does_not_go_together_is_refused_in_one_sentence():
     refused("fedsem needs n_clusters .K, the number of clusters.: add it", methods.build, {"name": "fedsem"})
     refused("clusterer 'KMedoids'", methods.build, {"name": "flt", "clusterer": {"name": "KMedoids"}})

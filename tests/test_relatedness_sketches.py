@@ -178,3 +178,14 @@ def test_bad_options_are_refused_before_any_work(name, monkeypatch):
 def test_bad_clients_of_one_clusterer():
     refused("3 centroids", fl.FCR(k=1).fit, CLIENTS[:3])
     refused("divide by 255", fl.PCAKMeans().fit, [255 * x for x in CLIENTS])
+
+
+def test_fit_predict_knows_the_classes_and_a_clone_keeps_its_noise():
+    rng = np.random.default_rng(0)
+    x, y = [rng.normal(size=(12, 5)) for _ in range(4)], [np.repeat([0, 1], 6)] * 4
+    plain, told, found = (fl.PACFL(threshold=60) for _ in range(3))
+    assert np.array_equal(found.fit_predict(x, y), told.fit(x, y).labels_)
+    assert np.array_equal(found.distance_, told.distance_) and not np.allclose(found.distance_, plain.fit(x).distance_)
+    loud = noisy(fl.MeanImage(n_clusters=2), 50.0)
+    assert np.array_equal(clone(loud).fit(x).distance_, loud.fit(x).distance_)
+    assert not np.allclose(loud.distance_, fl.MeanImage(n_clusters=2).fit(x).distance_)

@@ -130,3 +130,17 @@ def test_participants_are_keyed_by_the_round_alone():
     assert not np.array_equal(drawn, participants(100, 0.2, seed=5, round=18))
     assert len(participants(3, 0.2, 0, 1)) == 1
     assert len(participants(10, 0.3, 0, 1)) == 3  # 0.3 * 10 is a hair under 3 in floating point
+
+
+def test_watching_a_run_that_goes_on_between_two_evaluations(fed, tmp_path, monkeypatch):
+    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0)
+
+    def stops(round, *others):
+        if round == 3:
+            raise KeyboardInterrupt
+
+    options, seen = QUICK | {"eval_every": 4, "checkpoint": tmp_path / "one.npz"}, []
+    with pytest.raises(KeyboardInterrupt):
+        run(fl.methods.FedAvg(), fed, **options, watch=stops)
+    run(fl.methods.FedAvg(), fed, **options, watch=lambda round, state, theta, test: seen.append((round, test is None)))
+    assert seen[0][1] and seen[-1] == (4, False)

@@ -16,7 +16,6 @@ import fltnb as fl
 from fltnb import data, methods, models
 from fltnb.data import features
 from fltnb.methods.base import Context
-from fltnb.methods.cfl import cosines
 from fltnb.methods.emdcfl import penultimate
 from fltnb.methods.samples import outputs
 from fltnb.models import vision
@@ -335,51 +334,12 @@ def test_statistics_do_not_sway_who_belongs_together(name, small):
     assert not np.allclose(models_[:, model.n_trainable :], noisy[:, model.n_trainable :])  # but they are averaged
 
 
-@pytest.mark.parametrize("norms", [1, 3])
-def test_counters_of_batches_make_all_updates_alike(norms, small):
-    """One class each, fifty steps: what the published runs compared says "the same", the parameters do not."""
-    model = small(norms=norms)
-    fed = federation((40, 40), labels=np.repeat([0, 1], [40, 50]))
-    spec, both = TrainSpec(local_epochs=10, batch_size=8, lr=0.05, dtype="float64"), np.arange(2)
-    alike = {}
-    for similarity in ("parameters", "state"):
-        method = methods.CFL(0.4, 1.6, warmup=0, similarity=similarity)
-        state = method.start(fed, model, Context(0))
-        state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in state.items()}
-        with make_engine(fed, model, spec) as engine:
-            state, trained = method.train(state, both, 1, engine)
-        theta = state["models"][0]
-        state = method.collect(state, both, trained.theta, 1)
-        alike[similarity] = cosines(state["updates"], both)[0, 1]
-        whole, trained = [], [name for name, _ in model.shapes[: -2 * norms]]
-        for client in both:
-            before, after = by_hand(model, theta, fed, spec, client, 1)
-            names = trained if similarity == "parameters" else before
-            whole.append(np.concatenate([(after[name] - before[name]).double().ravel() for name in names]))
-            assert after["1.num_batches_tracked"] == 50
-        a, b = whole
-        assert np.isclose(alike[similarity], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-9)
-        assert np.allclose(np.linalg.norm(state["updates"], axis=1), np.linalg.norm(whole, axis=1))
-    assert alike["state"] > 0.99 and alike["parameters"] < 0.5
-    # the mean update is 50 sqrt(L) long: never below 0.4
-    assert not method._is_torn(state["updates"], both, np.ones(2))
-
-
-def test_cfl_similarity_is_a_setting_and_nothing_to_small_networks():
-    method = methods.CFL(similarity="state")
-    assert methods.build(method.settings()).similarity == "state" and methods.CFL().similarity == "parameters"
-    refused("parameters, state", methods.CFL, similarity="counters")
-    fed, options = federation(), {"model": "mlp_plain", "rounds": 3, "participation": 1.0, "progress": False}
-    ends = [fl.run(methods.CFL(1e9, 0.0, 0, similarity=how), fed, **options).theta for how in ("parameters", "state")]
-    assert np.array_equal(*ends)
-
-
 def test_all_methods_run_on_batch_norm_and_average_its_statistics(small):
     model, fed = small(), federation((10, 12, 11, 8, 9, 10))
     options = {"model": "resnet18:random", "rounds": 2, "participation": 1.0, "batch_size": 6, "progress": False}
     for method in (
         *(methods.FedAvg(), methods.EMDCFL(), methods.IFCA(2, shared="lower"), methods.FedSaC(), methods.FedEM(2)),
-        *(methods.FedSoft(2), methods.FedCE(2), methods.CFL(warmup=0, similarity="state")),
+        *(methods.FedSoft(2), methods.FedCE(2), methods.CFL(warmup=0)),
     ):
         run = fl.run(method, fed, **options)
         assert run.theta.shape[1] == model.n_parameters and np.isfinite(run.theta).all()

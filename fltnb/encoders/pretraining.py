@@ -73,7 +73,8 @@ class EncoderSpec:
     batch_norm: Literal["running", "image"] = "running"
 
     def __post_init__(self) -> None:
-        checked(type(self), asdict(self), "encoder")
+        for name, value in checked(type(self), asdict(self), "encoder").items():
+            object.__setattr__(self, name, value)
         if self.kind in SOURCES:
             choose(self.pretrain, SOURCES[self.kind], f"origin of a {self.kind}'s weights (pretrain)")
         if self.finetune_epochs and self.kind not in NETWORK_KINDS:

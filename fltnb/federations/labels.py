@@ -76,6 +76,8 @@ def label_clusters(
     if target < classes_per_cluster:
         raise FltnbError(f"There are more clients than samples: {total} training images for {n_clients} clients.")
     if overlap:
+        if samples_per_client and size > (most := min(len(by_class[c]) for c in np.unique(lists))):
+            raise FltnbError(f"samples_per_client is {target} but a class has only {most} images: ask for fewer.")
         drawn = [(stream(seed, "partition", i, 0), lists[c]) for i, c in enumerate(clusters)]
         train = [np.concatenate([rng.permutation(by_class[c])[:size] for c in classes]) for rng, classes in drawn]
     elif variant == "as_run":

@@ -104,6 +104,8 @@ def with_events(fed: Federation, events: Sequence[dict[str, Any]], seed: int = 0
     >>> [(phase.round, phase.fed.n_clients) for phase in with_events(fed, [{"round": 3, "join": 2}]).phases]
     [(1, 2), (3, 4)]
     """
+    if isinstance(fed, ChangingFederation):
+        raise FltnbError("A changing federation cannot change once more: give all its events at once.")
     seed, events = check("seed", seed, Natural), _events("events", events)
     true = np.zeros(fed.n_clients, dtype=np.int64) if fed.clusters is None else fed.clusters
     free = np.ones(fed.n_clients, dtype=bool)  # to join late
@@ -181,10 +183,7 @@ def changing(images: ImageSet, /, base: Base, events: Events, seed: Natural = 0)
     ``base`` is the partition that all clients together have, such as ``{"kind": "label_clusters", "n_clients": 20,
     ...}``, with its own seed; ``events``, ``seed`` and errors are those of :func:`with_events`.
     """
-    fed = made(images, base)
-    if isinstance(fed, ChangingFederation):
-        raise FltnbError("A changing federation cannot change once more: give all its events at once.")
-    return with_events(fed, events, seed)
+    return with_events(made(images, base), events, seed)
 
 
 def _exchange(drifting: np.ndarray, clusters: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -192,7 +191,7 @@ def _exchange(drifting: np.ndarray, clusters: np.ndarray | None) -> tuple[np.nda
     if clusters is None or not len(drifting):
         return drifting, np.roll(drifting, -1)
     ring = drifting[np.argsort(clusters[drifting], kind="stable")]
-    largest = int(np.bincount(clusters[ring]).max())
+    largest = int(np.unique(clusters[ring], return_counts=True)[1].max())
     if 2 * largest > len(ring):
         raise FltnbError(f"{largest} of {len(ring)} drifting clients are of one cluster, over half: let more drift.")
     # clusters lie side by side in the ring: a shift by the largest one leads everybody out of its own

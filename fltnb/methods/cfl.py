@@ -31,9 +31,6 @@ class CFL(Method):
     warmup : int, rounds at the start in which nothing is cut
     min_size : int, only clusters with more members than this are cut
     weighting : {"plain", "samples"}, members of a mean count alike, as in the official code, or by samples
-    similarity : {"parameters", "state"}
-        What counts as an update: trained parameters, or batch normalisation's statistics and counters of batches too,
-        as in the runs behind EMD-CFL's tables: updates are long and alike, and no mean is below the usual ``eps1``.
     """
 
     name = "cfl"
@@ -43,35 +40,20 @@ class CFL(Method):
     warmup: Natural = 20
     min_size: Count = 2
     weighting: Literal["plain", "samples"] = "plain"
-    similarity: Literal["parameters", "state"] = "parameters"
 
     def start(self, fed, model, context: Context) -> State:
         """One cluster with everybody."""
         state = unclustered(fed, model, context)
-        width = model.n_trainable
-        if self.similarity == "state" and model.n_statistics > 0:
-            width = len(state["initial"]) + 1
-        return state | {
-            "updates": np.zeros((fed.n_clients, width), dtype=state["initial"].dtype),
-            "steps": np.zeros(fed.n_clients),
-            "counters": np.array(model.n_statistics // 2),
-        }
-
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
-        """Train as usual, and note how many batches each participant takes: what its counters grow by."""
-        batches = -(-np.asarray(engine.fed.sizes) // engine.spec.batch_size)
-        return super().train(state | {"steps": batches * engine.spec.local_epochs}, clients, round, engine)
+        return state | {"updates": np.zeros((fed.n_clients, model.n_trainable), dtype=state["initial"].dtype)}
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Remember the updates, cut what is to be cut, then average inside the clusters."""
         models, row, heard = state["models"], state["row"].copy(), with_rows(state["heard"], clients, True)
         updates = state["updates"].copy()
+        n = updates.shape[1]
         weights = state["weights"] if self.weighting == "samples" else np.ones_like(state["weights"])
-        n = min(updates.shape[1], theta.shape[1])
         for client, trained in zip(clients, theta, strict=True):
-            np.subtract(trained[:n], models[row[client], :n], out=updates[client, :n])
-            # L counters that grew by s are as long, and point as much one way, as one number sqrt(L) s
-            updates[client, n:] = np.sqrt(state["counters"]) * state["steps"][client]
+            np.subtract(trained[:n], models[row[client], :n], out=updates[client])
         for cluster in range(len(models)):
             own = np.flatnonzero(row == cluster)
             if round <= self.warmup or len(own) <= self.min_size or not heard[own].all():

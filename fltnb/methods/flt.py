@@ -108,6 +108,7 @@ class OneShot(GraphMethod):
     def graph_of(self, fitted) -> tuple[np.ndarray, np.ndarray]:
         """Adjacency (M, M) and labels (M,); neighbours are the clients of one cluster."""
         labels = integers(f"labels_ of {type(fitted).__name__}", fitted.labels_, len(fitted.labels_), "client")
+        labels = np.where(labels < 0, labels.max() + np.cumsum(labels < 0), labels)  # noise, as DBSCAN says it: alone
         return labels[:, None] == labels, labels
 
     def setup_bytes(self, state: State) -> tuple[int, int]:

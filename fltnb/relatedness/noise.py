@@ -40,6 +40,7 @@ def noisy(clusterer, level: float, seed: int = 0):
     if kind not in _KINDS:
         raise FltnbError(f"What noise on {kind.__name__} would be is not defined: leave it out.")
     out.sketches = partial(_KINDS[kind], out, level, int(seed))
+    out.__sklearn_clone__ = partial(noisy, clusterer, level, seed)  # methods fit a clone
     return out
 
 
