@@ -26,9 +26,9 @@ class IFCA(HardMethod):
         participants, and only the last layer belongs to a group. (FLT's fork trained nothing else after the warm-up.)
     split : {"train", "val"}, what participants compare the models on; EMD-CFL's runs took validation data
     starts : int
-        Draws of the K models. When they part, the draw that divides the first participants most evenly is kept. IFCA's
-        official code draws anew until every model is chosen by a tenth of them: from one draw, one model often gets
-        everybody, and the run is FedAvg. What sending the draws costs, once, is not counted.
+        Draws of the K models. When they part, the draw whose smallest group of first participants is largest is kept.
+        IFCA's official code draws anew until every model is chosen by a tenth of them: from one draw, one model often
+        gets everybody, and the run is FedAvg. What sending the draws costs, once, is not counted.
     """
 
     name = "ifca"
