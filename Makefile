@@ -99,17 +99,17 @@ help:
 
 PY    := .venv/bin/python
 READY := .venv/.ready
-ifneq ($(wildcard $(READY)),)
-  ifneq ($(shell test -x $(PY) && cat $(READY)),$(CURDIR))
-    $(shell rm -f $(READY))
-  endif
+HERE  := test -x $(PY) && test "$$(cat $(READY) 2>/dev/null)" = "$(CURDIR)"
+ifeq ($(shell $(HERE) && echo yes),)
+$(READY): FORCE
 endif
+FORCE:
 
 FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))
 
 $(READY): requirements.lock pyproject.toml
 	@set -e; \
-	if test -f $@; then \
+	if $(HERE); then \
 	  echo "Set-up: pyproject.toml or requirements.lock changed, bringing .venv up to date ..."; rm -f $@; \
 	else \
 	  found=; \

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from . import metrics
 from .errors import FltnbError, choose
 from .federations import SPLITS, Federation
+from .federations.own import integers
 from .federations.phases import GROUPS, ChangingFederation, phases
 from .methods import Context, Method
 from .paths import remove_left_over, write_atomically
@@ -143,7 +144,7 @@ def run(
     cache, n_jobs, progress : see :class:`fltnb.methods.Context`
     watch : callable, optional
         Told after every round, and before the first: the round, the state, the models (n, P) that came back, and the
-        clients' test accuracy (M,) at the last evaluation, percent.
+        clients' test accuracy (M,) at the last evaluation, percent (None after a resume, until the next one).
 
     Raises
     ------
@@ -195,6 +196,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     begun = time.monotonic() - done.seconds
     if done.round == 0:
         done.state = method.start(fed, net, context)
+        if odd := [name for name, value in done.state.items() if np.asarray(value).dtype == object]:
+            raise FltnbError(f"The state of {method.name} may hold arrays only, which {odd[0]} is not: leave it out.")
         if settings["dtype"] == "float64":
             done.state = {k: v.astype(np.float64) if v.dtype == np.float32 else v for k, v in done.state.items()}
     rounds, written, pause = settings["rounds"], time.monotonic(), CHECKPOINT_SECONDS
@@ -215,7 +218,7 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
             done.history.append(row | {"loss": float(np.mean(result.loss[result.total > 0]))} | now)
         labels = method.labels(done.state)
         if labels is not None:
-            done.labels_at[round] = np.array(labels)
+            done.labels_at[round] = integers(f"The labels of {method.name}", labels, fed.n_clients, "client").copy()
         bar.set_postfix_str(f"test accuracy {metrics.mean_accuracy(last['test']):.1f} %", refresh=False)
 
     stopped = ""
@@ -356,7 +359,10 @@ def _load(path, settings) -> _Progress | None:
         same = meta.pop("settings") == json.loads(json.dumps(settings))
         done = _Progress(**meta)
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
-        warnings.warn(f"Checkpoint {path} is damaged ({error}): this run starts from round 1.", stacklevel=2)
+        aside = path.replace(f"{path}.damaged").name  # it may be any file
+        warnings.warn(
+            f"Checkpoint {path} is damaged ({error}), and now {aside}: this run starts from round 1.", stacklevel=2
+        )
         return None
     if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")

@@ -72,6 +72,11 @@ def test_own_clients_are_read_tested_and_judged_as_the_page_says(owners, capsys)
     ):
         (owners / "t.csv").write_text(f"hospital,outcome,age\nann,1,3\n{line}\n", encoding="utf-8")
         refused(says, fed.from_csv, owners / "t.csv", "hospital", "outcome")
+    for begin in (",hospital,outcome,age\n", "hospital,outcome,age\n"):  # a table with its index, and a name forgotten
+        (owners / "t.csv").write_text(f"{begin}0,ann,1,3\n", encoding="utf-8")
+        refused("t.csv has columns without a name", fed.from_csv, owners / "t.csv", "hospital", "outcome")
+    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(owners / "broken/ann/cat/1.png")
+    refused("1.png has pixels of more than 8 bits", fed.from_folder, "broken")
     (owners / "t.csv").write_text("hospital;outcome;age\nann;1;3\n", encoding="utf-8")
     refused("t.csv has one column, hospital;outcome;age: save it with commas", fed.from_csv, owners / "t.csv")
 

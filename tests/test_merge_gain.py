@@ -107,13 +107,18 @@ def test_many_clients_are_merged_by_candidates_as_long_as_samples_that_chose_not
     monkeypatch.setattr(merge_gain, "LEFT", 8)
     found, parts = fl.MergeGain(**OPTIONS).fit(x, y), parts_by_hand(x, y)
     groups, saved = {i: ((i,), loss_by_hand(parts, (i,), (2,))[0]) for i in range(24)}, [0.0]
+    cuts = {}
     for step, (a, b) in enumerate(found.linkage_[:, :2].astype(int)):
         (one, alone), (other, apart) = groups.pop(a), groups.pop(b)
         groups[24 + step] = one + other, loss_by_hand(parts, one + other, (2,))[0]
         saved.append(saved[-1] + alone + apart - groups[24 + step][1])
+        cuts[23 - step] = {frozenset(members) for members, _ in groups.values()}
     assert found.n_clusters_ == 24 - np.argmax(saved) and max(saved) > 0 > saved[-1]
     assert all(np.ptp(np.flatnonzero(found.labels_ == c) % 2) == 0 for c in range(found.n_clusters_))
     assert is_valid_linkage(found.linkage_) and 0 < np.isnan(found.distance_).mean() < 1
+    for k in range(8, 24):  # several merges of one step have one height
+        labels = fl.MergeGain(**OPTIONS, n_clusters=k).fit(x, y).labels_
+        assert {frozenset(np.flatnonzero(labels == c).tolist()) for c in range(k)} == cuts[k]
     refused("More than 10 clients need folds=3 or more", fl.MergeGain(**OPTIONS, folds=2).fit, x, y)
 
 

@@ -95,7 +95,7 @@ def test_mix_does_not_depend_on_blocks_and_refuses_rows_that_are_no_weights():
     apart = W * (np.arange(7) % 2 == np.array([0, 1, 0])[:, None]) * (np.arange(7) < 6)  # the last model counts nowhere
     apart /= apart.sum(axis=1, keepdims=True)
     assert np.allclose(mix(apart, theta), apart @ theta, rtol=0, atol=1e-6)
-    for row, says in (([0.5, 0.4], "sum to 1"), ([1.5, -0.5], "non-negative")):
+    for row, says in (([0.5, 0.4], "sum to 1"), ([1.5, -0.5], "non-negative"), ([1.0], "of 2 weights")):
         refused(says, mix, np.array([row]), np.zeros((2, 3), np.float32))
 
 

@@ -111,7 +111,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_nothing_else(fed, 
     assert left.exists()  # another file's
     with pytest.warns(UserWarning, match="damaged"):
         run(fl.methods.FedAvg(), fed, **QUICK | {"rounds": 1}, checkpoint=path)
-    assert {file.name for file in tmp_path.iterdir()} == {"a.npz", living.name, other.name, ".a.npz.mine"}
+    assert {file.name for file in tmp_path.iterdir()} == {"a.npz.damaged", living.name, other.name, ".a.npz.mine"}
     paths.write_atomically(path, lambda file: file.write(b"new"))
     assert path.read_bytes() == b"new" and not list(tmp_path.glob(f"*.{os.getpid()}.*"))
 

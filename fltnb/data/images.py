@@ -145,6 +145,8 @@ def read_picture(path: Path, size: int, how: str, mode: str = "RGB") -> np.ndarr
 
     try:
         with Image.open(path) as image:
+            if image.mode[0] in "IF":  # Pillow would cut them off at 255
+                raise FltnbError(f"{path} has pixels of more than 8 bits: scale them to 8 first.")
             return np.asarray(image.convert(mode).resize((size, size), Image.Resampling[how]))
     except (OSError, SyntaxError) as error:  # Pillow calls a broken PNG a SyntaxError
         raise FltnbError(f"{path} cannot be read as a picture ({error}): copy it again.") from error

@@ -106,7 +106,7 @@ def _embedded(network, inputs, spec, i: int) -> np.ndarray:
 
     from . import networks
 
-    if spec.batch_norm == "image":
+    if spec.batch_norm == "image" and spec.kind == "residual":
         networks.normalise_alone(network)
     with torch.no_grad():
         z = torch.cat([network.encode(part) for part in inputs.split(ROWS_AT_ONCE)]).numpy()

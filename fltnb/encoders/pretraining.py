@@ -29,7 +29,7 @@ _FORMAT = 1  # part of every cache key: raise it when training changes
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What clients embed their samples with; FltnbError for values out of range, or nothing to fine-tune.
+    """What clients embed their samples with, by default FLT's Enc1; FltnbError: out of range, nothing to fine-tune.
 
     Parameters
     ----------
@@ -54,11 +54,6 @@ class EncoderSpec:
     batch_norm : {"running", "image"}
         What a "residual" encoder normalises a client's images by: the running statistics of its training, or each
         image's own, as FLT's public code did, which embedded image by image in training mode.
-
-    Examples
-    --------
-    >>> EncoderSpec("convae", "fashion_mnist", epochs=5, finetune_epochs=5).latent  # FLT's Enc2; the defaults are Enc1
-    128
     """
 
     kind: Kind = "convae"
@@ -107,13 +102,13 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     if weights is None:
         fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
         weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
+        weights = {name: np.ascontiguousarray(value) for name, value in weights.items()}  # products as of a stored one
         from safetensors.numpy import save
 
         settings |= {"pretrain": spec.pretrain, "origin": images.origin}
         # one digest over everything: safetensors itself notices a cut file but not a flipped bit
         notes = {"settings": json.dumps(settings), "digest": _digest(weights)}
-        kept = {name: np.ascontiguousarray(value) for name, value in weights.items()}
-        paths.write_atomically(path, lambda file: file.write(save(kept, metadata=notes)))
+        paths.write_atomically(path, lambda file: file.write(save(weights, metadata=notes)))
     return weights
 
 

@@ -69,7 +69,7 @@ class OwnSamples:
         # where some class has no sample, labels reach beyond the number of different ones, which Federation refuses
         n_classes = len(np.unique(integers("Labels", y, len(x), "sample")) if class_names is None else class_names)
         try:
-            if any(one != one for one in np.asarray(client_ids, dtype=object).flat):
+            if any(one is None or one != one for one in np.asarray(client_ids, dtype=object).flat):
                 raise FltnbError("Some client_ids are missing: say who holds each sample.")
             names, owner = np.unique(ids, return_inverse=True)
         except TypeError as error:
@@ -120,7 +120,7 @@ class OwnSamples:
         """
         import pandas as pd
 
-        file = Path(file)
+        file, standardise = Path(file), check("standardise", standardise, bool)
         for given in options:
             choose(given, OPTIONS, "option of from_csv")
         if not file.is_file():
@@ -133,6 +133,9 @@ class OwnSamples:
             raise FltnbError(f"{file} cannot be read as CSV ({error}): save it as UTF-8 with commas.") from error
         if len(table.columns) == 1:
             raise FltnbError(f"{file.name} has one column, {table.columns[0]}: save it with commas.")
+        bare = features is None and any(name.startswith("Unnamed: ") for name in table)
+        if bare or not isinstance(table.index, pd.RangeIndex):  # rows with more values than the header has names
+            raise FltnbError(f"{file.name} has columns without a name in its header: name or drop them.")
         columns = [name for name in table if name not in (owner, label)] if features is None else list(features)
         if unknown := [one for one in (owner, label, *columns) if one not in table]:
             found = f"{file.name} has no column {_some(unknown)}; it has {_some(table.columns)}"

@@ -158,7 +158,7 @@ class Method:
 
     def start(self, fed: Federation, model: "Model", context: Context) -> State:
         """Return the state before round 1."""
-        raise NotImplementedError
+        raise FltnbError(f"{type(self).__name__} has no start(self, fed, model, context): docs/adding_a_method.md.")
 
     def observe(self, state: State, clients: np.ndarray, round: int, engine: "Engine") -> State:
         """Let the participants measure models on their own data before they train; most methods do not.
@@ -191,7 +191,7 @@ class Method:
 
     def collect(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int) -> State:
         """Return the state after the round; ``theta`` (n, P) are the trained models, ``clients`` ascending."""
-        raise NotImplementedError
+        raise FltnbError(f"{type(self).__name__} has no collect(self, state, clients, theta, round).")
 
     def serve(self, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Return ``(theta (K, P), rows (M,))``: client i is served by ``theta[rows[i]]``."""
@@ -270,9 +270,9 @@ def mix(W: np.ndarray, *theta: np.ndarray, block: int = 16384, dtype: np.dtype |
     Rows of W (R, n) that are not non-negative or do not sum to 1 raise FltnbError. ``block`` bounds the float64 copy.
     Rows without a model in common are mixed apart: where clients know a tenth of each other, a tenth of the work.
     """
-    W = np.asarray(W, dtype=np.float64)
-    if (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
-        raise FltnbError("An aggregation matrix needs non-negative rows that sum to 1: normalise its rows.")
+    W, given = np.asarray(W, dtype=np.float64), sum(map(len, theta))
+    if W.shape[1:] != (given,) or (W < 0).any() or not np.allclose(W.sum(axis=1), 1.0, rtol=0, atol=1e-9):
+        raise FltnbError(f"An aggregation matrix needs non-negative rows that sum to 1, of {given} weights: normalise.")
     size = theta[0].shape[1]
     out = np.empty((len(W), size), dtype=dtype or theta[0].dtype)
     n, part = connected_components(block_array([[None, csr_array(W)], [csr_array(W.T), None]]))

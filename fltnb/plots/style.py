@@ -59,13 +59,7 @@ MEASURES = {
 
 
 def style(method: str) -> Style:
-    """Look up how a method is drawn; an unknown one gets a colour that depends on its id alone.
-
-    Examples
-    --------
-    >>> style("fedavg").label
-    'FedAvg'
-    """
+    """Look up how a method is drawn; an unknown one gets a colour that depends on its id alone."""
     if method in METHODS:
         return METHODS[method]
     code = zlib.crc32(method.encode())  # unlike hash(), the same in every process

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy.cluster.hierarchy import cut_tree
 from threadpoolctl import threadpool_limits
 
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Count, Natural, Positive, Rate, Whole
 from .base import ClientClusterer, Sketch
+from .cuts import cut
 from .eigen import gaussian_mechanism
 from .ridge import Sums, features, losses, nearest, served
 
@@ -167,7 +167,8 @@ class MergeGain(ClientClusterer):
         sums = self._sums(sketches)
         with threadpool_limits(1):
             tree, found = self._merge(Sums(*(part.copy() for part in sums)))
-            self._keep(self.distance_, tree, cut_tree(tree, self.n_clusters or found)[:, 0])  # by order, not height
+            order = np.column_stack([tree[:, :2], 1 + np.arange(len(tree)), tree[:, 3]])  # heights may be equal
+            self._keep(self.distance_, tree, cut(order, self.n_clusters or found))
             member = np.eye(self.n_clusters_)[self.labels_].T
             self._clusters = Sums(*(np.tensordot(member, part, 1) for part in sums))
             self._cluster_losses, weights = losses(self._clusters, self.folds)
