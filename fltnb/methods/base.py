@@ -263,7 +263,7 @@ def several(model: "Model", context: Context, n_models: int) -> np.ndarray:
     return np.stack([model.init(context.seed, k) for k in range(n_models)])
 
 
-def mix(W: np.ndarray, *theta: np.ndarray, block: int = 16384, dtype: np.dtype | None = None) -> np.ndarray:
+def mix(W: np.ndarray, *theta: np.ndarray, block: int = 2048, dtype: np.dtype | None = None) -> np.ndarray:
     """Aggregate models (n, P) in client order: ``W @ theta`` (R, P) in float64, returned as ``dtype`` or theta's type.
 
     Several arrays of models count as one below the other; they can be gigabytes, so they are not copied into one.
