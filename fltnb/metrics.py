@@ -103,8 +103,7 @@ def f1_summary(confusion: np.ndarray) -> dict[str, float]:
     F1 of a class is ``2 tp / (truly + predicted)``, as in scikit-learn; a client's F1 is the plain mean over the
     classes that occur in its samples or predictions. Micro: mean over clients weighted by samples; macro: plain mean;
     pooled: mean over all classes of all samples together. Clients without samples are left out. FeSEM (Table 2) gives
-    no formula; which of these fits which printed row stands in ``docs/differences/fesem.md``. ``confusion``: int array
-    (M, C, C), classes as rows.
+    no formula; which fits which row: ``docs/differences/fesem.md``. ``confusion``: int (M, C, C), classes as rows.
 
     Examples
     --------

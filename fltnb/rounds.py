@@ -272,6 +272,8 @@ def _loop(make_engine, method, federation, net, settings, context, checkpoint, p
     }
     taken = confusion(net, theta, rows, fed, device=str(engine.device)) if method.tests_served else None
     tables = pd.DataFrame(done.history), pd.DataFrame(clients)
+    if not stopped and not np.isfinite(theta[np.unique(rows)]).all():  # by the method, from finite models
+        stopped = f"The models that {method.name} serves in the end are not finite: look at its `collect` and `serve`."
     result = Run(*tables, labels, theta, rows, settings, done.seconds, stopped, done.labels_at, taken)
     if stopped:
         raise DivergedError(stopped, result)
@@ -341,7 +343,7 @@ def check(method: Method, fed: Federation, model: str = "mlp", **numbers: Any) -
 def _save(path, settings, done: _Progress) -> None:
     held = {"state": done.state, "labels_at": done.labels_at}
     arrays = {f"{part}/{name}": value for part, own in held.items() for name, value in own.items()}
-    meta = json.dumps(vars(done) | {"settings": settings} | {part: list(own) for part, own in held.items()})
+    meta = json.dumps(vars(done) | {"settings": settings} | {part: [*own] for part, own in held.items()}, default=repr)
     write_atomically(path, lambda file: np.savez(file, meta=meta, **arrays))
 
 
@@ -356,13 +358,12 @@ def _load(path, settings) -> _Progress | None:
             meta = json.loads(str(file["meta"]))
             for part in ("state", "labels_at"):
                 meta[part] = {name: file[f"{part}/{name}"] for name in meta[part]}
-        same = meta.pop("settings") == json.loads(json.dumps(settings))
+        same = meta.pop("settings") == json.loads(json.dumps(settings, default=repr))
         done = _Progress(**meta)
     except Exception as error:  # a damaged zip raises many types; whatever it is, the remedy is the same
         aside = path.replace(f"{path}.damaged").name  # it may be any file
-        warnings.warn(
-            f"Checkpoint {path} is damaged ({error}), and now {aside}: this run starts from round 1.", stacklevel=2
-        )
+        text = f"Checkpoint {path} is damaged ({error}), and now {aside}: this run starts from round 1."
+        warnings.warn(text, stacklevel=2)
         return None
     if not same:
         raise FltnbError(f"Checkpoint {path} belongs to a run with other settings: delete it or name another file.")

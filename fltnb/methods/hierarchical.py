@@ -36,8 +36,7 @@ class MTHFL(OneShot):
         How users come to their LPS: ``EigenRelevance()`` by default; the true tasks; or, as the paper's baseline, a
         random permutation of these over the users, drawn from the run's seed. (The paper does not say how it drew.)
     shared : int, optional
-        The first so many layers with weights; 0: nothing is shared. By default the convolutions, or the first layer
-        where there are none.
+        The first so many layers with weights; 0: none is shared. By default the convolutions, else the first layer.
     local_rounds : int, rounds of every LPS per round of the GPS; not stated in the paper
     weighting : {"samples", "equal"}, of an LPS at the GPS: its users' training samples, or one each; not in the paper
     view : {"own", "task"}

@@ -3,8 +3,7 @@
 A network computes the same with its hidden neurons in any order, if the next layer's inputs move along. FedMA (Wang et
 al., arXiv 2002.06440), to which FeSEM (arXiv 2108.08647, Section 5.1) points, lets layers grow under a nonparametric
 prior, and sends and trains the layers above again after each. Here layers keep their width and whole models are sent:
-neurons are matched one to one by the squared distance of what leads into them (weights and bias), FedMA's for neurons
-of equal variance.
+neurons are matched one to one by the squared distance of the weights and bias into them, FedMA's for equal variances.
 
 Models are lists of layers, each a pair of arrays: weights (outputs, inputs, ...) and biases (outputs,). A convolution's
 channels are its neurons; a dense layer after one sees ``inputs / channels`` numbers of each channel, in that order.

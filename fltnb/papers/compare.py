@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..errors import FltnbError
+from ..errors import FltnbError, choose
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
 from .numbers import KEY, inconsistencies, numbers
@@ -64,7 +64,7 @@ def measured(
     ``beside``: methods that the paper does not have and that get rows, too.
     """
     for book in set(getattr(results, "runs", {}).get("notebook", ())):
-        if table not in NOTEBOOKS[paper].get(book, (table,)):
+        if table not in NOTEBOOKS[choose(paper, NOTEBOOKS, "paper")].get(book, (table,)):
             raise FltnbError(f"{book} has no results for {table} of {paper}: take those of the table's own notebook.")
     found = _Found(results, paper, table)
     lines = _lines(numbers(paper, table).to_dict("records"), datasets, beside)

@@ -1,8 +1,7 @@
 """Pictures that two notebooks or more use: one colour per method everywhere, one helper that writes files.
 
 Every function takes plain frames or arrays, returns ``(figure, axes)`` and never calls ``plt.show()``. A title says
-what was found, so only the notebook that knows the result can give it. What one notebook uses is drawn there, with
-seaborn.
+what was found, so the notebook that knows the result gives it. What one notebook uses is drawn there, with seaborn.
 """
 
 from .relations import gallery, matrices, matrix_pair, pair_distances, sample_images

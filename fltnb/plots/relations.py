@@ -25,8 +25,7 @@ def sample_images(
     """Show training images, one row per true cluster (a single row without clusters), or per client.
 
     The images are spread evenly over the row's clients and their samples, so the same federation gives the same
-    picture. At most ten clusters are shown. FltnbError: the federation holds feature vectors, which cannot be shown as
-    images.
+    picture. At most ten clusters are shown. FltnbError: the federation holds feature vectors, which are no images.
 
     Parameters
     ----------

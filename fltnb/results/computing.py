@@ -48,8 +48,7 @@ def compute(
     n_jobs : int
         Jobs at a time, in processes of their own. A Dask cluster takes their place (:mod:`fltnb.results.machines`).
     fresh : bool, optional
-        Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides, and then what this process has
-        stored counts.
+        Ignore what was stored before this call; by default ``FLTNB_FRESH`` decides; what this process stored counts.
     progress : bool
     device, backend : str, as for :func:`fltnb.training.make_engine`
     ledgers : iterable of Ledger, where to look before anything is computed

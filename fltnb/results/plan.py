@@ -140,8 +140,7 @@ def within(planned: Sequence[Planned], seconds: float, found: Callable[[list[Fin
     """Compute the jobs one after the other as long as the next one fits; return how many were computed.
 
     ``seconds`` is all the time there is; ``found`` is called with every finished job at once, so that the ledger has it
-    whatever happens next; ``options`` are those of :func:`fltnb.results.compute`. FltnbError: not even the cheapest
-    job fits.
+    whatever happens; ``options`` are those of :func:`fltnb.results.compute`. FltnbError: none of the jobs fits.
     """
     cheapest = min((one.seconds for one in planned), default=0.0)
     if cheapest > seconds:

@@ -144,8 +144,7 @@ def rows(
 ) -> list[Job]:
     """Return the runs of a row of scenario 1, or of scenario 2 (one shared class), one for each seed.
 
-    A ``switch`` changes one thing of the federation, the training, the clusterer or the method, and is an axis of the
-    tables.
+    A ``switch`` changes one thing of federation, training, clusterer or method, and is an axis of the tables.
     """
     by_class = {"samples_per_client": 250 * (2 + shared), "overlap": True}
     held = by_class if switch.get("sampler") == SAMPLERS["as_run"] else {}

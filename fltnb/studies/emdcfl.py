@@ -131,8 +131,7 @@ def rows(
 ) -> list[Job]:
     """Return the runs of a row of a table, one for each seed; of a backdoor, tested under the trigger as well.
 
-    ``how``: of :func:`method`; ``size`` has the ``model``, what :func:`federation` takes and what departs from
-    :data:`TRAINING`.
+    ``how``: of :func:`method`; ``size``: ``model``, what :func:`federation` takes, what departs from :data:`TRAINING`.
     """
     tested = {"test": "both"} if dataset.startswith("backdoor") else {}
     options = {"axes": {"dataset": dataset, "variant": variant, **axes}, **training(size)}

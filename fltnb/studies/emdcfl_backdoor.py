@@ -120,8 +120,7 @@ def by_class(federation: Settings, model: str, training: Settings, methods: list
     """Train methods and look at the targets' test images, clean and under the trigger, class by class.
 
     Returns a dict: Table ``classes``: ``method, class, clean, triggered, announced`` (percent over all targets; the
-    last is the share of triggered images taken for the class that the trigger announces), for the classes that targets
-    have.
+    last: triggered images taken for the class that the trigger announces), for the classes that targets have.
     """
     from .. import models
 

@@ -29,8 +29,7 @@ def centroids(errors: Sequence[float], samples: Sequence[int], repeats: int, see
     """Theorem 1 in its own setting: measured error, exact error and three forms of the bound.
 
     Returns a dict: columns ``p, n, measured, exact`` and one for each of :data:`fltnb.theory.clustering.FORMS`.
-    ``errors``, ``samples``: errors p of a single sample, samples n per client and label. ``repeats``: draws behind each
-    measured number.
+    ``errors``: p, of a single sample; ``samples``: n per client and label; ``repeats``: draws behind each number.
     """
     rows = []
     for p, n in product(errors, samples):
@@ -56,8 +55,7 @@ def sample_bound(federation: Settings, encoder: Settings, seeds: Sequence[int]) 
     """Theorem 1 for the embeddings of real clients.
 
     Returns a dict: ``numbers``: ``p`` (:func:`fltnb.theory.clustering.sample_error`), ``e`` and the bound in all forms.
-    ``federation``, ``encoder``: embedded to find the error of a single sample. ``seeds``: of the partitions over which
-    the bound is averaged.
+    ``federation``, ``encoder``: embedded to find a single sample's error; ``seeds``: of the partitions averaged over.
     """
     fed = federations.build(federation)
     z = encoders.embed_clients(fed, encoders.build(encoder), n_jobs=1)

@@ -2,8 +2,7 @@
 
 Samples are inherited (fork) or shared (spawn), models travel through shared slots, and pipes carry only short
 messages. The parent hands out one client at a time, longest first, and keeps one more waiting at each worker, so no
-worker is idle while the parent copies results. Shared memory has no name after creation: nothing is left behind,
-whatever ends the process.
+worker is idle while the parent copies results. Shared memory has no name: nothing is left, whatever ends the process.
 """
 
 import contextlib

@@ -3,8 +3,7 @@
 At the sizes of the papers' models a step spends most of its time in bookkeeping, so the backward pass is written out
 and the SGD update is folded into the matrix product that makes the gradient (``W <- W - lr/B x^T d`` is one call, and
 no gradient is ever stored). Weights and bias of a dense layer sit in one matrix, met by a constant 1 in the inputs.
-Dense layers and narrow convolutions have kernels of their own; other convolutions keep torch's, channels last, pooled
-before ReLU and dropout.
+Dense layers and narrow convolutions have kernels of their own; others keep torch's, pooled before ReLU and dropout.
 """
 
 import math
@@ -77,11 +76,11 @@ def unactivated(layer, d: torch.Tensor) -> torch.Tensor:
 def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: int, first: bool) -> tuple:
     """Gradients of a convolution's inputs (None where it is the first), weight and bias from ``d`` of pooled outputs.
 
-    ``layer`` has ``stage``, inputs ``x``, outputs ``raw`` and, where it pools, ``winners``; ``weight`` is
-    (groups * outputs, inputs, k, k).
+    ``layer`` has ``stage``, inputs ``x``, outputs ``raw`` and, if ``d`` is smaller than these, ``winners``; ``weight``
+    is (groups * outputs, inputs, k, k).
     """
     conv, two, d = layer.stage.linear, [POOL, POOL], d.to(layer.raw.dtype)
-    if layer.stage.pool:
+    if d.shape != layer.raw.shape:  # it was pooled
         d = _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
     pad = [conv.padding, conv.padding]
     return _convolution_backward(
@@ -233,7 +232,7 @@ class _WideConv(_Conv):
 
     def _allocate(self, conv: Conv) -> tuple[torch.Tensor, torch.Tensor]:
         made = wide.make(conv.inputs, conv.outputs, *self.shape[1:], conv.kernel, conv.padding)
-        self.run_pool, self.run_backward, self.out_shape, self.rooms = *made, {}
+        self.run_pool, self.run_spread, self.run_backward, self.out_shape, self.rooms = *made, {}
         self.gradients = torch.empty(conv.outputs, conv.kernel, conv.kernel, conv.inputs, dtype=self.dtype)
         return super()._allocate(conv)
 
@@ -244,11 +243,18 @@ class _WideConv(_Conv):
             out = torch.empty(b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype)
             self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), torch.empty(b, h, w, c, dtype=self.dtype)
         out, winners, _ = self.rooms[b]
-        self.run_pool(_pixels(self.convolved(x)), out.flatten().numpy(), winners)
+        self.raw = self.convolved(x)
+        self.run_pool(_pixels(self.raw), out.flatten().numpy(), winners)
         return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
         _, winners, below = self.rooms[b]
+        if self.raw.dtype != self.dtype:  # torch's way back pays in bfloat16
+            spread = torch.zeros_like(self.raw)
+            self.run_spread(_pixels(d.to(self.raw.dtype)), winners, _pixels(spread))
+            below, *own = convolution_gradients(self, spread, self.kernel, 1, first)
+            self.descend(own, b)
+            return below
         taps, d_bias = self.weight.permute(2, 3, 0, 1).flatten(), torch.empty_like(self.bias)
         arrays = [one.flatten().numpy() for one in (taps, self.gradients, d_bias)]
         self.run_backward(d.flatten().numpy(), winners, _pixels(self.x), *arrays, below.flatten().numpy())

@@ -18,7 +18,7 @@ MOST = 12  # vectors that are summed at once in registers
 
 @cache
 def make(channels: int, outputs: int, height: int, width: int, size: int, padding: int) -> tuple:
-    """Return ``pool`` and ``backward`` for ``size`` x ``size`` weights, and h, w after the pooling.
+    """Return ``pool``, ``spread`` and ``backward`` for ``size`` x ``size`` weights, and h, w after the pooling.
 
     LANES divides ``channels``. All arrays are flat; images have channels last unless their shape says otherwise.
     """
@@ -51,6 +51,17 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
                 for o in range(outputs):
                     for j in range(w):
                         out[((b * outputs + o) * h + i) * w + j] = best[j, o]
+
+    @numba.njit(**HOW)
+    def spread(d, winners, out):
+        """Fill ``out`` (b, down, across, outputs) from the gradient ``d`` (b, h, w, outputs) of what was pooled."""
+        for p in range(len(winners) // outputs):
+            own, won = d[p * outputs :], winners[p * outputs :]
+            for place in range(CUT):
+                i, j = 2 * (p // w % h) + (place >> 1), 2 * (p % w) + (place & 1)
+                to = out[((p // (h * w) * down + i) * across + j) * outputs :]
+                for o in range(outputs):
+                    to[o] = own[o] if won[o] == place else 0
 
     @numba.njit(**HOW)
     def backward(d, winners, x, taps, d_weight, d_bias, d_x):
@@ -106,4 +117,4 @@ def make(channels: int, outputs: int, height: int, width: int, size: int, paddin
                             source = tap * outputs * channels + part
                             add_rows(d_x, to + part, few, taps, source, places, values, pixel * outputs, end[pixel])
 
-    return pool, backward, (h, w)
+    return pool, spread, backward, (h, w)
