@@ -51,7 +51,7 @@ def test_controls_give_what_a_new_fit_gives(flt):
     told = fl.FCR(**fitted.get_params() | {"k": 3, "threshold": seen.at["threshold"], "n_clusters": 4}).fit(X)
     assert seen.move(n_clusters=4).at["rule"] == GIVEN and (seen.labels == told.labels_).all()
     before, seen.allowed["k"] = seen.at, (1, 99)
-    with pytest.raises(fl.FltnbError, match="k is from 1 to"):
+    with pytest.raises(fl.FltnbError, match="k must be from 1 to"):
         seen.move(k=31)
     assert seen.at == before
 

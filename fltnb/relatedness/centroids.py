@@ -35,7 +35,7 @@ class CentroidClusterer(ClientClusterer):
 
     def _check_size(self, size: int, client: int) -> None:
         if not 1 <= (k := self._number(client)) <= size:
-            raise FltnbError(f"k is from 1 to the {size} samples of client {client}, not {k}: choose another.")
+            raise FltnbError(f"k must be from 1 to the {size} samples of client {client}, not {k}: choose another.")
 
     def _number(self, client: int) -> int:
         return int(self.k if np.ndim(self.k) == 0 else self.k[client])

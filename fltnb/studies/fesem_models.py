@@ -134,7 +134,7 @@ def some_clients(fed: Federation, chosen: Sequence[int]) -> Federation:
 def centers(federation: Settings, method: Settings, **training: Any) -> Study:
     """Train FeSEM as run and test every centre on everybody; its report is the best of these.
 
-    Returns a dict: numbers, micro accuracies in percent: ``own`` centres; ``lowest`` and ``highest`` on everybody.
+    Returns a dict: numbers, micro accuracy in percent: ``own`` (each its own); ``lowest``, ``highest`` (one for all).
     """
     from .. import models
 

@@ -53,7 +53,7 @@ def jobs(profile: str) -> list[Job]:
 def _levelled() -> Iterator[Job]:
     """Tables 4 and 10 and Figures 6 and 7 on clusters as near to the printed sizes as ByMerge allows.
 
-    Nine of 10,285 to 10,713 images, one of 4,792 (paper: 12,000, 4,800); the CNN: 600 clients as printed, 30 rounds.
+    Nine of 10,285 to 10,713 images, one of 4,792 (paper: 12,000, 4,800); CNN: 600 clients, 30 of 100 rounds.
     """
     for variant, name in product(VARIANTS, (*METHODS, *OURS)):
         if variant == "as_written" or name not in OURS[:2]:

@@ -66,7 +66,7 @@ class Mixture:
 
     Labels sit on corners of a cube: the mean of a label is plus or minus ``Q^-1(error)`` on every coordinate, the noise
     is standard normal and the threshold 0, so a single sample is wrong on each coordinate with probability ``error``.
-    The corners are rows of a Hadamard matrix: any two labels differ on half the coordinates. FltnbError: there is none.
+    The corners are rows of a Hadamard matrix: any two labels differ on half the coordinates. FltnbError: none exists.
 
     Parameters
     ----------

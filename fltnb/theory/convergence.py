@@ -142,7 +142,7 @@ def projection_bound(path: Path, step: float, smoothness: float) -> np.ndarray:
 def contraction_bound(path: Path, step: float, curvature: tuple[float, float], A: np.ndarray) -> np.ndarray:
     """Bound on the mean gap for any symmetric adjacency and mu-strongly convex, L-smooth costs, step below 2 / L.
 
-    ``r^2 G_1 / (T M (1 - q^2))`` with q = max(|1 - eta mu|, |1 - eta L|), G_1 the first gap, r^2: degrees' ratio.
+    ``r^2 G_1 / (T M (1 - q^2))``: q = max(|1 - eta mu|, |1 - eta L|), G_1 the first gap, r^2 largest by least degree.
     """
     mu, smoothness = curvature
     shrink = max(abs(1 - step * mu), abs(1 - step * smoothness))

@@ -179,7 +179,9 @@ class _Conv:
         return self.out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        d = unactivated(self, d.to(self.out.dtype, memory_format=torch.channels_last))
+        return self.through(unactivated(self, d.to(self.out.dtype, memory_format=torch.channels_last)), b, first)
+
+    def through(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
         grad, *own = convolution_gradients(self, d, self.kernel, 1, first)
         self.descend(own, b)
         return grad
@@ -237,29 +239,27 @@ class _WideConv(_Conv):
         return super()._allocate(conv)
 
     def forward(self, x: torch.Tensor, mask: None) -> torch.Tensor:
-        b, (c, h, w) = x.shape[0], self.shape
+        b, (c, h, w), self.raw = x.shape[0], self.shape, self.convolved(x)
         if b not in self.rooms:
             self.rooms = dict([*self.rooms.items()][-1:])  # with a short last batch two sizes, not all clients'
             out = torch.empty(b, self.stage.linear.outputs, *self.out_shape, dtype=self.dtype)
-            self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), torch.empty(b, h, w, c, dtype=self.dtype)
+            own = self.raw.dtype == self.dtype  # then the inputs' gradient, else that of the outputs before pooling
+            back = torch.empty(b, h, w, c, dtype=self.dtype) if own else torch.zeros_like(self.raw)
+            self.rooms[b] = out, np.empty(out.numel(), dtype=np.uint8), back
         out, winners, _ = self.rooms[b]
-        self.raw = self.convolved(x)
         self.run_pool(_pixels(self.raw), out.flatten().numpy(), winners)
         return out
 
     def backward(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor:
-        _, winners, below = self.rooms[b]
+        _, winners, back = self.rooms[b]
         if self.raw.dtype != self.dtype:  # torch's way back pays in bfloat16
-            spread = torch.zeros_like(self.raw)
-            self.run_spread(_pixels(d.to(self.raw.dtype)), winners, _pixels(spread))
-            below, *own = convolution_gradients(self, spread, self.kernel, 1, first)
-            self.descend(own, b)
-            return below
+            self.run_spread(_pixels(d.to(self.raw.dtype)), winners, _pixels(back))
+            return self.through(back, b, first)
         taps, d_bias = self.weight.permute(2, 3, 0, 1).flatten(), torch.empty_like(self.bias)
         arrays = [one.flatten().numpy() for one in (taps, self.gradients, d_bias)]
-        self.run_backward(d.flatten().numpy(), winners, _pixels(self.x), *arrays, below.flatten().numpy())
+        self.run_backward(d.flatten().numpy(), winners, _pixels(self.x), *arrays, back.flatten().numpy())
         self.descend((self.gradients.permute(0, 3, 1, 2), d_bias), b)
-        return below.permute(0, 3, 1, 2)
+        return back.permute(0, 3, 1, 2)
 
 
 def _pixels(x: torch.Tensor) -> np.ndarray:
