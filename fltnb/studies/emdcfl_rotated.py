@@ -106,8 +106,8 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
     wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
     if profile == "small":
         wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
-        for some in (1, 2):
-            yield from rows("paper", data, "rotated", "oracle", few, rounds=some, precision="bfloat16")
+        for name, some in (("oracle", 1), ("oracle", 2), *((name, 10) for name in (*CLUSTERED, "fedavg", "ifca"))):
+            yield from rows("paper", data, "rotated", name, few, rounds=some, precision="bfloat16")
         yield from emdcfl.one_shots(dataset(data))
     if profile != "demo":
         wanted += [(name, few, {"lr": lr}) for name in FASTER]
