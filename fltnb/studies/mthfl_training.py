@@ -34,17 +34,16 @@ _LONG = {"rounds": 100, "runs": RUNS}
 SIZES: dict[str, dict[str, Settings]] = {
     "demo": {"digits": _DIGITS},
     "small": {"fashion_mnist": _FASHION, "cifar10": _CIFAR},
-    # of CIFAR-10 all images of vehicles
     "paper": {"fashion_mnist": _FASHION | _LONG, "cifar10": _CIFAR | _LONG | {"samples": (4000, 4000)}},
 }
 """Settings by profile and data set."""
 EVERY_IMAGE = {"cifar10": (4000, 4000)}
-"""Samples of a user in the curves of Figures 2 and 3, where a profile has fewer."""
+"""Samples of a user in the curves of Figures 2 and 3, where a profile has fewer: all images of vehicles are dealt."""
 
 FIGURE = ("mthfl", "mthfl_random")  # the two curves of Figures 2 and 3
 OTHERS = ("mthfl_oracle", "mthfl_random_own", "mthfl_separate", "fedavg", "local")
 BY_ROUND = (*FIGURE, "mthfl_separate", "fedavg", "local")
-"""Rows whose tasks are tested in every round, in six runs with all images."""
+"""Rows whose tasks are tested in every round, in six runs."""
 
 
 def jobs(profile: str) -> list[Job]:
@@ -57,7 +56,8 @@ def jobs(profile: str) -> list[Job]:
         seeds, every = range(size.get("runs", RUNS)), range(3 if profile == "demo" else RUNS)
         about = {"dataset": dataset, "part": "users", "variant": "as_written"}
         runs += [_curves(name, dataset, s, profile) for s in every for name in BY_ROUND]
-        runs.append(Job.study("mthfl_training.users", {"federation": federation(dataset, profile, 0)}, axes=about))
+        fed = federation(dataset, profile, 0, many=True)
+        runs.append(Job.study("mthfl_training.users", {"federation": fed}, axes=about))
         runs += [_row(name, dataset, s, profile) for name in (*FIGURE, *OTHERS) for s in seeds]
         if dataset != "cifar10" or profile == "paper":
             runs += [_row("mthfl", dataset, s, profile, local) for local in OTHER_LOCAL_ROUNDS for s in seeds[:3]]
@@ -84,7 +84,7 @@ def users(federation: Settings) -> Study:
 def _curves(name: str, dataset: str, seed: int, profile: str) -> Job:
     size = SIZES[profile][dataset]
     settings = {name: size[name] for name in ("model", "batch_size", "lr", "rounds")} | {"seed": seed}
-    fed = federation(dataset, profile, seed) | {"samples_per_user": list(EVERY_IMAGE.get(dataset, size["samples"]))}
+    fed = federation(dataset, profile, seed, many=True)
     axes = {"dataset": dataset, "method": name, "model": size["model"], "variant": "as_written", "part": "curves"}
     how = settings | {"federation": fed, "method": method(name, dataset)}
     return Job.study("mthfl_training.curves", how, axes=axes | {"seed": seed})
@@ -121,9 +121,9 @@ def curves(federation: Settings, method: Settings, model: str, **training: Any) 
     return {"tables": tables, "numbers": {"ari": float(ari)}}
 
 
-def federation(dataset: str, profile: str, seed: int) -> Settings:
-    """Return the federation of one data set."""
-    samples = list(SIZES[profile][dataset]["samples"])
+def federation(dataset: str, profile: str, seed: int, many: bool = False) -> Settings:
+    """Return the federation of one data set, with ``many`` samples a user as :data:`EVERY_IMAGE` has them."""
+    samples = list(EVERY_IMAGE.get(dataset if many else "", SIZES[profile][dataset]["samples"]))
     return mthfl_similarity.federation(dataset, len(TASKS[dataset]), seed) | {"samples_per_user": samples}
 
 
