@@ -44,8 +44,8 @@ def check(
         A truth value, with the tolerance in the comparison, or several, mixed where they differ; "mixed", "not tested".
     evidence : str, the numbers behind it, rounded so that they are the same on every machine; or why it was not tested
     results : Results, optional, what the numbers come from: tells ``standin`` and ``seeds``
-    standin : bool, optional, the data, or a network without the paper's pretraining, only stand in for the paper's: so
-        is the verdict, and the evidence has the other
+    standin : bool, optional, the data, or a network without the paper's pretraining or in whose weights clusters were
+        sought, only stand in for the paper's: so is the verdict, and the evidence has the other
     seeds : int, optional, a single one is said in the evidence
     must : bool, the notebook is wrong if this does not hold
 
