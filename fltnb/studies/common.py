@@ -170,33 +170,33 @@ def rows(
     return [Job.training(fed, how, **settings, seed=seed, axes=axes) for seed, fed in feds]
 
 
-def path(name: str, dataset: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
+def path(name: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
     """Return the way from as written to as run, one switch after the other: (what is new, variant, switches).
 
     ``name``: "fedavg", "fedsem" or "flt_enc1". The last but one is as run but for the rule, and so has the partition of
-    the tables (and on MNIST the encoder's tuning). From the second one on, FLT on CIFAR-10 has no encoder.
+    the tables (and on MNIST the encoder's tuning).
     """
-    plain = {"embedding": PLANE} if (name, dataset) == ("flt_enc1", "cifar10") else {}
     found = {"k": 2 + shared_classes, "distance": "matching"}
     each = {"k and distance": found, "graph": {"graph": "full"}} if name == "flt_enc1" else {}
-    stages, switch = [("as written", "as_written", {})], plain
+    stages: list[tuple[str, str, Settings]] = [("as written", "as_written", {})]
+    switch: Settings = {}
     for stage, one in (each | {"momentum": {"momentum": MOMENTUM["as_run"]}}).items():
         switch = switch | one
         stages.append((stage, "as_written", switch))
-    return [*stages, ("partition", "as_run", plain | {"rule": "participants"}), ("rule: as run", "as_run", plain)]
+    return [*stages, ("partition", "as_run", {"rule": "participants"}), ("rule: as run", "as_run", {})]
 
 
 def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
-    """Return the runs of :func:`path` that are not among the rows of the tables; FLT with k = 2 as well on CIFAR-10."""
+    """Return the runs of :func:`path` that are not among the rows of the tables; on CIFAR-10 FLT without an encoder."""
     cifar, result = dataset == "cifar10", []
-    for name in ("fedavg", "flt_enc1") if cifar else ("fedavg", "fedsem", "flt_enc1"):
-        wanted = [(variant, switch) for _, variant, switch in path(name, dataset, shared_classes) if switch]
+    for name in ("fedavg", "fedsem", "flt_enc1"):
+        wanted = [(variant, switch) for _, variant, switch in path(name, shared_classes) if switch]
         if cifar and name == "flt_enc1":
-            wanted.append(("as_written", {"k": 2, "distance": "matching", "embedding": PLANE}))
+            wanted.append(("as_run", {"embedding": PLANE}))
         for variant, switch in wanted:
-            seeds = SEEDS[profile][: 1 if cifar and {"rule", "momentum", "graph"} & set(switch) else None]
+            seeds = SEEDS[profile][: 1 if cifar else None]
             result += rows(name, dataset, variant, profile, seeds, shared_classes, **switch)
-    return list({job.id: job for job in result}.values())
+    return result
 
 
 def alone(dataset: str, profile: str, seeds: Iterable[int], shared_classes: int = 0) -> list[Job]:
