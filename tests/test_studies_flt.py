@@ -38,7 +38,7 @@ def test_every_switch_changes_one_thing():
 
 def test_from_as_written_to_as_run_each_run_has_one_thing_more():
     for name, length in (("fedavg", 4), ("fedsem", 4), ("flt_enc1", 6)):
-        stages = common.path(name, "mnist", 1)
+        stages = common.path(name, 1)
         jobs = [common.rows(name, "mnist", variant, "small", (0,), 1, **switch)[0] for _, variant, switch in stages]
         assert len(stages) == length and len({job.id for job in jobs}) == length
         assert jobs[-2].settings | {"method": 0} == jobs[-1].settings | {"method": 0}

@@ -187,7 +187,7 @@ def path(name: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
 
 
 def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
-    """Return the runs of :func:`path` that are not among the rows of the tables; on CIFAR-10 FLT without an encoder."""
+    """Return the runs of :func:`path` that are not among the rows of the tables; and FLT as run without an encoder."""
     cifar, result = dataset == "cifar10", []
     for name in ("fedavg", "fedsem", "flt_enc1"):
         wanted = [(variant, switch) for _, variant, switch in path(name, shared_classes) if switch]
