@@ -15,7 +15,7 @@ import pandas as pd
 from ..errors import FltnbError, choose
 from ..metrics import binomial_error, seed_spread
 from .names import PAPERS, VARIANTS, label
-from .numbers import KEY, inconsistencies, numbers
+from .numbers import KEY, inconsistencies, numbers, read
 from .settings import NOTEBOOKS, RULES, SAME, STAND_INS, TOY, WITHOUT_CODE, Row, departures, stand_in
 
 COLUMNS = {
@@ -299,7 +299,8 @@ def worded(found: pd.DataFrame, results: Any, paper: str, table: str) -> pd.Data
     if found["number"].isna().all():
         parts = [f"Toy scale ({', '.join(dict.fromkeys(out['data']))}); not comparable with {name}."]
     parts.append("± behind a reproduced number is the sample standard deviation over seeds.")
-    remarks = [f"Of every printed number: {note}." for note in everywhere]
+    ours = list(read("remarks.csv").query("paper == @paper and table == @table")["remark"])
+    remarks = [f"Of every printed number: {note}." for note in everywhere] + ours * bool(found["number"].count())
     if paper in WITHOUT_CODE:
         remarks.append("The paper has no public code, so nothing can be run as run.")
     if len(shown) < len(found):

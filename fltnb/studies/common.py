@@ -173,8 +173,7 @@ def rows(
 def path(name: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
     """Return the way from as written to as run, one switch after the other: (what is new, variant, switches).
 
-    ``name``: "fedavg", "fedsem" or "flt_enc1". The last but one is as run but for the rule, and so has the partition of
-    the tables (and on MNIST the encoder's tuning).
+    ``name``: "fedavg", "fedsem" or "flt_enc1". The last two have the tables' partition (on MNIST: and tuning) as run.
     """
     found = {"k": 2 + shared_classes, "distance": "matching"}
     each = {"k and distance": found, "graph": {"graph": "full"}} if name == "flt_enc1" else {}
