@@ -70,7 +70,7 @@ def jobs(profile: str) -> list[Job]:
         result += [row(profile, name, method, seed) for method in ONE_SHOT for seed in (seeds if first else seeds[:1])]
         for method in ("nofed", "fedavg", *FESEM) if first else ():
             result.append(row(profile, name, method, seeds[0], shuffled=True))
-        result += _studies(profile, name, seeds[0], first)
+        result += _studies(profile, name, seeds[0])
     for name in ("shared hands", "pseudo-writers") if profile == "small" else ():
         others = [(method, {}) for method in (("fedavg", "oracle") if name == "shared hands" else METHODS)]
         grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
@@ -83,7 +83,7 @@ def jobs(profile: str) -> list[Job]:
     return list({job.id: job for job in result}.values())
 
 
-def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
+def _studies(profile: str, name: str, seed: int) -> list[Job]:
     """Return what is neither a training nor a clustering, on one federation."""
     size, about = SIZES[profile], {"dataset": name, "seed": seed}
     common = training(profile, name) | {"federation": federation(profile, name, seed), "seed": seed}
@@ -92,7 +92,7 @@ def _studies(profile: str, name: str, seed: int, first: bool) -> list[Job]:
         return Job.study(f"fesem_models.{function}", settings, axes=about | {"study": function} | axes)
 
     result = [study("statistics", {"federation": common["federation"], "shown": 6 if name in HANDS else 0}, table="T1")]
-    for switch in ({}, {"grouping": "random"})[: 1 + first]:
+    for switch in ({}, {"grouping": "random"}):
         settings = common | {"method": method("fesem_4", "", 0) | switch, "shown": size["shown"]}
         result.append(study("local_models", settings, method="fesem_4", variant="as_written", **switch))
     for centers in FESEM:
