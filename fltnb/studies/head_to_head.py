@@ -169,7 +169,7 @@ def method(name: str, kind: Kind) -> Settings:
     see = unseen(kind.dataset)
     own = {
         **dict.fromkeys((*NEEDS_K, "fedclust"), told),
-        "ifca": told | {"split": "train"},
+        **dict.fromkeys(("ifca", "fedce"), told | {"split": "train"}),  # a client's validation samples are one batch
         "cfl": {"warmup": 1},  # as in EMD-CFL's runs: the default of 20 is longer than the training here
         "pacfl": {"clusterer": {"name": "PACFL"} | told},
         "mthfl": on("EigenRelevance", pixels(), **told),
