@@ -123,7 +123,7 @@ UNKNOWN = ("writers",)
 
 
 def kinds(profile: str) -> dict[str, Kind]:
-    """Return one federation of every kind, by name; all have validation samples, which EMD-CFL and FedCE need."""
+    """Return one federation of every kind, by name; all have validation samples, which EMD-CFL needs."""
     digits = profile == "demo"
     grey, clothes = ("digits", "digits") if digits else ("mnist", "fashion_mnist")
     size = 1 if profile == "small" else 5  # the paper profile has five times the images a client
