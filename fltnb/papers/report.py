@@ -82,7 +82,7 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     lines.append(f"<b>{len(judged)} claims</b>, among them:")
     for word in VERDICTS:
         own = judged[judged["verdict"] == word]
-        single = own["evidence"].map(lambda checks: SINGLE * ({"one seed" in text for *_, text in checks} == {True}))
+        single = own["evidence"].map(lambda of: SINGLE * min(["; one seed" in "; " + e for *_, e in of], default=0))
         named = own["claim"] + [_part(one) for one in own.to_dict("records")] + single
         named = named[own["id"].isin(about["headlines"].split())]
         if len(own):
