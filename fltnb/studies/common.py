@@ -186,14 +186,14 @@ def path(name: str, shared_classes: int = 0) -> list[tuple[str, str, Settings]]:
 
 
 def steps(dataset: str, profile: str, shared_classes: int = 0) -> list[Job]:
-    """Return the runs of :func:`path` that are not among the rows of the tables; and FLT as run without an encoder."""
+    """Return the runs of :func:`path` that are no rows of the tables; on CIFAR-10 FLT without an encoder, too."""
     cifar, result = dataset == "cifar10", []
+    seeds = SEEDS[profile][: 1 if cifar else None]
     for name in ("fedavg", "fedsem", "flt_enc1"):
         wanted = [(variant, switch) for _, variant, switch in path(name, shared_classes) if switch]
         if cifar and name == "flt_enc1":
             wanted.append(("as_run", {"embedding": PLANE}))
         for variant, switch in wanted:
-            seeds = SEEDS[profile][: 1 if cifar else None]
             result += rows(name, dataset, variant, profile, seeds, shared_classes, **switch)
     return result
 
