@@ -110,6 +110,9 @@ def test_bad_input_gets_a_sentence(flt):
     for source, options, message in (
         (fl.FCR(), {}, "after fit"),
         ({"labels": TRUTH}, {}, "clients' distance"),
+        ({"distance": TRUTH}, {}, r"must be \(M, M\), of two clients or more, not \(12,\)"),
+        ({"distance": np.ones((3, 3)), "labels": TRUTH}, {}, "labels is of 12 clients, not of the 3"),
+        ({"distance": np.ones((3, 3)), "linkage": np.ones((3, 4))}, {}, "linkage is of 4 clients, not of the 3"),
         (fitted, {"truth": TRUTH[:5]}, "truth is of 5 clients, not of the 12"),
         (fitted, {"samples": X}, "must be images"),
         (fitted, {"rule": "luck"}, "Unknown rule 'luck'"),

@@ -115,10 +115,7 @@ def test_the_number_of_a_notebook_names_it(project):
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
-    [
-        (("02_c",), "Unknown notebook '02_c': choose one of 00_a"),
-        (("00_a", "huge"), "Unknown profile 'huge'"),
-    ],
+    [(("02_c",), "Unknown notebook '02_c': choose one of 00_a"), (("00_a", "huge"), "Unknown profile 'huge'")],
 )
 def test_bad_wishes_are_refused_before_anything_runs(project, monkeypatch, arguments, sentence):
     write(project, "00_a", "print(1)")

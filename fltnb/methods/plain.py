@@ -11,8 +11,6 @@ from .base import Context, Method, Rule, State, alone, mix
 from .graph import FedAvg
 from .modelspace import with_rows
 
-EVERYTHING = 2**31 - 1  # a batch size above every client's number of samples
-
 
 class Local(Method):
     """No aggregation: participants keep the model they train (Local in FLT, NoFed in FeSEM, arXiv 2108.08647)."""
@@ -73,7 +71,7 @@ class FedSGD(FedAvg):
 
     def local_training(self) -> dict[str, Any]:
         """One step on everything."""
-        return {"local_epochs": 1, "batch_size": EVERYTHING}
+        return {"local_epochs": 1, "batch_size": 2**31 - 1}  # more than any client has
 
     def train(self, state: State, clients: np.ndarray, round: int, engine):
         """One step each; where a gradient is made from some samples only, the others weigh nothing."""

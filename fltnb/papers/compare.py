@@ -97,7 +97,7 @@ class _Found:
     def _index(self, frame: pd.DataFrame, trainings: pd.DataFrame) -> dict[tuple, list[dict]]:
         """Keep the rows without a switch, by (data set, method, variant)."""
         for name in self.results.axes if self.results is not None else ():
-            if name not in frame or name == "table":
+            if name not in frame or name in ("table", "precision"):  # the latter is no other setting in print
                 continue
             values = frame[name]
             absent = values.isna() | (values.astype(str) == "")
@@ -117,19 +117,19 @@ class _Found:
         jobs = [(row, row["value"]) for row in self._studied(line, params, variant)]
         candidates = self._candidates(self.main, line, params, variant)
         jobs += [(row, self._value(row, line, at_round)) for row in candidates]
-        groups: dict[tuple, list[tuple[dict, float]]] = {}
+        groups: dict[tuple, list] = {}  # studies apart from runs
         for row, value in jobs:
             if value == value:
                 departs = departures(self.results.record(row["key"]), line, row["dataset"], variant, at_round)
                 departs += filter(None, [row.get("otherwise"), row.get("stopped") and "a run stopped early"])
-                groups.setdefault((tuple(departs), row["profile"]), []).append((row, float(value)))
+                groups.setdefault((tuple(departs), row["profile"], row.get("kind")), []).append((row, float(value)))
         if not groups:
             minutes = [gap["minutes"] for gap in self._candidates(self.gaps, line, params, variant)]
             return NOT_RUN | ({"minutes": sum(minutes)} if minutes else {})
         # in the printed setting, on the printed data, most trusted, nearest, with most seeds
         order = [
             (bool(departs), _on_stand_in(departs), PROFILES.index(profile), len(departs), -len(own), departs, own)
-            for (departs, profile), own in groups.items()
+            for (departs, profile, _), own in groups.items()
         ]
         *_, departs, best = min(order, key=lambda group: group[:5])
         rows, values = [row for row, _ in best], [value for _, value in best]

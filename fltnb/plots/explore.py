@@ -151,7 +151,8 @@ class ClientsExplorer(Explorer):
         self._rows = source.linkage if of_links else None  # then the dendrogram is one of the rows of the links
         self._truth = source.get("clusters") if truth is None and kept else truth
         far, tree, labels, _ = fit = _taken(source)
-        for name, given in {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy}.items():
+        every = {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy, "labels": labels}
+        for name, given in (every | {"linkage": [*tree, None]}).items():  # of M clients it has M - 1 rows
             if given is not None and len(given) != len(far):
                 raise FltnbError(f"{name} is of {len(given)} clients, not of the {len(far)} clustered: give all.")
         if samples is not None and np.ndim(samples[0]) not in (3, 4):
@@ -389,10 +390,12 @@ def explore(
 
 def _taken(source: ClientClusterer | Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
     """Distances (M, M), the larger of both directions, linkage, labels (M,) and points (M, k, 2) of a clustering."""
-    held = source
-    if not isinstance(source, Mapping):
-        held = {"distance": source.distance_, "linkage": source.linkage_, "labels": source.labels_}
-    far = farther(np.asarray(held["distance"], dtype=float))
+    names = ("distance", "linkage", "labels")
+    held = source if isinstance(source, Mapping) else {name: getattr(source, f"{name}_") for name in names}
+    far = np.asarray(held["distance"], dtype=float)
+    if far.ndim != 2 or not 1 < len(far) == far.shape[1]:
+        raise FltnbError(f"distance must be (M, M), of two clients or more, not {far.shape}.")
+    far = farther(far)
     far = np.minimum(far, far[np.isfinite(far)].max())  # pairs that were not measured are far apart
     tree = held["linkage"] if "linkage" in held else linkage(squareform(far, checks=False), "complete")
     labels = np.asarray(held.get("labels", np.zeros(len(far))), dtype=np.int64)

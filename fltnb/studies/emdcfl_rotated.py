@@ -15,10 +15,8 @@ from .emdcfl import VERSIONS
 
 LEVELS = (10, 20, 30)  # clients of 40 in a round, Table 6
 CLUSTERED = ("oracle", "emdcfl")  # the rows of Table 6
-DEMO_DEPARTS = ("fedclust", "flexcfl")
 FESEM = {"lam": 0.1}  # of these runs, twice the pull that notebooks 12 and 13 give it
-FASTER = ("fedem", "fedrc")
-"""Trained with shares of the loss: once more with K times the learning rate."""
+FASTER = ("fedem", "fedrc")  # trained with shares of the loss: once more with K times the learning rate
 STEPS = [("as_run" if name in emdcfl.DEPARTS else "as_written", name) for name in emdcfl.METHODS]
 STEPS.append(("as_written", "fedce"))
 """All rows once more in batches of 8: of a twelfth of the images those of 64 are a tenth of the published steps."""
@@ -102,7 +100,7 @@ def rows(
 def _beside(profile: str, data: str) -> Iterator[Job]:
     """Departures of the table's code, larger steps for the mixtures, and rounds in which clients sit out."""
     few, lr = SEEDS[profile] if profile == "paper" else (0,), len(VERSIONS["rotated"]) * emdcfl.TRAINING["lr"]
-    departs = DEMO_DEPARTS if profile == "demo" else emdcfl.DEPARTS
+    departs = ("fedclust", "flexcfl") if profile == "demo" else emdcfl.DEPARTS
     wanted = [(name, SEEDS[profile], {"variant": "as_run"}) for name in departs]
     if profile == "small":
         wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
