@@ -106,7 +106,6 @@ def _beside(profile: str, data: str) -> Iterator[Job]:
         wanted += [(name, few, {"variant": variant, "batch_size": 8}) for variant, name in STEPS]
         for name in (*CLUSTERED, "pacfl", "fedavg", "ifca"):  # the paper's own network on all images
             yield from rows("paper", data, "rotated", name, few, precision="bfloat16")
-        yield from rows("paper", data, "rotated", "pacfl", few, "as_run", precision="bfloat16")
         yield from emdcfl.one_shots(dataset(data))
     if profile != "demo":
         wanted += [(name, few, {"lr": lr}) for name in FASTER]
