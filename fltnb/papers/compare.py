@@ -117,7 +117,7 @@ class _Found:
         jobs = [(row, row["value"]) for row in self._studied(line, params, variant)]
         candidates = self._candidates(self.main, line, params, variant)
         jobs += [(row, self._value(row, line, at_round)) for row in candidates]
-        groups: dict[tuple, list] = {}  # studies apart from runs
+        groups: dict[tuple, list[tuple[dict, float]]] = {}  # studies apart from runs
         for row, value in jobs:
             if value == value:
                 departs = departures(self.results.record(row["key"]), line, row["dataset"], variant, at_round)

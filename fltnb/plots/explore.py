@@ -151,10 +151,10 @@ class ClientsExplorer(Explorer):
         self._rows = source.linkage if of_links else None  # then the dendrogram is one of the rows of the links
         self._truth = source.get("clusters") if truth is None and kept else truth
         far, tree, labels, _ = fit = _taken(source)
-        every = {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy, "labels": labels}
-        for name, given in (every | {"linkage": [*tree, None]}).items():  # of M clients it has M - 1 rows
-            if given is not None and len(given) != len(far):
-                raise FltnbError(f"{name} is of {len(given)} clients, not of the {len(far)} clustered: give all.")
+        given = {"X": X, "samples": samples, "truth": self._truth, "accuracy": accuracy, "labels": labels}
+        for name, one in (given | {"linkage": [*tree, None]}).items():  # of M clients it has M - 1 rows
+            if one is not None and len(one) != len(far):
+                raise FltnbError(f"{name} is of {len(one)} clients, not of the {len(far)} clustered: give all.")
         if samples is not None and np.ndim(samples[0]) not in (3, 4):
             raise FltnbError("samples must be images, (n, H, W) or (n, H, W, 3) for each client, not vectors.")
         options = {} if kept else source.get_params(deep=False)
