@@ -22,11 +22,14 @@ METHODS = (
 ONE_SHOT = ("flt", "transport", "pacfl", "emdcfl")
 SWITCHES: tuple[Settings, ...] = ({"lam": 0.0}, {"weighting": "samples"})
 """Single switches of FeSEM(3): what Equation 7's term and Equation 9's equal weights do."""
-TOGETHER: tuple[Settings, ...] = ({}, *SWITCHES, SWITCHES[0] | SWITCHES[1])
-"""All four of them, for every K, on clients with one hand each and on clients that share :data:`STYLES` hands."""
+GRID: tuple[Settings, ...] = tuple(
+    lam | weights for lam in ({}, {"lam": 0.0}, {"lam": 0.001}, {"lam": 0.01}) for weights in ({}, SWITCHES[1])
+)
+"""Lambda (its default is 0.1) and weights together, for every K: :data:`LONG` rounds of clients with one hand each (one
+seed) and of clients that share :data:`STYLES` hands."""
 STYLES = 3
 LONG = 100
-"""Rounds of Figure 3, for Table 2's rows and the grid above on one seed."""
+"""Rounds of Figure 3, for Table 2's rows on one seed and for the grid."""
 
 SIZES: dict[str, Settings] = {
     "demo": {"federations": ("digits writers",), "clients": 12, "tried": (1, 2, 3, 4)}
@@ -72,10 +75,11 @@ def jobs(profile: str) -> list[Job]:
             result.append(row(profile, name, method, seeds[0], shuffled=True))
         result += _studies(profile, name, seeds[0])
     for name in ("shared hands", "pseudo-writers") if profile == "small" else ():
-        others = [(method, {}) for method in (("fedavg", "oracle") if name == "shared hands" else METHODS)]
-        grid = [(f"fesem_{k}", switch) for k in (1, 2, 3, 4) for switch in TOGETHER]
-        result += [row(profile, name, method, 0, **switch) for method, switch in others + grid]
-        result += [row(profile, name, method, 0, rounds=LONG, **switch) for method, switch in grid + others]
+        shared = name == "shared hands"
+        others = [(method, {}) for method in (("fedavg", "oracle") if shared else METHODS)]
+        grid = [(f"fesem_{k}", switch) for switch in GRID for k in (1, 2, 3, 4)]
+        for seed in SEEDS[profile] if shared else (0,):
+            result += [row(profile, name, method, seed, rounds=LONG, **switch) for method, switch in grid + others]
     kinds = head_to_head.kinds("small")  # of notebook 15, whose runs have ten rounds: does FeSEM's lead last?
     lasting = product(("labels", "rotated", "tasks"), ("fedavg", "fesem", "oracle"), SEEDS["small"])
     for name, which, seed in lasting if profile == "small" else ():
