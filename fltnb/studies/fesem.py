@@ -79,7 +79,7 @@ def jobs(profile: str) -> list[Job]:
     ):
         others = [(method, {}) for method in (("fedavg", "oracle") if name == "shared hands" else METHODS)]
         tried = GRID if (name, seed) == ("shared hands", 0) else GRID[:4]
-        grid = [(f"fesem_{k}", switch) for switch in tried for k in (1, 2, 3, 4)]
+        grid = [(f"fesem_{k}", switch) for switch in tried for k in (1, 2, 3, 4)[seed > 0 :]]
         result += [row(profile, name, method, seed, rounds=LONG, **switch) for method, switch in others + grid]
     kinds = head_to_head.kinds("small")  # of notebook 15, whose runs have ten rounds: does FeSEM's lead last?
     lasting = product(("labels", "rotated", "tasks"), ("fedavg", "fesem", "oracle"), SEEDS["small"])
