@@ -22,6 +22,7 @@ from fltnb.results import job as jobs_module
 
 FED = {"kind": "label_clusters", "dataset": "digits", "n_clients": 6, "n_clusters": 2, "classes_per_cluster": 2}
 FLT = {"name": "flt_pixels", "kind": "FLT", "clusterer": {"name": "EigenRelevance", "n_clusters": 2}}
+EMD = {"name": "emdcfl", "clusterer": {"name": "EMDClustering", "tolerance": 0.025}}
 
 
 @pytest.fixture(autouse=True)
@@ -126,11 +127,14 @@ def test_two_processes_give_the_same():
     assert one == [done.numbers["accuracy"] for done in compute(jobs, n_jobs=2, fresh=True)]
 
 
-def test_the_same_graph_is_trained_once(monkeypatch):
-    oracle = compute([training("oracle")])[0]
-    expected = compute([training(FLT)])[0]
+@pytest.mark.parametrize("found", [FLT, EMD], ids=["before the first round", "by the first round"])
+def test_the_same_graph_is_trained_once(found):
+    fed = {"kind": "rotated_copies", "dataset": "digits", "n_clients": 6, "angles": [[0], [180]]}
+    how = {"participation": 1.0, "local_epochs": 3, "lr": 0.1}
+    own, oracle = (Job.training(fed, method, "mlp32", 3, **how) for method in (found, {"name": "oracle"}))
+    oracle, expected = compute([oracle])[0], compute([own])[0]
     assert expected.numbers["ari"] == 1
-    alone = compute([training(FLT)], fresh=True)[0]
+    alone = compute([own], fresh=True)[0]
     assert [done.record["provenance"].get("trained_as") for done in (expected, alone)] == [oracle.key, None]
     for name, value in alone.numbers.items():
         assert name == "seconds" or expected.numbers[name] == value, name

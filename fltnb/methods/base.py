@@ -213,6 +213,10 @@ class Method:
         """Return the client graph that decides the whole run (equal graphs, equal runs), or None if more does."""
         return None
 
+    def found_graph(self, state: State, fed: Federation) -> FixedGraph | None:
+        """After round 1: the client graph whose run this is, from its first round to its last, or None."""
+        return None
+
     def setup_bytes(self, state: State) -> tuple[int, int]:
         """Bytes sent so far besides the rounds' models, over all clients: ``(up, down)``; what clustering costs."""
         return 0, 0

@@ -11,11 +11,12 @@ import numpy as np
 from sklearn.base import clone
 
 from ..errors import FltnbError
+from ..federations.phases import phases
 from ..progress import bar
 from ..relatedness import EMDClustering
-from .base import Context, Method, State, alone, mix_groups
+from .base import Context, FixedGraph, Method, State, alone, mix_groups
 from .flt import OneShot
-from .graph import rewire
+from .graph import graph_key, rewire
 from .modelspace import with_rows
 from .samples import SLICE
 
@@ -139,6 +140,13 @@ class EMDCFL(Method):
         own = sum(clusterer.references(len(others)) for others in pairs.values())
         sent = state["sent"] + np.array([moved * body + embedded * width + own, moved * body])
         return state | {"distance": distance, "reference": reference, "sent": sent}
+
+    def found_graph(self, state: State, fed) -> FixedGraph | None:
+        """Return the clusters, where round 1 has measured all pairs: its averages were theirs already."""
+        if type(self) is not EMDCFL or len(phases(fed)) > 1 or not state["measured"].all():
+            return None
+        key = graph_key(self.rule, state["relation"], state["row"])
+        return FixedGraph(key, state["labels"], self.setup_bytes(state))
 
     setup_bytes = OneShot.setup_bytes
 

@@ -63,9 +63,7 @@ class GraphMethod(Method):
             return None
         adjacency, labels, extra = self.client_graph(fed, context)
         relation, row = distinct_rows(adjacency)
-        what = repr((self.rule, relation.shape, relation.dtype.str)).encode()
-        key = sha256(what + relation.tobytes() + row.tobytes())
-        return FixedGraph(key.hexdigest(), labels, self.setup_bytes(extra))
+        return FixedGraph(graph_key(self.rule, relation, row), labels, self.setup_bytes(extra))
 
     def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
         """Keep the graph, where a newcomer stands alone and starts from the mean of all models; or draw it anew."""
@@ -106,6 +104,12 @@ def distinct_rows(adjacency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         adjacency = adjacency.astype(np.uint8)
     relation, row = np.unique(adjacency, axis=0, return_inverse=True)
     return relation, row.reshape(-1).astype(np.int64)
+
+
+def graph_key(rule: Rule, relation: np.ndarray, row: np.ndarray) -> str:
+    """Name a client graph (:func:`distinct_rows`) and the rule under which it is averaged."""
+    what = repr((rule, relation.shape, relation.dtype.str)).encode()
+    return sha256(what + relation.tobytes() + row.tobytes()).hexdigest()
 
 
 def rewire(

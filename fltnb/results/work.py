@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,27 +51,49 @@ def checkpoint_path(key: str):
     return store_path(key).with_name(f"{key}.checkpoint.npz")
 
 
+class _TwinFoundError(Exception):
+    """The store has the rest of a run; holds that run, the graph that they share, and the labels before it."""
+
+
 def train(
     made: Prepared, cache: Cache, device: str, backend: str, n_workers: int | None, progress: bool, since: float = 0.0
 ) -> Finished:
     """Run a training, from its checkpoint if there is one, and save it.
 
     A run on a fixed client graph depends on the graph alone, not on who found it (FLT with either encoder, the oracle):
-    it is taken from a run on the same graph where the store has one, not from before ``since``.
+    it is taken from a run on the same graph where the store has one, not from before ``since``. Where the graph comes
+    out of the first round (EMD-CFL), the later ones are.
     """
     job, fed, method = made.job, made.fed, made.job.method
+    about = {"data": fed.fingerprint(), "numerics": versions(["core"])}
+    rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
+
+    def on(graph) -> tuple[str, Path, Finished | None]:
+        """Return the graph's key with these settings, the file that names its run, and this run if it is there."""
+        key = digest(about | {"graph": graph.key} | {"settings": rest})
+        path = paths.store() / "graphs" / key
+        name = path.read_text(encoding="utf-8").strip() if path.exists() else made.key
+        return key, path, None if name == made.key else load(name, since)
+
+    before: list[np.ndarray] = []  # labels at the start
+
+    def watch(round: int, state: dict, *_) -> None:
+        if round == 0:
+            before[:] = [method.labels(state)]
+        elif round == 1 and (found := method.found_graph(state, fed)) and (twin := on(found)[2]) is not None:
+            raise _TwinFoundError(twin, found, before[0])
+
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
-        about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
-        rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
-        graph_key = digest(about | {"settings": rest})
-        trained = paths.store() / "graphs" / graph_key  # the key of the run that was trained on this graph
-        key = trained.read_text(encoding="utf-8").strip() if trained.exists() else made.key
-        if key != made.key and (twin := load(key, since)) is not None:
+        graph_key, trained, twin = on(graph)
+        if twin is not None:
             return _as_twin(made, twin, graph)
     how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
+    how |= {"checkpoint": checkpoint_path(made.key), "cache": cache, "watch": watch}
     try:
-        done = run(method, fed, **training_arguments(job), **how, checkpoint=checkpoint_path(made.key), cache=cache)
+        done = run(method, fed, **training_arguments(job), **how)
+    except _TwinFoundError as found:
+        return _as_twin(made, *found.args)
     except DivergedError as error:
         done = error.run  # stored with its reason
     numbers = training_numbers(fed, done)
@@ -88,16 +111,22 @@ def train(
     return finished
 
 
-def _as_twin(made: Prepared, twin: Finished, graph) -> Finished:
-    """Save a run on the same graph under this job's name: its labels, and what its clustering sent."""
+def _as_twin(made: Prepared, twin: Finished, graph, before: np.ndarray | None = None) -> Finished:
+    """Save a run on the same graph under this job's name: its labels, and what its clustering sent.
+
+    ``before``: the labels (M,) with which it started, where its clustering came with the first round.
+    """
     curves, clients = twin.curves.copy(), twin.clients.copy()
+    known = curves["round"] >= (0 if before is None else 1)
     for name, sent in zip(("bytes_up", "bytes_down"), graph.setup_bytes, strict=True):
-        curves[name] += sent - int(curves[name].iloc[0])
+        curves[name] += sent * known - int(curves[name].iloc[0])
     clients["cluster"] = -1 if graph.labels is None else graph.labels
     arrays = {name: value for name, value in twin.arrays.items() if not name.startswith("labels")}
     if graph.labels is not None:
         arrays["labels"] = np.asarray(graph.labels, dtype=np.int32)
         arrays |= {f"labels_at/{round}": arrays["labels"] for round in np.unique(curves["round"])}
+    if before is not None:
+        arrays["labels_at/0"] = before.astype(np.int32)
     numbers = {name: value for name, value in twin.numbers.items() if name not in ("ari", "n_clusters")}
     numbers |= clusters_found(made.fed, graph.labels)
     numbers["bytes"] = float(curves["bytes_up"].iloc[-1] + curves["bytes_down"].iloc[-1])

@@ -74,9 +74,8 @@ def jobs(profile: str) -> list[Job]:
         for method in ("nofed", "fedavg", *FESEM) if first else ():
             result.append(row(profile, name, method, seeds[0], shuffled=True))
         result += _studies(profile, name, seeds[0])
-    for name, seed in (
-        [("shared hands", seed) for seed in seeds] + [("pseudo-writers", 0)] if profile == "small" else ()
-    ):
+    studied = [("shared hands", seed) for seed in seeds] + [("pseudo-writers", 0)]
+    for name, seed in studied if profile == "small" else ():
         others = [(method, {}) for method in (("fedavg", "oracle") if name == "shared hands" else METHODS)]
         tried = GRID if (name, seed) == ("shared hands", 0) else GRID[:4]
         grid = [(f"fesem_{k}", switch) for switch in tried for k in ((STYLES,) if seed else (1, 2, 3, 4))]
