@@ -9,9 +9,9 @@ from toys import logits_of, refused
 
 from fltnb import models, training
 from fltnb.federations import Federation
+from fltnb.models.base import threads
 from fltnb.training import TrainSpec, contract, evaluation, make_engine, stacked, steps
 from fltnb.training.samples import Samples
-from fltnb.training.serial import threads
 
 RAGGED = (23, 10, 31, 7, 40, 1, 20, 12, 3, 28, 9, 17, 30, 5, 11, 21, 2, 33, 14, 26)
 
