@@ -23,17 +23,12 @@ class ImageSet:
     Parameters
     ----------
     images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
-    labels : ndarray of int64, shape (N,)
-        Class of each image, 0 to K-1.
-    split : ndarray of uint8, shape (N,)
-        0 training, 1 test.
+    labels : ndarray of int64, shape (N,), class of each image, 0 to K-1
+    split : ndarray of uint8, shape (N,), 0 training, 1 test
     class_names : tuple of str, length K
-    name, origin : str
-        What it is and where the pixels come from, in words; stored with every result.
-    writers : ndarray of int32, shape (N,), optional
-        Person who wrote each image, or whom it shows.
-    domains : ndarray of uint8, shape (N,), optional
-        Domain (style) of each image.
+    name, origin : str, what it is and where the pixels come from, in words; stored with every result
+    writers : ndarray of int32, shape (N,), optional, person who wrote each image, or whom it shows
+    domains : ndarray of uint8, shape (N,), optional, domain (style) of each image
     """
 
     name: str
