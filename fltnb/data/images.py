@@ -1,11 +1,10 @@
 """ImageSet: images with labels and a division into training and test part."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -90,7 +89,7 @@ class ImageSet:
         """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
         return array_digest(self.images, self.labels, self.split)
 
-    def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
+    def subset(self, index: np.ndarray, name: str | None = None) -> Self:
         """Return the images at ``index`` (positions or a mask), with the same classes; FltnbError: outside the set."""
         try:
             part = {name: value[index] for name in ARRAYS if (value := getattr(self, name)) is not None}
