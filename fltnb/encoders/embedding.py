@@ -22,10 +22,9 @@ def embed_clients(
     after a few clients nothing moves any more. An image's embedding never depends on the others in its batch.
 
     Returns M arrays (n_i, e) float32; e is ``spec.latent``, the number of pixels for kind "pixels", 512 for "resnet18",
-    1,280 for "efficientnet".
-    Vectors suit the kinds "pca" and "pixels" only. ``n_jobs`` clients are tuned at a time, each in a thread with one
-    core; by default, and for values below 1, as many as there are cores. The result does not depend on it. Raises
-    FltnbError where the pretraining images have another shape, or a client's fine-tuning diverged (it is named).
+    1,280 for "efficientnet". Vectors suit the kinds "pca" and "pixels" only. ``n_jobs`` clients are tuned at a time,
+    each in a thread with one core; by default, and below 1, as many as there are cores. The result does not depend on
+    it. FltnbError: the pretraining images have another shape, or a client's fine-tuning diverged (it is named).
     """
     weights = dict(pretrain(spec, progress, fed.input_shape))
     weights.pop("input_shape", None)

@@ -83,10 +83,10 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     """
     if spec.kind in ("pixels", "efficientnet"):
         return {}
-    from . import networks  # torch
-
     if spec.kind == "resnet18":
-        return networks.published(spec)
+        from .networks import published
+
+        return published(spec)
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
@@ -99,7 +99,9 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     path = paths.store() / "encoders" / f"{key}.safetensors"
     weights = read_weights(path)
     if weights is None:
-        fit = networks.fitted if spec.kind in NETWORK_KINDS else _fit_pca
+        fit = _fit_pca  # without torch
+        if spec.kind in NETWORK_KINDS:
+            from .networks import fitted as fit
         weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
         weights = {name: np.ascontiguousarray(value) for name, value in weights.items()}  # products as of a stored one
         from safetensors.numpy import save

@@ -36,8 +36,7 @@ def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
 
 def evaluate_mixture(engine, theta: np.ndarray, shares: np.ndarray, split: str):
     """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of models (K, P), by shares (M, K)."""
-    from ..training import Evaluation
-    from ..training.evaluation import same_sets
+    from ..training.evaluation import Evaluation, same_sets
 
     parts = getattr(engine.fed, split)
     correct, loss = np.zeros(len(parts), dtype=np.int64), np.full(len(parts), np.nan)
