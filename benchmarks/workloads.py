@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import fltnb as fl
 from fltnb import models, paths, training
-from fltnb.training.serial import threads
+from fltnb.models.base import threads
 
 LR = 0.01
 TESTED, MODELS = 2000, 20  # evaluation: samples, models that are tested on all of them

@@ -69,14 +69,14 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _notebook(options: argparse.Namespace) -> int:
-    from . import paths, runner
+    from . import paths, runner, studies
 
     def announce(log):
         where = log.relative_to(paths.ROOT)
         print(f"{name}: started (profile {options.profile}; what it prints goes to {where})", flush=True)
 
     _use_dask(options.dask)
-    name = runner.full_name(options.name)
+    name = studies.full_name(options.name, runner.names())
     report = runner.run_notebook(name, options.profile, options.fresh, announce)
     if report["status"] == "done":
         print(f"{name}: done in {duration(report['wall_s'])}", flush=True)
@@ -89,9 +89,9 @@ def _notebook(options: argparse.Namespace) -> int:
 def _status(options: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from . import runner
+    from . import runner, studies
 
-    wanted = set(map(runner.full_name, options.names))
+    wanted = {studies.full_name(name, runner.names()) for name in options.names}
     rows = [row for row in runner.status(options.profile) if not wanted or row["notebook"] in wanted]
     head, table = ("notebook", "state", "wall time", "finished (UTC)", "note"), []
     for row in rows:

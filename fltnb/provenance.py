@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,6 @@ def code_digest() -> str:
 @functools.cache
 def environment() -> dict[str, Any]:
     """Package versions, commit and hardware: what goes with every number."""
-    from importlib.metadata import distributions
-
     name = platform.processor() or platform.machine()
     with suppress(OSError):
         found = re.search(r"^model name\s*:(.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)

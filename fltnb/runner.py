@@ -32,13 +32,6 @@ def names() -> list[str]:
     return sorted(file.stem for file in (paths.ROOT / "notebooks").glob("[0-9]*.ipynb"))
 
 
-def full_name(name: str) -> str:
-    """Return a notebook's name; its number will do. FltnbError: there is no such notebook."""
-    from . import studies
-
-    return studies.full_name(name, names())
-
-
 def run_notebook(
     name: str, profile: str = "demo", fresh: bool = False, announce: Callable[[Path], None] | None = None
 ) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def test_every_spec_is_checked_before_the_first_runs(bad, monkeypatch):
 
 
 def test_what_cannot_be_clustered_or_embedded_is_found_before_the_encoder_is_pretrained(fed, monkeypatch):
-    monkeypatch.setattr("fltnb.encoders.pretraining._fit_network", lambda *a: pytest.fail("started training"))
+    monkeypatch.setattr("fltnb.encoders.networks.fitted", lambda *a: pytest.fail("started training"))
     small = fl.Federation.from_arrays(np.zeros((8, 4, 4), np.uint8), np.arange(8) % 2, np.arange(8) // 4)
     convae = fl.encoders.EncoderSpec("convae", "digits")
     refused(r"has images of shape \(1, 8, 8\)", fl.encoders.embed_clients, small, convae)

@@ -254,7 +254,7 @@ def test_right_clusters_are_the_oracle_from_the_first_round(turned):
         assert adjusted_rand_index(result.labels_at[t], truth) == 1
 
 
-@pytest.mark.parametrize("model", ["mlp", "leaf_cnn", "mnist_cnn"])
+@pytest.mark.parametrize("model", ["mlp", "leaf_cnn", "lenet", "mnist_cnn"])
 def test_embeddings_are_what_the_last_layer_gets(turned, model):
     net = models.make(model, turned.input_shape, turned.n_classes)
     theta, x = net.init(0), turned.client(0, "val")[0]

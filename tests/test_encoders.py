@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from toys import refused
 
-from fltnb import encoders, federations, paths
-from fltnb.encoders import EncoderSpec, embed_clients, networks, pretrain, pretraining, sent_parameters
+from fltnb import federations, paths
+from fltnb.encoders import EncoderSpec, embed_clients, networks, pretrain, sent_parameters
 
 SMALL = EncoderSpec("convae", "digits", epochs=2, finetune_epochs=1, latent=6, batch_size=32, lr=3e-3)
 
@@ -103,7 +103,7 @@ def test_pretraining_learns_and_is_cached(digits, monkeypatch):
     assert losses[0] > 1.2 * losses[1] > 1.2 * losses[2]
     assert len(cache_files()) == 3
 
-    monkeypatch.setattr(pretraining, "_fit_network", None)  # from now on only the cache can answer
+    monkeypatch.setattr(networks, "fitted", None)  # from now on only the cache can answer
     again = pretrain(replace(SMALL, epochs=6))
     for name, value in weights.items():
         np.testing.assert_array_equal(again[name], value)
@@ -168,7 +168,7 @@ def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
     x = torch.from_numpy(fed.client(4)[0])
     untuned = net.encode(x).detach().numpy()
     start = net.loss(x).item()
-    order = encoders.embedding.stream(SMALL.seed, "finetune", 4, 0).permutation(len(x))
+    order = networks.stream(SMALL.seed, "finetune", 4, 0).permutation(len(x))
     networks.train(net, x, [order], SMALL.batch_size, networks.adam(net, SMALL.lr))
     assert net.loss(x).item() < start
     np.testing.assert_allclose(one[4], net.encode(x).detach().numpy(), atol=1e-5)
@@ -179,10 +179,10 @@ def test_fine_tuning_starts_from_the_same_weights_and_ignores_the_jobs(fed):
 
 def test_a_relay_hands_one_network_on_and_its_steps_die_away(fed, monkeypatch):
     """By hand: who is first tunes the pretrained network, who is second that one, with half the learning rate."""
-    monkeypatch.setattr(encoders.embedding, "HALVED_EVERY", 2)
+    monkeypatch.setattr(networks, "HALVED_EVERY", 2)
     spec = replace(SMALL, finetune_epochs=2, tuning="relay")
     found = embed_clients(fed, spec)
-    order = encoders.embedding.stream(spec.seed, "finetune").permutation(fed.n_clients)
+    order = networks.stream(spec.seed, "finetune").permutation(fed.n_clients)
     net = networks.load("convae", (1, 8, 8), 6, weights_of(SMALL))
     adam = networks.adam(net, spec.lr)
     for turn, i in enumerate(order):
@@ -194,7 +194,7 @@ def test_a_relay_hands_one_network_on_and_its_steps_die_away(fed, monkeypatch):
             adam.step()
         np.testing.assert_allclose(found[i], net.encode(x).detach().numpy(), atol=1e-4)
     # only the first two move before the steps are too small
-    monkeypatch.setattr(encoders.embedding, "STILL", spec.lr / 2)
+    monkeypatch.setattr(networks, "STILL", spec.lr / 2)
     still = embed_clients(fed, spec)
     same = [np.array_equal(still[i], found[i]) for i in order]
     assert same[:2] == [True, True] and not any(same[2:])
@@ -205,7 +205,7 @@ def test_batchnorm_embeds_each_image_by_itself(fed):
     # statistics that a batch of eight images would not have
     weights = {n: v + 1 if n.endswith("running_mean") else v for n, v in weights_of(spec).items()}
     net = networks.load("residual", (1, 8, 8), 4, weights).eval()
-    z = encoders.embedding._client(fed, spec, weights, 0)
+    z = networks.tuned(fed, spec, weights, 0)
     x = torch.from_numpy((fed.client(0)[0] - 0.5) / 0.5)
     torch.set_num_threads(2)
     with torch.no_grad():
@@ -213,7 +213,7 @@ def test_batchnorm_embeds_each_image_by_itself(fed):
         together = net.train().encode(x[:8]).numpy()
         as_run = torch.cat([net.encode(x[i : i + 1]) for i in range(8)]).numpy()
     np.testing.assert_allclose(z[:8], alone, atol=1e-5)
-    z_as_run = encoders.embedding._client(fed, replace(spec, batch_norm="image"), weights, 0)
+    z_as_run = networks.tuned(fed, replace(spec, batch_norm="image"), weights, 0)
     np.testing.assert_allclose(z_as_run[:8], as_run, atol=1e-5)
     assert np.abs(z[:8] - together).max() > 1e-2
 

@@ -198,16 +198,6 @@ def test_views_differ_in_what_is_tested_alone_and_a_task_has_the_server_of_most_
     assert method.serve(state)[1].tolist() == [row_of[1]] * 3 + [row_of[0]] * 2 + [row_of[2]] * 2
 
 
-def test_it_runs_in_every_back_end_and_shares_convolutions(fed):
-    method, options = MTHFL("random", local_rounds=2), {"dtype": "float64", "n_workers": 1}
-    serial, pool, stacked = (run(method, fed, backend=name, **options) for name in ("serial", "pool", "stacked"))
-    assert np.allclose(final(serial), final(pool), rtol=0, atol=1e-10)
-    assert np.allclose(final(serial), final(stacked), rtol=0, atol=1e-10)
-    cnn = run(MTHFL("oracle"), fed, model="lenet", rounds=1, eval_every=1)
-    columns = shared_columns(models.make("lenet", fed.input_shape, 10), None)
-    assert (np.ptp(cnn.theta[:, columns], axis=0) == 0).all() and np.ptp(cnn.theta[:, ~columns], axis=0).max() > 0
-
-
 def test_settings_build_the_same_method_and_newcomers_get_a_server_of_their_own(fed):
     given = MTHFL(fl.EigenRelevance(n_clusters=2), 1, 3, "equal", "task", rule="last_local", name="mine")
     for method in (given, MTHFL("random"), MTHFL("oracle", shared=0)):

@@ -121,17 +121,6 @@ def test_mixtures_against_a_loop(engine, theta, fed, net):
     assert not np.allclose(found.loss, engine.evaluate(theta, shares.argmax(axis=1), np.arange(4)).loss)
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet"])
-def test_features_are_what_the_last_layer_sees(fed, name):
-    net = models.make(name, fed.input_shape, fed.n_classes)
-    theta = net.init(1)
-    engine = SimpleNamespace(fed=fed, model=net, spec=training.TrainSpec())
-    weight, bias = (part.numpy() for part in net.unflatten(theta)[-2:])
-    x, _ = fed.client(0)
-    logits = logits_of(net, theta, torch.from_numpy(x))
-    assert np.allclose(outputs(engine, net.features, theta[None], fed.train[0])[0] @ weight.T + bias, logits, atol=1e-5)
-
-
 def test_posteriors_by_hand():
     losses = np.array([[0.0, 0.0, 5.0], [np.log(3), 0.0, 5.0]])
     state = {"shares": np.array([[0.5, 0.5], [0.2, 0.8], [1.0, 0.0]]), "parts": np.array([[0.2, 0.5], [0.05, 0.5]])}

@@ -53,13 +53,6 @@ def test_layers_and_stages_are_published():
     found = [(stage.pool, stage.relu, stage.dropout) for stage in models.make("mnist_cnn", (1, 28, 28), 10).stages]
     assert found == [(True, True, None), (True, True, 0), (False, True, 1), (False, False, None)]
 
-    # Table 12 prints 3,459,582 with 63 channels: it is the sum for 3 input channels, 64 channels and 64 * 5 * 5
-    # features, which is what two *unpadded* convolutions leave of 32 x 32 pixels.
-    convolutions, dense = 32 * (3 * 25 + 1) + 64 * (32 * 25 + 1), 2048 * (64 * 25 + 1) + 62 * (2048 + 1)
-    assert convolutions + dense == 3_459_582
-    assert ((32 - 4) // 2 - 4) // 2 == 5
-    assert models.make("leaf_cnn", (1, 28, 28), 62).n_parameters != 3_459_582
-
 
 def test_initial_values_follow_torch():
     model = models.make("lenet", (3, 32, 32), 10)

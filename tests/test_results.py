@@ -56,13 +56,6 @@ def test_settings_that_mean_the_same_have_one_key():
     assert training("oracle", seed=1).id != training("oracle").id
 
 
-def test_a_version_enters_the_key_of_what_uses_it_alone(monkeypatch):
-    before = {name: prepare(training(name)).key for name in ("fedavg", "oracle")}
-    monkeypatch.setitem(jobs_module.versions.__globals__["NUMERICS"], "oracle", 2)
-    assert prepare(training("fedavg")).key == before["fedavg"]
-    assert prepare(training("oracle")).key != before["oracle"]
-
-
 @pytest.mark.parametrize("axes", [{"k": [1]}, {"accuracy": 1}, {"key": "x"}])
 def test_axes_are_plain_values(axes):
     refused("cannot be a column", training, axes=axes)

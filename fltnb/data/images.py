@@ -1,11 +1,10 @@
 """ImageSet: images with labels and a division into training and test part."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -23,17 +22,12 @@ class ImageSet:
     Parameters
     ----------
     images : ndarray of uint8, shape (N, H, W) or (N, H, W, 3)
-    labels : ndarray of int64, shape (N,)
-        Class of each image, 0 to K-1.
-    split : ndarray of uint8, shape (N,)
-        0 training, 1 test.
+    labels : ndarray of int64, shape (N,), class of each image, 0 to K-1
+    split : ndarray of uint8, shape (N,), 0 training, 1 test
     class_names : tuple of str, length K
-    name, origin : str
-        What it is and where the pixels come from, in words; stored with every result.
-    writers : ndarray of int32, shape (N,), optional
-        Person who wrote each image, or whom it shows.
-    domains : ndarray of uint8, shape (N,), optional
-        Domain (style) of each image.
+    name, origin : str, what it is and where the pixels come from, in words; stored with every result
+    writers : ndarray of int32, shape (N,), optional, person who wrote each image, or whom it shows
+    domains : ndarray of uint8, shape (N,), optional, domain (style) of each image
     """
 
     name: str
@@ -95,7 +89,7 @@ class ImageSet:
         """First 16 hexadecimal digits of the SHA-256 over images, labels and split."""
         return array_digest(self.images, self.labels, self.split)
 
-    def subset(self, index: np.ndarray, name: str | None = None) -> ImageSet:
+    def subset(self, index: np.ndarray, name: str | None = None) -> Self:
         """Return the images at ``index`` (positions or a mask), with the same classes; FltnbError: outside the set."""
         try:
             part = {name: value[index] for name in ARRAYS if (value := getattr(self, name)) is not None}

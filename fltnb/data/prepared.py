@@ -19,7 +19,6 @@ import numpy as np
 
 from .. import paths
 from ..errors import FltnbError, choose
-from .features import eight_bits, maps
 from .images import ARRAYS, ImageSet, fixed_split
 from .leaf import CELEBA, FEMNIST, read_celeba, read_leaf
 from .pacs import DOMAINS, read_pacs
@@ -66,10 +65,10 @@ RELEASES = {
 }
 _LITE0 = "EfficientNet-Lite0 with ImageNet weights on {0.name}, enlarged: {0.origin}"
 FEATURES = {
-    "pacs_features": ("pacs", eight_bits, _LITE0),
-    "pacs_maps": ("pacs", maps, f"What enters the last stage of {_LITE0}"),
+    "pacs_features": ("pacs", "eight_bits", _LITE0),
+    "pacs_maps": ("pacs", "maps", f"What enters the last stage of {_LITE0}"),
 }
-"""Sets of features -> pictures that they are made of, the function that sees them, origin."""
+"""Sets of features -> pictures that they are made of, the function of :mod:`fltnb.data.features` that sees them, origin."""
 NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES, *FEATURES)
 """Names that :func:`load` knows."""
 
@@ -123,9 +122,11 @@ def load(name: str, root: Path | str | None = None) -> ImageSet:
     names = [name, *(stand_in for stand_in, (official, _) in STAND_INS.items() if official == name)]
     path = next((path for each in names for folder in folders if (path := folder / f"{each}.npz").is_file()), None)
     if path is None and name in FEATURES:
+        from . import features  # torch: not for sets that are only read
+
         source, see, origin = FEATURES[name]
         seen = load(source, root)
-        seen = replace(seen, name=name, images=see(seen.images, name), origin=origin.format(seen))
+        seen = replace(seen, name=name, images=getattr(features, see)(seen.images, name), origin=origin.format(seen))
         path = _write(folders[0] / f"{name}.npz", seen)
     if path is None:
         path = _converted(name, folders) if name in RELEASES else _download(name, folders[0])

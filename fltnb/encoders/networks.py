@@ -1,17 +1,27 @@
-"""The autoencoders of FLT, shaped by the data, and MT-HFL's ResNet-18: networks that clients embed with."""
+"""The autoencoders of FLT, shaped by the data, and MT-HFL's ResNet-18: networks that clients embed with, and tune."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torchvision.models import ResNet18_Weights
 from torchvision.models.resnet import BasicBlock, ResNet
 
 from ..data import features
 from ..errors import FltnbError, choose
-from ..models.vision import MEAN, STD
+from ..federations import to_inputs
+from ..models.base import threads
+from ..models.vision import MEAN, STD, download
+from ..progress import bar
+from ..randomness import integer, stream
+
+HALVED_EVERY = 10  # epochs, by the relay's schedule
+STILL = 1e-9  # a smaller learning rate moves no weight of usual size: Adam's steps are about as long, in float32
+ROWS_AT_ONCE = 2048  # of an embedding pass; fixed, so that rounding does not depend on a client's neighbours
 
 
 def make(kind: str, input_shape: tuple[int, int, int], latent: int) -> nn.Module:
@@ -52,31 +62,23 @@ def adam(network: nn.Module, lr: float) -> torch.optim.Adam:
 
 
 def train(
-    network: nn.Module,
-    inputs: torch.Tensor,
-    orders: Iterable[np.ndarray],
-    batch_size: int,
-    optimiser: torch.optim.Optimizer,
+    network: nn.Module, inputs: torch.Tensor, orders: Iterable[np.ndarray], batch_size: int, optimiser: torch.optim.Adam
 ) -> None:
     """Fit an autoencoder to ``inputs`` in place: steps on the mean squared error, one epoch for every order given.
 
     One core does all the sums, so that weights do not depend on how many there are; more would not pay. A last batch of
     a single image is left out where the network has BatchNorm, which cannot normalise it.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        network.train()
-        least = 2 if any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) else 1
+    network.train()
+    least = 2 if any(isinstance(m, nn.BatchNorm2d) for m in network.modules()) else 1
+    with threads(1):
         for order in orders:
             for batch in torch.from_numpy(order).split(batch_size):
                 if len(batch) >= least:
                     optimiser.zero_grad()
                     network.loss(inputs[batch]).backward()
                     optimiser.step()
-        network.eval()
-    finally:
-        torch.set_num_threads(threads)
+    network.eval()
 
 
 def normalise_alone(network: nn.Module) -> None:
@@ -239,3 +241,69 @@ class EfficientNet(nn.Module):
 
 
 NETWORKS = {"convae": ConvAE, "residual": ResidualConvAE, "resnet18": ResNet18, "efficientnet": EfficientNet}
+
+
+def fitted(spec, images: np.ndarray, name: str, progress: bool) -> dict[str, np.ndarray]:
+    """Weights of an autoencoder, trained on images of that name."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(integer(spec.seed, "encoder"))
+        network = make(spec.kind, to_inputs(images[:1]).shape[1:], spec.latent)
+    inputs = torch.from_numpy(to_inputs(images, network.mean, network.std))
+    epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {name}", unit="epoch")
+    orders = (stream(spec.seed, "encoder", epoch).permutation(len(images)) for epoch in epochs)
+    train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
+    weights = {name: value.numpy() for name, value in network.state_dict().items()}
+    if not all(np.isfinite(value).all() for value in weights.values()):
+        raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
+    return weights
+
+
+def published(spec) -> dict[str, np.ndarray]:
+    """Return a ResNet-18's weights without classifier: torchvision's, which torch keeps, or what the seed draws."""
+    if spec.pretrain == "random":  # shows what the architecture alone does
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(integer(spec.seed, "encoder"))
+            state = ResNet18().state_dict()
+    else:
+        state = download(ResNet18_Weights.IMAGENET1K_V1, "choose kind='convae' or kind='pixels'")
+    return {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
+
+
+def tuned(fed, spec, weights, i: int) -> np.ndarray:
+    """Embeddings of client i, which tunes a network by itself."""
+    torch.set_num_threads(1)  # of this thread: the sums, to the last bit, must not depend on n_jobs
+    network = load(spec.kind, fed.input_shape, spec.latent, weights)
+    inputs = _inputs(fed, i, network)
+    orders = (stream(spec.seed, "finetune", i, epoch).permutation(len(inputs)) for epoch in range(spec.finetune_epochs))
+    train(network, inputs, orders, spec.batch_size, adam(network, spec.lr))
+    return _embedded(network, inputs, spec, i)
+
+
+def relayed(fed, spec, weights, order: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield embeddings of clients in an order in which one network goes from each to the next, who tunes it."""
+    torch.set_num_threads(1)  # the sums must not depend on the cores; what called this sets it back
+    network = load(spec.kind, fed.input_shape, spec.latent, weights)
+    optimiser = adam(network, spec.lr)
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, HALVED_EVERY, 0.5)
+    for i in order.tolist():
+        inputs = _inputs(fed, i, network)
+        for _ in range(spec.finetune_epochs):
+            if schedule.get_last_lr()[0] >= STILL:
+                train(network, inputs, [np.arange(len(inputs))], spec.batch_size, optimiser)
+                schedule.step()
+        yield _embedded(deepcopy(network), inputs, spec, i)
+
+
+def _inputs(fed, i: int, network):
+    return torch.from_numpy(to_inputs(fed.images[fed.train[i]], network.mean, network.std))
+
+
+def _embedded(network, inputs, spec, i: int) -> np.ndarray:
+    """Embeddings of client i; with ``batch_norm="image"`` the network cannot be trained afterwards."""
+    if spec.batch_norm == "image" and spec.kind == "residual":
+        normalise_alone(network)
+    with torch.no_grad():
+        z = torch.cat([network.encode(part) for part in inputs.split(ROWS_AT_ONCE)]).numpy()
+    if not np.isfinite(z).all():
+        raise FltnbError(f"Fine-tuning of the encoder diverged on client {i}: lower lr or finetune_epochs of {spec}.")
+    return z

@@ -15,7 +15,6 @@ from .. import paths
 from ..data import array_digest, pretraining_set
 from ..errors import FltnbError, choose
 from ..federations import to_inputs
-from ..randomness import integer, stream
 from ..settings import Count, Natural, Positive, checked
 
 Weights = dict[str, np.ndarray]
@@ -44,10 +43,8 @@ class EncoderSpec:
     epochs, finetune_epochs : int
         Passes of an autoencoder over the pretraining set, and J, those of every client over its own samples (FLT,
         Algorithm 2, line 4; the paper's Enc2 has 5).
-    latent : int
-        Embedding dimension e. The paper: 128. A "resnet18" always has 512, an "efficientnet" 1,280.
-    batch_size, lr : int, float
-        Of Adam, for both; the loss is the mean squared error of the reconstruction.
+    latent : int, embedding dimension e; the paper: 128; a "resnet18" always has 512, an "efficientnet" 1,280
+    batch_size, lr : int, float, of Adam, for both; the loss is the mean squared error of the reconstruction
     tuning : {"alone", "relay"}
         Every client tunes the pretrained encoder by itself, or one encoder goes from client to client, as in FLT's
         public code: :func:`fltnb.encoders.embed_clients`.
@@ -87,7 +84,9 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     if spec.kind in ("pixels", "efficientnet"):
         return {}
     if spec.kind == "resnet18":
-        return _resnet18(spec)
+        from .networks import published
+
+        return published(spec)
     images = pretraining_set(spec.pretrain)
     train = images.images[images.train_index]
     shape = to_inputs(train[:1]).shape[1:]
@@ -100,7 +99,9 @@ def pretrain(spec: EncoderSpec, progress: bool = False, input_shape: tuple[int, 
     path = paths.store() / "encoders" / f"{key}.safetensors"
     weights = read_weights(path)
     if weights is None:
-        fit = _fit_network if spec.kind in NETWORK_KINDS else _fit_pca
+        fit = _fit_pca  # without torch
+        if spec.kind in NETWORK_KINDS:
+            from .networks import fitted as fit
         weights = fit(spec, train, images.name, progress) | {"input_shape": np.array(shape)}
         weights = {name: np.ascontiguousarray(value) for name, value in weights.items()}  # products as of a stored one
         from safetensors.numpy import save
@@ -129,42 +130,6 @@ def sent_parameters(spec: EncoderSpec, input_shape: tuple[int, int, int]) -> int
     whole = spec.finetune_epochs or spec.kind in SOURCES
     state = network.state_dict() if whole else networks.encoder_state(network)
     return sum(value.numel() for value in state.values() if value.is_floating_point())
-
-
-def _fit_network(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:
-    import torch
-
-    from ..progress import bar
-    from . import networks
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(integer(spec.seed, "encoder"))
-        network = networks.make(spec.kind, to_inputs(train[:1]).shape[1:], spec.latent)
-    inputs = torch.from_numpy(to_inputs(train, network.mean, network.std))
-    epochs = bar(range(spec.epochs), progress, desc=f"Pretraining {spec.kind} on {name}", unit="epoch")
-    orders = (stream(spec.seed, "encoder", epoch).permutation(len(train)) for epoch in epochs)
-    networks.train(network, inputs, orders, spec.batch_size, networks.adam(network, spec.lr))
-    weights = {name: value.numpy() for name, value in network.state_dict().items()}
-    if not all(np.isfinite(value).all() for value in weights.values()):
-        raise FltnbError(f"Pretraining of {spec} diverged: lower lr.")
-    return weights
-
-
-def _resnet18(spec: EncoderSpec) -> Weights:
-    """Weights without the classifier: those that torchvision publishes, which torch keeps, or what the seed draws."""
-    import torch
-    from torchvision.models import ResNet18_Weights
-
-    from ..models.vision import download
-    from .networks import ResNet18
-
-    if spec.pretrain == "random":  # shows what the architecture alone does
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(integer(spec.seed, "encoder"))
-            state = ResNet18().state_dict()
-    else:
-        state = download(ResNet18_Weights.IMAGENET1K_V1, "choose kind='convae' or kind='pixels'")
-    return {name: value.numpy() for name, value in state.items() if not name.startswith("fc.")}
 
 
 def _fit_pca(spec: EncoderSpec, train: np.ndarray, name: str, progress: bool) -> Weights:

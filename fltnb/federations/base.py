@@ -1,12 +1,10 @@
 """Federation: who holds which training, validation and test samples, and the true clusters of the clients."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -99,7 +97,7 @@ class Federation(OwnSamples):
             object.__setattr__(self, name, value)  # the dataclass is frozen; this is its own initialisation
 
     @classmethod
-    def of(cls, images: ImageSet, /, **fields: Any) -> Federation:
+    def of(cls, images: ImageSet, /, **fields: Any) -> Self:
         """Make a federation of an image set: ``fields`` say who holds what, and what else differs from the set."""
         names = ("images", "labels", "n_classes", "class_names", "name", "origin")
         fields = {name: getattr(images, name) for name in names} | fields
@@ -130,7 +128,7 @@ class Federation(OwnSamples):
         """Shape (C, H, W) of one model input; (1, 1, d) for vectors."""
         return to_inputs(self.images[:1]).shape[1:]
 
-    def scaled(self, scaling: str) -> Federation:
+    def scaled(self, scaling: str) -> Self:
         """Return the federation with its pixels scaled as one of :data:`fltnb.federations.SCALINGS` says."""
         mean, std = SCALINGS[choose(scaling, SCALINGS, "scaling")]
         if self.images.dtype != np.uint8:

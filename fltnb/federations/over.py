@@ -10,7 +10,6 @@ import numpy as np
 
 from .. import paths
 from ..data import ImageSet, array_digest
-from ..data.features import eight_bits
 from ..errors import FltnbError
 from ..randomness import stream
 from ..settings import Natural, Rate
@@ -93,6 +92,8 @@ def seen(images: ImageSet, /, base: Base) -> Federation:
         raise FltnbError(f"An ImageNet network sees colour pictures, which {images.name} has not: take CIFAR-10.")
     path = paths.store() / "features" / f"{array_digest(fed.images)}.npy"
     if not path.exists():
+        from ..data.features import eight_bits  # torch: not for the other kinds
+
         features = eight_bits(fed.images, fed.name)
         paths.write_atomically(path, lambda file: np.save(file, features))
     name, origin = f"ImageNet features of {fed.name}", f"{fed.origin}, seen by EfficientNet-Lite0 with ImageNet weights"

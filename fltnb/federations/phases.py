@@ -5,13 +5,11 @@ all of them; who joins later gets the next free numbers, as in the paper (lines 
 clients that are there, and nothing has to be masked.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -50,7 +48,7 @@ class ChangingFederation(Federation):
 
     phases: tuple[Phase, ...]
 
-    def scaled(self, scaling: str) -> ChangingFederation:
+    def scaled(self, scaling: str) -> Self:
         """Return the federation with the pixels of all phases scaled in another way, see Federation."""
         phases = tuple(phase._replace(fed=phase.fed.scaled(scaling)) for phase in self.phases)
         return replace(super().scaled(scaling), phases=phases)

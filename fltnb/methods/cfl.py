@@ -7,6 +7,7 @@ rebuilt it for their tables, cuts on schedule, and a bound on the cosine between
 from typing import Literal
 
 import numpy as np
+from sklearn.cluster import AgglomerativeClustering
 
 from ..settings import Count, Natural, NonNegative
 from .base import Context, Method, State, unclustered
@@ -86,8 +87,6 @@ def cosines(updates: np.ndarray, own: np.ndarray) -> np.ndarray:
 
 def bipartition(similarity: np.ndarray, linkage: str = "complete") -> np.ndarray:
     """Cut in two by similarity (m, m): True (m,) for the half that does not hold the first member."""
-    from sklearn.cluster import AgglomerativeClustering
-
     half = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage=linkage).fit_predict(1.0 - similarity)
     return half != half[0]
 

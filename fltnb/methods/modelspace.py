@@ -8,6 +8,8 @@ measured from an ``origin`` near all of them (the initial model), else float32 w
 import warnings
 
 import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from .base import mix_groups
 
@@ -57,9 +59,6 @@ def leading_features(products: np.ndarray, n_components: int) -> np.ndarray:
 
 def kmeans(points: np.ndarray, n_clusters: int, seed: int, n_init: int = 10, max_iter: int = 20) -> np.ndarray:
     """Labels (n,) of the best of some k-means++ starts; by default as many and as long as in FlexCFL and CFLGP."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than groups
         return KMeans(n_clusters, n_init=n_init, max_iter=max_iter, random_state=seed).fit(points).labels_

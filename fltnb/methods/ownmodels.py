@@ -3,12 +3,10 @@
 That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares samples under *their own* networks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -26,13 +24,10 @@ from .flt import client_images
 from .modelspace import coordinates
 from .samples import check_validation
 
-if TYPE_CHECKING:
-    from ..models import Model
-
 
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
-) -> tuple[Model, np.ndarray, np.ndarray]:
+) -> tuple[Any, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
     ``training`` is for :class:`fltnb.training.TrainSpec`, without the seed; ``n_workers`` changes nothing. Divergence
@@ -73,7 +68,7 @@ class OwnModels:
         return embedded(fed, net, theta)
 
 
-def embedded(fed: Federation, net: Model, theta: np.ndarray) -> tuple[list[np.ndarray], Callable]:
+def embedded(fed: Federation, net, theta: np.ndarray) -> tuple[list[np.ndarray], Callable]:
     """Return what :meth:`OwnModels.embed` returns, of clients with models ``theta`` (M, P)."""
     held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
@@ -83,7 +78,7 @@ def embedded(fed: Federation, net: Model, theta: np.ndarray) -> tuple[list[np.nd
 
 def measure(
     fed: Federation,
-    net: Model,
+    net,
     start: np.ndarray,
     theta: np.ndarray,
     how: dict,

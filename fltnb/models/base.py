@@ -5,7 +5,8 @@ fast training steps work on. The parameters are one flat vector of P numbers: K 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, NamedTuple
@@ -23,6 +24,17 @@ CACHED = 12e6  # bytes of the widest activation that are computed together: they
 SLICED = 250  # and samples at most
 MANY = 100  # samples from which on it pays to bring weights into oneDNN's form
 Tensors = Sequence[torch.Tensor]
+
+
+@contextmanager
+def threads(n: int | None) -> Iterator[None]:
+    """Let torch use ``n`` threads; None leaves it as it is."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass(frozen=True)

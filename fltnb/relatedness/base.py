@@ -1,13 +1,11 @@
 """What all one-shot clusterers over clients share: sketches, their size, checks and results."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -90,7 +88,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         if options.get("epsilon") is not None and options["clip"] is None:
             raise FltnbError("A private release needs clip, a largest norm that is chosen without looking at the data.")
 
-    def fit(self, X: Sequence[np.ndarray], y=None) -> ClientClusterer:
+    def fit(self, X: Sequence[np.ndarray], y=None) -> Self:
         """Cluster the clients by ``X``, M arrays (n_i, d): embeddings, features, or pixels, as the class says.
 
         ``y``: what ``sketches`` takes besides, classes (MergeGain, PACFL) or validation samples (EMDClustering), or
@@ -113,7 +111,7 @@ class ClientClusterer(ClusterMixin, BaseEstimator):
         """Sketches of the clients numbered ``first``, ``first + 1``, ..., in parallel where ``n_jobs`` says so."""
         return self._each("sketch", zip(X), first)
 
-    def fit_sketches(self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()) -> ClientClusterer:
+    def fit_sketches(self, sketches: Sequence[Sketch], answers: Sequence[Sketch] = ()) -> Self:
         """Cluster M clients by their sketches, in the order of their numbers, and the answers of a second exchange."""
         self._check_options(len(sketches))
         self.sent_ = np.array([n_scalars(sketch) for sketch in sketches])

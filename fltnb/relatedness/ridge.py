@@ -1,9 +1,7 @@
 """Ridge regressions on random features, from sums over samples: what merging would do, and what clusters would gain."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -38,7 +36,7 @@ class Sums(NamedTuple):
     noise: np.ndarray  # (m,), variance of the noise on an entry of `moments`
 
     @classmethod
-    def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Sums:
+    def of(cls, sketches: Sequence[Mapping[str, np.ndarray]]) -> Self:
         """Unpack what clients sent (:meth:`fltnb.relatedness.MergeGain.sketch`), one row each."""
         names = ("moments", "products", "squares", "about")
         packed, products, squares, about = (np.array([one[name] for one in sketches], float) for name in names)
@@ -49,16 +47,16 @@ class Sums(NamedTuple):
         means = (part / size.reshape(-1, *[1] * (part.ndim - 1)) for part in (moments, products, squares))
         return cls(moments, products, *means, size, about[:, 3] ** 2)
 
-    def take(self, rows) -> Sums:
+    def take(self, rows) -> Self:
         """Return some rows."""
         return Sums(*(part[rows] for part in self))
 
-    def but_last(self, folds: int) -> Sums:
+    def but_last(self, folds: int) -> Self:
         """Return the sums without each draw's last fold."""
         kept = np.arange(self.moments.shape[1]) % folds < folds - 1
         return Sums(*(part[:, kept] for part in self[:5]), self.size * (folds - 1) / folds, self.noise)
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: Self) -> Self:
         """Add up row by row."""
         return Sums(*(part + more for part, more in zip(self, other, strict=True)))
 

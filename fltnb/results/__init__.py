@@ -20,12 +20,8 @@ __all__ = ["Finished", "Job", "Ledger", "Results", "compute", "prepare", "stored
 class _Room(ModuleType):
     """The module itself can be called, ``fl.results(name)``: what a notebook asks for is known one floor above."""
 
-    door = None  # set by :mod:`fltnb.studies`
-
     def __call__(self, *arguments, **options) -> Results:
-        if self.door is None:
-            import_module("fltnb.studies")
-        return self.door(*arguments, **options)
+        return import_module("fltnb.studies").results(*arguments, **options)
 
 
 sys.modules[__name__].__class__ = _Room

@@ -37,8 +37,7 @@ class Job:
     Parameters
     ----------
     kind : {"training", "clustering", "distances", "study"}
-    settings : dict
-        All that decides the numbers, JSON-able. They are hashed without what equals a default.
+    settings : dict, all that decides the numbers, JSON-able; they are hashed without what equals a default
     axes : dict
         Name to text, truth value or number: the values under which tables show the job. They are not hashed. Besides
         the common ones (``dataset, model, method, variant, seed``) a notebook has its own, such as ``k`` or ``rule``.

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from .. import paths
-from .. import results as room
 from ..errors import FltnbError, choose
 from ..results import Job, Ledger, Results, compute, stored
 
@@ -84,6 +83,3 @@ def __getattr__(name: str) -> ModuleType:
     if name in ("common", *NOTEBOOKS.values()):
         return import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-room.door = results  # fl.results(...)

@@ -3,8 +3,6 @@
 This project's own method, not part of any paper. The ten federations and the axes are those of notebook 15.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product

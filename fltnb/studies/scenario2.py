@@ -6,19 +6,8 @@ import numpy as np
 
 from .. import federations
 from ..results import Job
-from .common import (
-    DATASETS,
-    SCENARIO1_METHODS,
-    SEEDS,
-    VARIANTS,
-    Settings,
-    Study,
-    alone,
-    federation,
-    picture,
-    rows,
-    steps,
-)
+from . import common
+from .common import DATASETS, SCENARIO1_METHODS, SEEDS, VARIANTS, Settings, alone, federation, picture, rows, steps
 
 # What the code behind the tables did differently from the text, each changed alone, all else as written
 _BOTH = [{"rule": "last_local"}, {"rule": "last_aggregate"}, {"momentum": 0.5}, {"partition": "as_run"}]
@@ -49,7 +38,7 @@ def jobs(profile: str) -> list[Job]:
     return list({job.id: job for job in result}.values())
 
 
-def holdings(federation: Settings) -> Study:
+def holdings(federation: Settings) -> common.Study:
     """Count what the clients of a federation hold.
 
     Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients

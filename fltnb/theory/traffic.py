@@ -1,7 +1,5 @@
 """What FLT and its kin send: Table 6 of FLT (arXiv 2103.15947) as formulas, and scales for what a run really moves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +7,7 @@ import numpy as np
 
 from ..errors import choose
 from ..federations import Federation
-from ..methods import Method
+from ..methods import Context, Method
 
 ROUNDS = "2ρMW_local·T"  # one model down and one up per participant
 OPEN = "not in the paper, which leaves the option open"
@@ -113,7 +111,6 @@ def moved(fed: Federation, method: Method, training: Mapping[str, Any]) -> tuple
     """
     from .. import rounds
     from ..encoders import networks, pretrain
-    from ..methods import Context
     from ..training import make_engine
 
     spec, net = rounds.check(method, fed, **training)

@@ -1,7 +1,5 @@
 """What every training back end takes, gives back and refuses, and the random draws they share."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

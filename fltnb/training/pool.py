@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from ..models import Model
+from ..models.base import threads
 from .contract import Engine, Trained, TrainSpec
 from .evaluation import score
 from .samples import Samples, tensor
-from .serial import threads
 from .steps import LeanTrainer
 
 DEPTH = 2  # jobs a worker holds: the one it computes and the next

@@ -3,10 +3,9 @@
 The arithmetic is that of :func:`fltnb.federations.to_inputs`, operation by operation, so inputs are equal to the bit.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import torch
@@ -27,7 +26,7 @@ class Samples:
     std: Scale
 
     @classmethod
-    def of(cls, fed: Federation) -> Samples:
+    def of(cls, fed: Federation) -> Self:
         """Take what is needed from a federation, without copying."""
         splits = {split: tuple(getattr(fed, split)) for split in SPLITS}
         return cls(fed.images, fed.labels, splits, tuple(fed.input_shape), fed.mean, fed.std)

@@ -12,20 +12,10 @@ import torch
 from torch.nn import functional
 
 from ..models import KeyedDropout, Model
+from ..models.base import threads
 from ..randomness import integer
 from .contract import Engine, Trained, TrainSpec, keep_masks, order
 from .samples import tensor
-
-
-@contextmanager
-def threads(n: int | None) -> Iterator[None]:
-    """Let torch use ``n`` threads; None leaves it as it is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager
