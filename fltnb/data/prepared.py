@@ -68,7 +68,7 @@ FEATURES = {
     "pacs_features": ("pacs", "eight_bits", _LITE0),
     "pacs_maps": ("pacs", "maps", f"What enters the last stage of {_LITE0}"),
 }
-"""Sets of features -> pictures that they are made of, the function of :mod:`fltnb.data.features` that sees them, origin."""
+"""Sets of features -> pictures that they are made of, what of :mod:`fltnb.data.features` sees them, origin."""
 NAMES = ("digits", *SOURCES, *STAND_INS, *RELEASES, *FEATURES)
 """Names that :func:`load` knows."""
 
