@@ -351,6 +351,7 @@ def cell_text(cell: Row, paper: str) -> str:
         cost = f"{max(1, round(minutes))} min" if minutes < 90 else f"{minutes / 60:.0f} h"
         return "not run" + f" (about {cost})" * (minutes == minutes)
     digits = max(2, len(cell["value"].partition(".")[2])) if not cell["value"].isdigit() else 0
+    digits += 2 * (cell["metric"] == "hours")  # ours are seconds
     spread = f" ± {cell['spread']:.{digits}f}" if cell["seeds"] > 1 else ""
     seeds = f" ({cell['seeds']} seed{'s' * (cell['seeds'] != 1)})"
     pooled = paper == "flt" and cell["metric"] == "accuracy" and cell["n"] == cell["n"]
