@@ -230,6 +230,7 @@ def test_bad_input(fed):
     refused("Unknown kind", EncoderSpec, "vae")
     refused("nothing to fine-tune", EncoderSpec, "pca", finetune_epochs=1)
     refused("65 principal components", pretrain, EncoderSpec("pca", "digits", latent=65))
+    refused("Pretraining of .* diverged: lower lr", pretrain, replace(SMALL, lr=1e38))
     refused("pretraining set", embed_clients, fed, replace(SMALL, pretrain="emnist_unbalanced"))
     before = threading.active_count()
     wild = replace(SMALL, epochs=0, finetune_epochs=2, lr=1e38)

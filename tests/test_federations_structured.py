@@ -58,6 +58,13 @@ def test_clusters_hold_consecutive_classes_and_all_samples():
     assert np.array_equal(fed.sizes[20:], power_law_sizes(60, 10))
 
 
+def test_level_clusters_deal_the_largest_classes_first():
+    # 8 to the first cluster, 6 and then 4 to the second, which lacks more a place each time, and 2 to the first
+    fed = structured(counted([8, 6, 4, 2], [5] * 4), n_clients=2, classes_per_cluster=2, level=True)
+    assert fed.sizes.tolist() == [10, 10]
+    assert [sorted(set(fed.labels[own].tolist())) for own in fed.train] == [[0, 3], [1, 2]]
+
+
 def test_published_test_set_adds_class_0_to_a_short_last_cluster_only():
     clean, published = (structured(counted([60] * 7, [10] * 7), 30, 3, test=kind) for kind in ("clean", "as_run"))
     assert published.label_counts("test")[:20].tolist() == clean.label_counts("test")[:20].tolist()

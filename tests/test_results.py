@@ -302,6 +302,7 @@ def test_mean_and_where():
     }
     assert len(table().where(variant="as run", method=["oracle", "fedavg"], accuracy=lambda a: a > 52)) == 3
     assert len(table() + table()) == 4
+    assert (len(table().plain()), len(table().plain("k"))) == (0, 4)
     assert table().shared_seeds().runs["seed"].unique().tolist() == [0] and len(table().shared_seeds("seed")) == 0
     refused("Seed 0 occurs twice where method is fedavg: keep k apart", table().mean, ["method"])
     refused("No result has method 'flt': there is fedavg, oracle", table().where, method="flt")
