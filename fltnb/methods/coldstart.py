@@ -6,7 +6,7 @@ their FedGroup (arXiv 2010.06870). CFLGP: Kim, Kim and de Veciana, ICML 2024 (PM
 
 from collections.abc import Sequence
 from dataclasses import field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -21,12 +21,12 @@ from ..settings import Count, Natural, NonNegative
 from .base import Context, HardMethod, Method, State, unclustered
 from .modelspace import BLOCK, cluster_means, gram, kmeans, leading_features, with_rows
 
+if TYPE_CHECKING:
+    from ..training import Trained
+
 
 class ColdStart(HardMethod):
-    """Clusters from the first local training; subclasses say how.
-
-    ``form(state, clients, theta, round)`` returns, after it, labels (n,), models of the clusters (C, P) and further
-    state; ``place(state, theta)`` clusters (n,) of newcomers, by models (n, P) that they trained from the initial one.
+    """Clusters from the first local training; subclasses say how (:meth:`form`, :meth:`place`).
 
     Row 0 of the models is the common initial model, row k + 1 the model of cluster k. The participants of round 1 are
     clustered by what they trained. A client that comes later only trains from the initial model the first time, and
@@ -45,6 +45,14 @@ class ColdStart(HardMethod):
         least = max(self.least, self.n_clusters or 0)
         if len(drawn[0]) < least:
             raise FltnbError(f"Round 1 needs {least} participants, not {len(drawn[0])}: choose a higher participation.")
+
+    def form(self, state: State, clients: np.ndarray, theta: np.ndarray, round: int):
+        """Return ``(labels (n,), models of the clusters (C, P), further state)`` after the first training."""
+        raise NotImplementedError
+
+    def place(self, state: State, theta: np.ndarray) -> np.ndarray:
+        """Clusters (n,) of newcomers, by the models (n, P) that they trained from the initial one."""
+        raise NotImplementedError
 
     def aggregate(self, state: State, labels: np.ndarray, weights: np.ndarray, theta: np.ndarray) -> np.ndarray:
         """Models (C, P) after a round in which clients with these labels came back with ``theta``."""
@@ -232,7 +240,7 @@ class CFLGP(HardMethod):
         """Models (n,) whose updates enter the profiles: the same for all, one after the other."""
         return np.full(len(clients), (round - 1) // self.period % self.n_clusters)
 
-    def train(self, state: State, clients: np.ndarray, round: int, engine):
+    def train(self, state: State, clients: np.ndarray, round: int, engine) -> tuple[State, "Trained"]:
         """Train the cluster's model, and the criterion if it is time and another one; update the profiles."""
         state, trained = super().train(state, clients, round, engine)
         if not self.due(round):

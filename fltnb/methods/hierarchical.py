@@ -5,7 +5,9 @@ parameter server (LPS) runs FedAvg on its users for some rounds; then the global
 tasks share and sends them back.
 """
 
-from typing import ClassVar, Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from ..relatedness import EigenRelevance
 from ..settings import Count, Natural
 from .base import Context, State, mix
 from .flt import OneShot
+
+if TYPE_CHECKING:
+    from ..models import Model
 
 
 class MTHFL(OneShot):
@@ -69,12 +74,12 @@ class MTHFL(OneShot):
         labels = stream(context.seed, "method").permutation(fed.clusters) if drawn else fed.clusters
         return labels[:, None] == labels, labels, {"sent": np.zeros(2, dtype=np.int64)}
 
-    def start(self, fed: Federation, model, context: Context) -> State:
+    def start(self, fed: Federation, model: Model, context: Context) -> State:
         """Group the users, and find the layers that they share."""
         state = super().start(fed, model, context) | {"shared": shared_columns(model, self.shared)}
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
 
-    def changed(self, state: State, fed: Federation, model, changed: np.ndarray, context: Context) -> State:
+    def changed(self, state: State, fed: Federation, model: Model, changed: np.ndarray, context: Context) -> State:
         """Keep the groups: a newcomer gets an LPS of its own."""
         state = super().changed(state, fed, model, changed, context)
         return state | ({"tasks": fed.clusters} if self.view == "task" else {})
@@ -99,7 +104,7 @@ class MTHFL(OneShot):
         return state["models"], np.array(server)[which]
 
 
-def shared_columns(model, shared: int | None) -> np.ndarray:
+def shared_columns(model: Model, shared: int | None) -> np.ndarray:
     """Which parameters all tasks share, bool (P,), by the option ``shared`` of :class:`MTHFL`."""
     layer_of = [name.split(".")[0] for name, _ in model.shapes]
     layers = list(dict.fromkeys(layer_of))

@@ -3,10 +3,12 @@
 That is the first round of EMD-CFL (arXiv 2506.07769, Algorithm 1), which compares samples under *their own* networks.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.cluster.hierarchy import linkage
@@ -24,10 +26,13 @@ from .flt import client_images
 from .modelspace import coordinates
 from .samples import check_validation
 
+if TYPE_CHECKING:
+    from ..models import Model
+
 
 def local_models(
     fed: Federation, model: str, training: dict[str, Any], seed: int = 0, n_workers: int | None = None
-) -> tuple[Any, np.ndarray, np.ndarray]:
+) -> tuple[Model, np.ndarray, np.ndarray]:
     """Train every client alone, once; return the network, the common start (P,) and trained models (M, P), float32.
 
     ``training`` is for :class:`fltnb.training.TrainSpec`, without the seed; ``n_workers`` changes nothing. Divergence
@@ -68,7 +73,7 @@ class OwnModels:
         return embedded(fed, net, theta)
 
 
-def embedded(fed: Federation, net, theta: np.ndarray) -> tuple[list[np.ndarray], Callable]:
+def embedded(fed: Federation, net: Model, theta: np.ndarray) -> tuple[list[np.ndarray], Callable]:
     """Return what :meth:`OwnModels.embed` returns, of clients with models ``theta`` (M, P)."""
     held = np.concatenate([fed.client(j, "val")[0] for j in range(fed.n_clients)])
     ends = np.cumsum([len(own) for own in fed.val])[:-1]
@@ -78,7 +83,7 @@ def embedded(fed: Federation, net, theta: np.ndarray) -> tuple[list[np.ndarray],
 
 def measure(
     fed: Federation,
-    net,
+    net: Model,
     start: np.ndarray,
     theta: np.ndarray,
     how: dict,

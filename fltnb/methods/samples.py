@@ -1,11 +1,16 @@
 """What soft methods measure sample by sample, where an engine only gives means over a client."""
 
-from typing import Literal
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import log_softmax, softmax
 
 from ..errors import FltnbError
+
+if TYPE_CHECKING:
+    from ..training import Engine, Evaluation
 
 SLICE = 1000  # samples per forward pass
 Split = Literal["train", "val"]
@@ -18,7 +23,7 @@ def check_validation(fed, who: str, other: str = "") -> None:
         raise FltnbError(f"{who} looks at validation samples, and client {empty[0]} has none: {mend}{other}.")
 
 
-def sample_losses(engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
+def sample_losses(engine: Engine, theta: np.ndarray, clients: np.ndarray, split: str = "train") -> list[np.ndarray]:
     """Cross-entropy of every sample of clients (n,) under each model (K, P): n arrays (K, n_i), float64."""
     out = []
     for client in clients:
@@ -34,9 +39,10 @@ def batch_means(losses: np.ndarray, size: int) -> np.ndarray:
     return np.add.reduceat(losses, starts, axis=1) / np.diff([*starts, losses.shape[1]])
 
 
-def evaluate_mixture(engine, theta: np.ndarray, shares: np.ndarray, split: str):
+def evaluate_mixture(engine: Engine, theta: np.ndarray, shares: np.ndarray, split: str) -> Evaluation:
     """Test all clients with mixtures ``sum_k shares[i, k] softmax(theta_k(x))`` of models (K, P), by shares (M, K)."""
-    from ..training.evaluation import Evaluation, same_sets
+    from ..training import Evaluation
+    from ..training.evaluation import same_sets
 
     parts = getattr(engine.fed, split)
     correct, loss = np.zeros(len(parts), dtype=np.int64), np.full(len(parts), np.nan)
@@ -55,7 +61,7 @@ def evaluate_mixture(engine, theta: np.ndarray, shares: np.ndarray, split: str):
     return Evaluation(correct, total, loss)
 
 
-def outputs(engine, answer, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
+def outputs(engine: Engine, answer, theta: np.ndarray, index: np.ndarray) -> np.ndarray:
     """Return ``answer(params, x)`` (K, n, ...) of K models, float64, in the engine's threads: sums never vary."""
     import torch
 

@@ -4,26 +4,31 @@ Tasks go to the scheduler directly: joblib's Dask backend hands large arguments 
 with a worker. What a task depends on is a task here, so Dask makes it again.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FltnbError
 from ..provenance import code_digest, environment
 
+if TYPE_CHECKING:
+    from distributed import Client
+
 PATIENCE = 10  # seconds that a scheduler has to answer
 KEPT = "then run again; what was computed is kept."
 _ADDRESS = re.compile(r"(?:tcp|tls)://(?:[^\s/:@\[\]]+|\[[0-9a-fA-F:.]+\]):([0-9]{1,5})/?")
-_CLIENTS: dict[str, Any] = {}  # address -> distributed.Client
+_CLIENTS: dict[str, Client] = {}
 
 
-def active() -> Any:
+def active() -> Client | None:
     """Return the Dask client that runs go to: of ``joblib.parallel_config(backend="dask")``, else of ``$FLTNB_DASK``.
 
-    None: there is no cluster. FltnbError: ``FLTNB_DASK`` is no address, or nobody answers there.
+    FltnbError: ``FLTNB_DASK`` is no address, or nobody answers there.
     """
     from joblib.parallel import get_active_backend
 
@@ -33,7 +38,7 @@ def active() -> Any:
     return client
 
 
-def connect(address: str) -> Any:
+def connect(address: str) -> Client:
     """Return the client of a scheduler at ``tcp://host:port`` or, encrypted, ``tls://``; a process connects once.
 
     FltnbError: not such an address, no Dask here, or no answer within 10 s.
@@ -60,7 +65,7 @@ def about() -> dict[str, Any]:
     return environment() | {"code": code_digest()}
 
 
-def check(client) -> dict[str, dict[str, Any]]:
+def check(client: Client) -> dict[str, dict[str, Any]]:
     """Refuse workers that would compute something else; return what :func:`about` says at each worker's address.
 
     FltnbError: a worker has another Python or other code, or cannot import this package. UserWarning: a worker has
@@ -89,7 +94,7 @@ def check(client) -> dict[str, dict[str, Any]]:
 
 
 def gather(
-    client, work: Callable, tasks: dict[str, tuple], files: dict[str, bytes], needs: dict[str, list[str]]
+    client: Client, work: Callable, tasks: dict[str, tuple], files: dict[str, bytes], needs: dict[str, list[str]]
 ) -> Iterator[tuple[str, Any]]:
     """Run ``work(*arguments, contents)`` for every task on the cluster; yield names and results as they come.
 
@@ -98,7 +103,7 @@ def gather(
 
     Parameters
     ----------
-    client : distributed.Client
+    client : Client
     work : callable, a function of an importable module; may run twice for a task whose worker was lost
     tasks : dict, name to arguments
     files : dict, name to content; each is sent to the cluster once

@@ -65,27 +65,26 @@ def train(
     out of the first round (EMD-CFL), the later ones are.
     """
     job, fed, method = made.job, made.fed, made.job.method
-    about = {"data": fed.fingerprint(), "numerics": versions(["core"])}
-    rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
 
-    def on(graph) -> tuple[str, Path, Finished | None]:
-        """Return the graph's key with these settings, the file that names its run, and this run if it is there."""
-        key = digest(about | {"graph": graph.key} | {"settings": rest})
-        path = paths.store() / "graphs" / key
-        name = path.read_text(encoding="utf-8").strip() if path.exists() else made.key
-        return key, path, None if name == made.key else load(name, since)
+    def on(graph) -> tuple[Path, Finished | None]:
+        """Return the file that names the run on a graph with these settings, and this run if it is there."""
+        about = {"data": fed.fingerprint(), "numerics": versions(["core"]), "graph": graph.key}
+        rest = {name: value for name, value in job.canonical.items() if name not in ("federation", "method")}
+        path = paths.store() / "graphs" / digest(about | {"settings": rest})
+        key = path.read_text(encoding="utf-8").strip() if path.exists() else made.key
+        return path, None if key == made.key else load(key, since)
 
     before: list[np.ndarray] = []  # labels at the start
 
     def watch(round: int, state: dict, *_) -> None:
         if round == 0:
             before[:] = [method.labels(state)]
-        elif round == 1 and (found := method.found_graph(state, fed)) and (twin := on(found)[2]) is not None:
+        elif round == 1 and (found := method.found_graph(state, fed)) and (twin := on(found)[1]) is not None:
             raise _TwinFoundError(twin, found, before[0])
 
     graph = method.fixed_graph(fed, Context(job.seed, cache, progress, n_workers))
     if graph is not None:
-        graph_key, trained, twin = on(graph)
+        trained, twin = on(graph)
         if twin is not None:
             return _as_twin(made, twin, graph)
     how = {"device": device, "backend": backend, "n_workers": n_workers, "n_jobs": n_workers, "progress": progress}
@@ -105,7 +104,7 @@ def train(
         arrays |= {"models": done.theta, "rows": done.rows}
     if graph is not None:
         paths.write_atomically(trained, lambda file: file.write(made.key.encode()))
-    about = {} if graph is None else {"graph": graph_key}
+    about = {} if graph is None else {"graph": trained.name}
     finished = _saved(made, numbers, arrays, done.history, done.clients, **about)
     checkpoint_path(made.key).unlink(missing_ok=True)
     return finished

@@ -6,8 +6,19 @@ import numpy as np
 
 from .. import federations
 from ..results import Job
-from . import common
-from .common import DATASETS, SCENARIO1_METHODS, SEEDS, VARIANTS, Settings, alone, federation, picture, rows, steps
+from .common import (
+    DATASETS,
+    SCENARIO1_METHODS,
+    SEEDS,
+    VARIANTS,
+    Settings,
+    Study,
+    alone,
+    federation,
+    picture,
+    rows,
+    steps,
+)
 
 # What the code behind the tables did differently from the text, each changed alone, all else as written
 _BOTH = [{"rule": "last_local"}, {"rule": "last_aggregate"}, {"momentum": 0.5}, {"partition": "as_run"}]
@@ -38,7 +49,7 @@ def jobs(profile: str) -> list[Job]:
     return list({job.id: job for job in result}.values())
 
 
-def holdings(federation: Settings) -> common.Study:
+def holdings(federation: Settings) -> Study:
     """Count what the clients of a federation hold.
 
     Returns a dict: ``numbers``: ``images`` (different training images) and ``held_twice`` (those that several clients
