@@ -152,10 +152,10 @@ class ModuleLoop:
 class EngineRound:
     """The same round and evaluation through one of the engine's back ends."""
 
-    def __init__(self, work: Workload, backend: str, precision: str = "float32") -> None:
+    def __init__(self, work: Workload, backend: str, precision: str = "float32", device: str = "cpu") -> None:
         spec = training.TrainSpec(local_epochs=1, batch_size=work.batch, lr=LR, precision=precision)
         self.work = work
-        self.engine = training.make_engine(work.fed, work.model, spec, backend, device="cpu")
+        self.engine = training.make_engine(work.fed, work.model, spec, backend, device)
 
     def close(self) -> None:
         """End the workers."""
