@@ -71,6 +71,16 @@ def test_back_ends_agree_on_cnns(name, shape, flavour):
     check_agreement(fed, model, FLAVOURS[flavour], [3, 0, 2, 4, 1], weighted=flavour == "everything")
 
 
+@pytest.mark.parametrize(("name", "shape"), [("mnist_cnn", (8, 8)), ("lenet", (8, 8, 3)), ("emdcfl_cnn", (7, 10))])
+def test_stacked_clients_convolve_alike_together_and_apart(name, shape, monkeypatch):
+    fed, model = pair(name, RAGGED[:5], shape)
+    spec = TrainSpec(local_epochs=2, batch_size=10, lr=0.05, dtype="float64", **FLAVOURS["everything"])
+    together = train(fed, model, spec, "stacked", [0, 1, 0, 1, 1], [3, 0, 2, 4, 1])
+    monkeypatch.setattr(stacked, "APART", 0)
+    apart = train(fed, model, spec, "stacked", [0, 1, 0, 1, 1], [3, 0, 2, 4, 1])
+    assert np.abs(apart.theta - together.theta).max() < 1e-12
+
+
 @pytest.mark.parametrize("name", ["mlp_plain", "cnn_small"])
 def test_back_ends_agree_where_every_channel_has_its_own_scaling(name):
     fed = make_fed(RAGGED[:5], (8, 8, 3), mean=(0.2, 0.4, 0.6), std=(0.3, 1.0, 0.5))

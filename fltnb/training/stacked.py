@@ -5,7 +5,8 @@ stack: finished ones are left out by slicing. A short last batch is filled up wi
 by its true size. The stack is cut into chunks that fit in memory.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -15,10 +16,11 @@ from ..models import POOL, Conv, Model, Stage
 from .contract import Engine, Trained, TrainSpec, keep_masks, order
 from .samples import Samples, tensor
 from .serial import exact
-from .steps import axpby, convolution_gradients, descend, unactivated
+from .steps import axpby, convolution_gradients, descend, unactivated, unpooled
 
 CPU_BYTES = 2**30  # room for one chunk on a CPU
 GPU_SHARE = 0.5  # of the free memory
+APART = 1e9  # products in a client's batch from which its convolution fills a device alone: docs/engine.md
 
 
 class _Parameter:
@@ -62,25 +64,48 @@ class _Dense(_Layer):
 
 
 class _Conv(_Layer):
+    """A convolution with a group per client; ``apart``: one convolution per client, images channels last."""
+
+    def __init__(self, stage: Stage, weight: _Parameter, bias: _Parameter, apart: bool) -> None:
+        super().__init__(stage, weight, bias)
+        self.apart, self.format = apart, torch.channels_last if apart else torch.contiguous_format
+
     def forward(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Map (a, b, C, H, W) to (a, b, C', H', W'): one convolution with a group per client."""
+        """Map (a, b, C, H, W) to (a, b, C', H', W')."""
         a, b, conv, dtype, kernels = len(x), x.shape[1], self.stage.linear, x.dtype, self.weight.spec.kernels
-        self.x = x.transpose(0, 1).reshape(b, a * conv.inputs, *x.shape[3:]).to(kernels)
-        self.flat = self.weight.value[:a].flatten(0, 1).to(kernels)
+        groups = 1 if self.apart else a
+        self.x = self._together(x, groups).to(kernels, memory_format=self.format).split(b)
+        flat = self.weight.value[:a].flatten(0, 1).to(kernels, memory_format=self.format)
         bias = self.bias.value[:a].reshape(-1).to(kernels)
-        self.raw = z = functional.conv2d(self.x, self.flat, bias, padding=conv.padding, groups=a)
+        self.flat, bias = (one.split(groups * conv.outputs) for one in (flat, bias))
+        each = zip(self.x, self.flat, bias, strict=True)
+        self.raw = z = _cat([functional.conv2d(*one, padding=conv.padding, groups=groups) for one in each])
         if self.stage.pool:
             z, self.winners = functional.max_pool2d(z, POOL, return_indices=True)
-        return self.activated(z.to(dtype).view(b, a, conv.outputs, *z.shape[2:]).transpose(0, 1), mask)
+        z = z.to(dtype).unflatten(0, (-1, b)).unflatten(2, (groups, conv.outputs))
+        return self.activated(z.transpose(1, 2).flatten(0, 1), mask)
 
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
         a, b, conv, dtype = len(d), d.shape[1], self.stage.linear, d.dtype
-        d = unactivated(self, d).transpose(0, 1).reshape(b, a * conv.outputs, *d.shape[3:])
-        found = convolution_gradients(self, d, self.flat, a, first)
-        below, weight, bias = (None if one is None else one.to(dtype) for one in found)
+        groups = 1 if self.apart else a
+        d = self._together(unactivated(self, d), groups).to(self.raw.dtype, memory_format=self.format)
+        each = zip(unpooled(self, d).split(b), self.x, self.flat, strict=True)
+        found = zip(*(convolution_gradients(conv, *one, groups, first) for one in each), strict=True)
+        below, weight, bias = (None if one[0] is None else _cat(one).to(dtype) for one in found)
         self.weight.descend(a, axpby(weight.view(a, *self.weight.value.shape[1:])))
         self.bias.descend(a, axpby(bias.view(a, conv.outputs)))
-        return None if first else below.view(b, a, conv.inputs, *below.shape[2:]).transpose(0, 1)
+        if first:
+            return None
+        return below.unflatten(0, (-1, b)).unflatten(2, (groups, conv.inputs)).transpose(1, 2).flatten(0, 1)
+
+    @staticmethod
+    def _together(x: torch.Tensor, groups: int) -> torch.Tensor:
+        """Put ``groups`` clients of (a, b, C, H, W) next to each other: (a / groups * b, groups * C, H, W)."""
+        return x.unflatten(0, (-1, groups)).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+
+
+def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)  # else a copy
 
 
 class StackedEngine(Engine):
@@ -92,6 +117,9 @@ class StackedEngine(Engine):
         super().__init__(fed, model, spec, device)
         samples = Samples.of(fed)
         self.pixels, self.labels = samples.flat.to(self.device), samples.classes.to(self.device)
+        each = zip(model.layers, model.activations, strict=True)
+        products = [one.inputs * one.kernel**2 * math.prod(shape) for one, shape in each if isinstance(one, Conv)]
+        self.apart = spec.batch_size * max(products, default=0) >= APART
         self.lookup = None
         if samples.flat.dtype == torch.uint8:  # the input of each of the 256 values of a channel: exact on any device
             c = samples.input_shape[0]
@@ -131,7 +159,7 @@ class StackedEngine(Engine):
         shaped = (value.reshape(-1, *shape) for value, (_, shape) in zip(values, self.model.shapes, strict=True))
         parameters = [_Parameter(value.clone(), self.spec) for value in shaped]
         layers = [
-            (_Conv if isinstance(stage.linear, Conv) else _Dense)(stage, weight, bias)
+            _Conv(stage, weight, bias, self.apart) if isinstance(stage.linear, Conv) else _Dense(stage, weight, bias)
             for stage, weight, bias in zip(self.model.stages, parameters[::2], parameters[1::2], strict=True)
         ]
         loss = torch.zeros(len(clients), dtype=torch.float64, device=self.device)

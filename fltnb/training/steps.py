@@ -73,18 +73,24 @@ def unactivated(layer, d: torch.Tensor) -> torch.Tensor:
     return d if layer.mask is None else d * layer.mask
 
 
-def convolution_gradients(layer, d: torch.Tensor, weight: torch.Tensor, groups: int, first: bool) -> tuple:
-    """Gradients of a convolution's inputs (None where it is the first), weight and bias from ``d`` of pooled outputs.
+def unpooled(layer, d: torch.Tensor) -> torch.Tensor:
+    """Take a gradient back through a convolution's pooling, if it has one, to its outputs ``layer.raw``."""
+    d, two = d.to(layer.raw.dtype), [POOL, POOL]
+    if d.shape == layer.raw.shape:
+        return d
+    return _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
 
-    ``layer`` has ``stage``, inputs ``x``, outputs ``raw`` and, if ``d`` is smaller than these, ``winners``; ``weight``
-    is (groups * outputs, inputs, k, k).
+
+def convolution_gradients(
+    conv: Conv, d: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, groups: int, first: bool
+) -> tuple:
+    """Return gradients of inputs ``x`` (None where it is the first), weight and bias from ``d`` of outputs.
+
+    ``weight`` (groups * outputs, inputs, k, k).
     """
-    conv, two, d = layer.stage.linear, [POOL, POOL], d.to(layer.raw.dtype)
-    if d.shape != layer.raw.shape:  # it was pooled
-        d = _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
     pad = [conv.padding, conv.padding]
     return _convolution_backward(
-        *(d, layer.x, weight, [groups * conv.outputs], [1, 1], pad, [1, 1], False, [0, 0], groups),
+        *(d, x, weight, [groups * conv.outputs], [1, 1], pad, [1, 1], False, [0, 0], groups),
         [not first, True, True],
     )
 
@@ -182,7 +188,8 @@ class _Conv:
         return self.through(unactivated(self, d.to(self.out.dtype, memory_format=torch.channels_last)), b, first)
 
     def through(self, d: torch.Tensor, b: int, first: bool) -> torch.Tensor | None:
-        grad, *own = convolution_gradients(self, d, self.kernel, 1, first)
+        d = unpooled(self, d)
+        grad, *own = convolution_gradients(self.stage.linear, d, self.x, self.kernel, 1, first)
         self.descend(own, b)
         return grad
 
