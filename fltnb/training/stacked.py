@@ -74,7 +74,7 @@ class _Conv(_Layer):
         """Map (a, b, C, H, W) to (a, b, C', H', W')."""
         a, b, conv, dtype, kernels = len(x), x.shape[1], self.stage.linear, x.dtype, self.weight.spec.kernels
         groups = 1 if self.apart else a
-        self.x = self._together(x, groups).to(kernels, memory_format=self.format).split(b)
+        self.x = _packed(x, groups).to(kernels, memory_format=self.format).split(b)
         flat = self.weight.value[:a].flatten(0, 1).to(kernels, memory_format=self.format)
         bias = self.bias.value[:a].reshape(-1).to(kernels)
         self.flat, bias = (one.split(groups * conv.outputs) for one in (flat, bias))
@@ -82,26 +82,27 @@ class _Conv(_Layer):
         self.raw = z = _cat([functional.conv2d(*one, padding=conv.padding, groups=groups) for one in each])
         if self.stage.pool:
             z, self.winners = functional.max_pool2d(z, POOL, return_indices=True)
-        z = z.to(dtype).unflatten(0, (-1, b)).unflatten(2, (groups, conv.outputs))
-        return self.activated(z.transpose(1, 2).flatten(0, 1), mask)
+        return self.activated(_unpacked(z.to(dtype), b, groups), mask)
 
     def backward(self, d: torch.Tensor, first: bool) -> torch.Tensor | None:
         a, b, conv, dtype = len(d), d.shape[1], self.stage.linear, d.dtype
         groups = 1 if self.apart else a
-        d = self._together(unactivated(self, d), groups).to(self.raw.dtype, memory_format=self.format)
+        d = _packed(unactivated(self, d), groups).to(self.raw.dtype, memory_format=self.format)
         each = zip(unpooled(self, d).split(b), self.x, self.flat, strict=True)
         found = zip(*(convolution_gradients(conv, *one, groups, first) for one in each), strict=True)
         below, weight, bias = (None if one[0] is None else _cat(one).to(dtype) for one in found)
         self.weight.descend(a, axpby(weight.view(a, *self.weight.value.shape[1:])))
         self.bias.descend(a, axpby(bias.view(a, conv.outputs)))
-        if first:
-            return None
-        return below.unflatten(0, (-1, b)).unflatten(2, (groups, conv.inputs)).transpose(1, 2).flatten(0, 1)
+        return None if first else _unpacked(below, b, groups)
 
-    @staticmethod
-    def _together(x: torch.Tensor, groups: int) -> torch.Tensor:
-        """Put ``groups`` clients of (a, b, C, H, W) next to each other: (a / groups * b, groups * C, H, W)."""
-        return x.unflatten(0, (-1, groups)).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+
+def _packed(x: torch.Tensor, groups: int) -> torch.Tensor:
+    """Put ``groups`` clients of (a, b, C, H, W) next to each other: (a / groups * b, groups * C, H, W)."""
+    return x.unflatten(0, (-1, groups)).transpose(1, 2).flatten(0, 1).flatten(1, 2)
+
+
+def _unpacked(x: torch.Tensor, b: int, groups: int) -> torch.Tensor:
+    return x.unflatten(0, (-1, b)).unflatten(2, (groups, -1)).transpose(1, 2).flatten(0, 1)
 
 
 def _cat(parts: Sequence[torch.Tensor]) -> torch.Tensor:

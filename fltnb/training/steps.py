@@ -74,23 +74,18 @@ def unactivated(layer, d: torch.Tensor) -> torch.Tensor:
 
 
 def unpooled(layer, d: torch.Tensor) -> torch.Tensor:
-    """Take a gradient back through a convolution's pooling, if it has one, to its outputs ``layer.raw``."""
+    """Take a gradient of pooled outputs back to a convolution's own, ``layer.raw``; leave one of these as it is."""
     d, two = d.to(layer.raw.dtype), [POOL, POOL]
-    if d.shape == layer.raw.shape:
-        return d
-    return _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
+    same = d.shape == layer.raw.shape
+    return d if same else _pool_backward(d, layer.raw, two, two, [0, 0], [1, 1], False, layer.winners)
 
 
 def convolution_gradients(
     conv: Conv, d: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, groups: int, first: bool
 ) -> tuple:
-    """Return gradients of inputs ``x`` (None where it is the first), weight and bias from ``d`` of outputs.
-
-    ``weight`` (groups * outputs, inputs, k, k).
-    """
-    pad = [conv.padding, conv.padding]
+    """Return gradients of inputs (None if first), weight (groups * outputs, inputs, k, k) and bias."""
     return _convolution_backward(
-        *(d, x, weight, [groups * conv.outputs], [1, 1], pad, [1, 1], False, [0, 0], groups),
+        *(d, x, weight, [groups * conv.outputs], [1, 1], [conv.padding] * 2, [1, 1], False, [0, 0], groups),
         [not first, True, True],
     )
 
