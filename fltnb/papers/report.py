@@ -82,7 +82,8 @@ def _card(paper: str, held: Mapping, totals: pd.DataFrame, near: pd.DataFrame, j
     lines.append(f"<b>{len(judged)} claims</b>, among them:")
     for word in VERDICTS:
         own = judged[judged["verdict"] == word]
-        single = own["evidence"].map(lambda of: SINGLE * min(["; one seed" in "; " + e for *_, e in of], default=0))
+        counted = own["evidence"].map(lambda of: [one for one in of if one[0] in VERDICTS[:3]] or of)
+        single = counted.map(lambda of: SINGLE * min(["; one seed" in "; " + e for *_, e in of], default=0))
         named = own["claim"] + [_part(one) for one in own.to_dict("records")] + single
         named = named[own["id"].isin(about["headlines"].split())]
         if len(own):
