@@ -153,8 +153,8 @@ def rows(
     for option, value in switch.items():
         if option in settings:
             settings[option] = value
-        elif option in ("k", "distance", "threshold"):
-            how["clusterer"][option] = value
+        elif option in ("k", "distance", "threshold", "C"):
+            how["clusterer"]["n_clusters" if option == "C" else option] = value
         elif option == "embedding":
             how["encoder"] = plane(dataset)
         elif option == "tuning":
