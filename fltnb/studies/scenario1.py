@@ -12,6 +12,7 @@ def jobs(profile: str) -> list[Job]:
     result = []
     for dataset in DATASETS[profile]:
         wanted = [(name, variant, {}) for variant, name in product(VARIANTS, SCENARIO1_METHODS)]
+        wanted += [("flt_enc1", "as_written", {"k": 2})] * (dataset == "cifar10")  # a client's number of classes
         if dataset != "cifar10":
             rules = ("participants", "last_aggregate")[profile != "demo" :]  # steps() has the first one
             wanted += [(name, "as_run", {"rule": rule}) for name, rule in product(("fedavg", "flt_enc1"), rules)]
