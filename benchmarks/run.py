@@ -42,6 +42,7 @@ def machine() -> dict[str, str | int]:
         "processor": (names or [platform.processor() or platform.machine()])[0],
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "cores": joblib.cpu_count(),
+        **({"gpu": torch.cuda.get_device_name(0)} if torch.cuda.is_available() else {}),
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -154,7 +154,7 @@ def rows(
         if option in settings:
             settings[option] = value
         elif option in ("k", "distance", "threshold", "C"):
-            how["clusterer"]["n_clusters" if option == "C" else option] = value
+            how["clusterer"]["n_clusters" if option == "C" else option] = value  # as an axis: the number that was found
         elif option == "embedding":
             how["encoder"] = plane(dataset)
         elif option == "tuning":

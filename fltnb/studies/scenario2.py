@@ -20,7 +20,7 @@ from .common import (
     steps,
 )
 
-# What the code behind the tables did differently from the text, each changed alone, all else as written; C told
+# What the code behind the tables did otherwise than the text, each changed alone, all else as written; and C is told
 _BOTH = [{"rule": "last_local"}, {"rule": "last_aggregate"}, {"momentum": 0.5}, {"partition": "as_run"}]
 SWITCHES: dict[str, list[Settings]] = {
     "fedavg": _BOTH,
